@@ -1,0 +1,1 @@
+//! Token ids in, token ids out: requests, batches, steps, sampling. Synchronous and deterministic.

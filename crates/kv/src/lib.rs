@@ -1,0 +1,1 @@
+//! KV memory: pages, page tables, pools. Knows nothing of models or text.

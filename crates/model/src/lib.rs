@@ -1,0 +1,1 @@
+//! Models: file formats, configuration, weights, architectures.

@@ -1,0 +1,1 @@
+//! Strings to tokens and back: tokenizers, chat templates, detokenizer, stop strings.
