@@ -1,6 +1,15 @@
 //! Slice math for inference: weight formats, matmul, attention, norms, threads.
 //! All SIMD and thread-sharing `unsafe` of the project lives here, behind safe functions. Knows nothing of models.
 
-mod weight_type;
+#![allow(unsafe_code)]
 
-pub use weight_type::WeightType;
+mod aligned;
+mod kernels;
+mod lanes;
+pub mod ops;
+mod threads;
+mod weights;
+
+pub use kernels::KernelSet;
+pub use threads::{Pool, Shared, Worker};
+pub use weights::{PackError, PackedMatrix, WeightType, dequantize_row};

@@ -1,1 +1,3 @@
 //! Models: file formats, configuration, weights, architectures.
+
+pub mod formats;

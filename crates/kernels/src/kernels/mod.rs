@@ -1,0 +1,10 @@
+//! The kernels, written once over `Lanes`, and the table of those compiled for this machine.
+//! Everything here works on raw parts of buffers; `ops` is the safe side.
+
+pub(crate) mod attention;
+pub(crate) mod matmul;
+pub(crate) mod rows;
+mod table;
+
+pub use table::KernelSet;
+pub(crate) use table::Table;

@@ -1,0 +1,217 @@
+//! The kernels of each instruction set behind one table, chosen once when the program starts.
+
+use std::sync::OnceLock;
+
+use super::attention::{PageParts, Queries};
+use super::matmul::{IntegerTile, QuantColumns, TileSums};
+use crate::lanes::Lanes;
+use crate::weights::WeightType;
+
+/// The kernels compiled for one instruction set. Each is as safe to call as the generic function behind it, provided
+/// that the processor has the instructions: tables are only handed out by `KernelSet::table`, which checks that.
+pub(crate) struct Table {
+    /// Token columns per matmul call that keep everything in registers.
+    pub tokens: usize,
+    pub integer_tile: unsafe fn(WeightType, IntegerTile, QuantColumns, usize, &mut TileSums),
+    pub float_tile: unsafe fn(WeightType, *const u8, usize, *const f32, usize, &mut TileSums),
+    pub rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
+    pub quantize: unsafe fn(&[f32], &mut [i8], &mut [f32], &mut [i32]),
+    pub swiglu: unsafe fn(&[f32], &[f32], &mut [f32]),
+    pub to_half: unsafe fn(&[f32], &mut [u16]),
+    pub attend: unsafe fn(Queries<'_>, PageParts<'_>),
+}
+
+/// Compiles every kernel for one instruction set, as a module with a `TABLE`.
+macro_rules! compile_kernels {
+    ($module:ident, $lanes:ident $(, $features:literal)?) => {
+        mod $module {
+            use super::*;
+            use crate::kernels::{attention, matmul, rows};
+            use crate::lanes::$lanes as L;
+            use crate::weights::{Format, for_format};
+
+            pub(super) static TABLE: Table = Table {
+                tokens: <L as Lanes>::TOKENS,
+                integer_tile,
+                float_tile,
+                rms_norm,
+                quantize,
+                swiglu,
+                to_half,
+                attend,
+            };
+
+            // SAFETY (all functions below): the contract is that of the generic function each one calls.
+            $(#[target_feature(enable = $features)])?
+            unsafe fn integer<F: Format, const N: usize>(tile: IntegerTile, x: QuantColumns, out: &mut TileSums) {
+                unsafe { matmul::integer_tile::<L, F, N>(tile, x, out) }
+            }
+
+            unsafe fn integer_tile(
+                kind: WeightType,
+                tile: IntegerTile,
+                x: QuantColumns,
+                tokens: usize,
+                out: &mut TileSums,
+            ) {
+                for_format!(kind, F => unsafe { match tokens {
+                    1 => integer::<F, 1>(tile, x, out),
+                    2 => integer::<F, 2>(tile, x, out),
+                    3 => integer::<F, 3>(tile, x, out),
+                    4 => integer::<F, 4>(tile, x, out),
+                    5 => integer::<F, 5>(tile, x, out),
+                    6 => integer::<F, 6>(tile, x, out),
+                    7 => integer::<F, 7>(tile, x, out),
+                    8 => integer::<F, 8>(tile, x, out),
+                    _ => unreachable!("at most 8 tokens per tile"),
+                } })
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn float_tile(
+                kind: WeightType,
+                codes: *const u8,
+                cols: usize,
+                x: *const f32,
+                tokens: usize,
+                out: &mut TileSums,
+            ) {
+                unsafe {
+                    match tokens {
+                        1 => matmul::float_tile::<L, 1>(kind, codes, cols, x, out),
+                        2 => matmul::float_tile::<L, 2>(kind, codes, cols, x, out),
+                        4 => matmul::float_tile::<L, 4>(kind, codes, cols, x, out),
+                        8 => matmul::float_tile::<L, 8>(kind, codes, cols, x, out),
+                        _ => {
+                            // Rare tails: column by column gives the same sums.
+                            for t in 0..tokens {
+                                let mut one = TileSums::default();
+                                matmul::float_tile::<L, 1>(kind, codes, cols, x.add(t * cols), &mut one);
+                                out[t] = one[0];
+                            }
+                        }
+                    }
+                }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
+                unsafe { rows::rms_norm::<L>(x, weight, epsilon, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn quantize(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]) {
+                unsafe { rows::quantize::<L>(x, codes, scales, sums) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
+                unsafe { rows::swiglu::<L>(gate, up, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn to_half(x: &[f32], out: &mut [u16]) {
+                unsafe { rows::to_half::<L>(x, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn attend(queries: Queries<'_>, kv: PageParts<'_>) {
+                unsafe { attention::attend::<L>(queries, kv) }
+            }
+        }
+    };
+}
+
+compile_kernels!(scalar, Scalar);
+#[cfg(target_arch = "x86_64")]
+compile_kernels!(avx2, Avx2, "avx2,fma,f16c");
+#[cfg(target_arch = "x86_64")]
+compile_kernels!(avx512, Avx512, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
+#[cfg(target_arch = "aarch64")]
+compile_kernels!(neon, Neon);
+#[cfg(target_arch = "aarch64")]
+compile_kernels!(neon_dot, NeonDot, "dotprod");
+
+/// An instruction set for which we have kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelSet {
+    Scalar,
+    Avx2,
+    Avx512,
+    Neon,
+    NeonDot,
+}
+
+impl KernelSet {
+    /// From the plainest to the fastest.
+    pub const ALL: [Self; 5] = [Self::Scalar, Self::Avx2, Self::Avx512, Self::Neon, Self::NeonDot];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+            Self::Neon => "neon",
+            Self::NeonDot => "neon-dot",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|set| set.name() == name)
+    }
+
+    /// Whether this processor can run it.
+    pub fn is_available(self) -> bool {
+        match self {
+            Self::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => has_avx2(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => {
+                has_avx2()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vnni")
+            }
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => true,
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonDot => std::arch::is_aarch64_feature_detected!("dotprod"),
+            _ => false,
+        }
+    }
+
+    /// The sets that this processor can run, from the plainest to the fastest.
+    pub fn available() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|set| set.is_available())
+    }
+
+    /// The fastest set of this processor, whatever it is; detected once.
+    pub fn best() -> Self {
+        static BEST: OnceLock<KernelSet> = OnceLock::new();
+        *BEST.get_or_init(|| Self::available().last().unwrap_or(Self::Scalar))
+    }
+
+    /// Panics if the processor cannot run the set: that is checked before one is chosen.
+    pub(crate) fn table(self) -> &'static Table {
+        assert!(self.is_available(), "{} kernels need another processor", self.name());
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => &avx2::TABLE,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => &avx512::TABLE,
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => &neon::TABLE,
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonDot => &neon_dot::TABLE,
+            _ => &scalar::TABLE,
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+}

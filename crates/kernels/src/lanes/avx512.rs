@@ -1,0 +1,151 @@
+//! AVX-512 with VNNI: a vector is one register.
+
+use std::arch::x86_64::*;
+
+use super::Lanes;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512;
+
+// SAFETY (all blocks below): the trait's contract gives the instruction set and valid pointers; loads and stores are
+// the unaligned forms.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Lanes for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    type B = __m512i;
+
+    const TOKENS: usize = 8;
+    const WIDE_IS_CENTERED: bool = false;
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self::F {
+        unsafe { _mm512_set1_ps(value) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self::F {
+        unsafe { _mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, v: Self::F) {
+        unsafe { _mm512_storeu_ps(to, v) }
+    }
+    #[inline(always)]
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn abs(v: Self::F) -> Self::F {
+        unsafe { _mm512_abs_ps(v) }
+    }
+    #[inline(always)]
+    unsafe fn round(v: Self::F) -> Self::F {
+        unsafe { _mm512_roundscale_ps::<0>(v) }
+    }
+    #[inline(always)]
+    unsafe fn scale_by_power(v: Self::F, n: Self::F) -> Self::F {
+        unsafe { _mm512_scalef_ps(v, n) }
+    }
+    #[inline(always)]
+    unsafe fn sum(v: Self::F) -> f32 {
+        unsafe { _mm512_reduce_add_ps(v) }
+    }
+    #[inline(always)]
+    unsafe fn largest(v: Self::F) -> f32 {
+        unsafe { _mm512_reduce_max_ps(v) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_half(from: *const u16) -> Self::F {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_half(to: *mut u16, v: Self::F) {
+        unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u16) -> Self::F {
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(from: *const i8) -> Self::F {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_u8(from: *const u8) -> Self::F {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn store_i8(to: *mut i8, v: Self::F) {
+        unsafe { _mm_storeu_si128(to.cast(), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v))) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat_int(value: i32) -> Self::I {
+        unsafe { _mm512_set1_epi32(value) }
+    }
+    #[inline(always)]
+    unsafe fn to_float(v: Self::I) -> Self::F {
+        unsafe { _mm512_cvtepi32_ps(v) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_line(from: *const u8) -> Self::B {
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn bits(line: Self::B, right: i32, mask: u8) -> Self::B {
+        unsafe {
+            let shifted = if right > 0 {
+                _mm512_srl_epi16(line, _mm_cvtsi32_si128(right))
+            } else if right < 0 {
+                _mm512_sll_epi16(line, _mm_cvtsi32_si128(-right))
+            } else {
+                line
+            };
+            _mm512_and_si512(shifted, _mm512_set1_epi8(mask as i8))
+        }
+    }
+    #[inline(always)]
+    unsafe fn or(a: Self::B, b: Self::B) -> Self::B {
+        unsafe { _mm512_or_si512(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn lookup(indices: Self::B, table: &[u8; 16]) -> Self::B {
+        unsafe {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, indices)
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I {
+        unsafe { _mm512_dpbusd_epi32(sums, codes, _mm512_set1_epi32(x.cast::<i32>().read_unaligned())) }
+    }
+    #[inline(always)]
+    unsafe fn dot_wide(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I {
+        unsafe { Self::dot(sums, codes, x) }
+    }
+}

@@ -1,0 +1,101 @@
+//! Sixteen lanes: the one vector shape in which all kernels are written.
+//!
+//! A kernel is written once over `Lanes` and compiled for each instruction set; here are the primitives that differ.
+//! Sixteen is the number of rows in a weight tile and of tokens in a KV page, so a vector never has a tail of its own.
+
+mod scalar;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::Avx512;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::{Neon, NeonDot};
+pub(crate) use scalar::Scalar;
+
+/// Number of lanes.
+pub(crate) const LANES: usize = 16;
+
+/// The primitives of one instruction set.
+///
+/// # Safety
+/// Every method may only be called where the instruction set is available, from code compiled for it. Pointers must
+/// be valid for the 16 (`load*`, `store*`), 64 (`load_line`) or 4 (`dot*`) elements that the method touches.
+pub(crate) trait Lanes: Copy + 'static {
+    /// 16 floats.
+    type F: Copy;
+    /// 16 sums of products.
+    type I: Copy;
+    /// A line of 64 codes, 4 for each lane.
+    type B: Copy;
+
+    /// Token columns that a matmul keeps in registers at once.
+    const TOKENS: usize;
+    /// Whether `dot_wide` takes codes as `code - 128`.
+    const WIDE_IS_CENTERED: bool;
+
+    unsafe fn splat(value: f32) -> Self::F;
+    unsafe fn load(from: *const f32) -> Self::F;
+    unsafe fn store(to: *mut f32, v: Self::F);
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`.
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    unsafe fn abs(v: Self::F) -> Self::F;
+    /// To the nearest whole number, ties to even.
+    unsafe fn round(v: Self::F) -> Self::F;
+    /// `v * 2^n` for whole `n` in -126..=127.
+    unsafe fn scale_by_power(v: Self::F, n: Self::F) -> Self::F;
+    unsafe fn sum(v: Self::F) -> f32;
+    unsafe fn largest(v: Self::F) -> f32;
+
+    unsafe fn load_half(from: *const u16) -> Self::F;
+    unsafe fn store_half(to: *mut u16, v: Self::F);
+    unsafe fn load_bf16(from: *const u16) -> Self::F;
+    unsafe fn load_i8(from: *const i8) -> Self::F;
+    unsafe fn load_u8(from: *const u8) -> Self::F;
+    /// Stores whole numbers in -127..=127.
+    unsafe fn store_i8(to: *mut i8, v: Self::F);
+
+    unsafe fn splat_int(value: i32) -> Self::I;
+    unsafe fn to_float(v: Self::I) -> Self::F;
+
+    unsafe fn load_line(from: *const u8) -> Self::B;
+    /// Each byte shifted right (left if negative), then masked; bits that come from a neighbour must be masked off.
+    unsafe fn bits(line: Self::B, right: i32, mask: u8) -> Self::B;
+    unsafe fn or(a: Self::B, b: Self::B) -> Self::B;
+    /// Each byte (0..16) replaced by its entry.
+    unsafe fn lookup(indices: Self::B, table: &[u8; 16]) -> Self::B;
+    /// Adds to each lane the dot product of its 4 codes (at most 127) and the 4 numbers at `x`.
+    unsafe fn dot(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I;
+    /// `dot` for codes up to 255.
+    unsafe fn dot_wide(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I;
+
+    /// e^v, with a relative error below 2e-7; zero below -87.
+    #[inline(always)]
+    unsafe fn exp(v: Self::F) -> Self::F {
+        // SAFETY: the caller's promise covers these calls too.
+        unsafe {
+            let v = Self::max(v, Self::splat(-87.0));
+            let n = Self::round(Self::mul(v, Self::splat(std::f32::consts::LOG2_E)));
+            // ln 2 in two parts, so that the remainder keeps its low bits.
+            let r = Self::fma(n, Self::splat(-0.693_359_4), v);
+            let r = Self::fma(n, Self::splat(2.121_944_4e-4), r);
+            let mut p = Self::splat(1.388_888_9e-3);
+            for c in [8.333_333_6e-3, 4.166_666_8e-2, 1.666_666_7e-1, 0.5, 1.0, 1.0] {
+                p = Self::fma(p, r, Self::splat(c));
+            }
+            Self::scale_by_power(p, n)
+        }
+    }
+}

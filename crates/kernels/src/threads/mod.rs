@@ -1,0 +1,8 @@
+//! Worker threads that run one parallel region per step, and the buffers that they share within it.
+
+mod pool;
+mod shared;
+
+pub use pool::{Pool, Worker};
+pub(crate) use shared::Access;
+pub use shared::Shared;

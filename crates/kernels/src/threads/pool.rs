@@ -1,0 +1,275 @@
+//! Persistent worker threads. A region runs the same closure on every thread; barriers divide it into phases.
+
+use std::any::Any;
+use std::hint::spin_loop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use crate::kernels::{KernelSet, Table};
+
+/// Rounds of the spin hint before a waiting thread gives way: some ten microseconds, longer than a usual phase's skew.
+const SPINS: usize = 400;
+/// Rounds of yielding before an idle thread goes to sleep.
+const YIELDS: usize = 20;
+
+type Job = dyn Fn(&mut Worker<'_>) + Sync;
+
+/// What the threads of a pool share.
+struct Team {
+    id: u64,
+    size: usize,
+    kernels: &'static Table,
+    /// Counts regions; threads sleep until it changes.
+    region: AtomicU64,
+    /// The job of the current region. Written by the caller before `region` grows, cleared after all have finished.
+    job: Mutex<Option<&'static Job>>,
+    /// Counts phases over the pool's life; grows when all threads have arrived at a barrier.
+    phase: AtomicU64,
+    arrived: AtomicUsize,
+    finished: AtomicUsize,
+    /// A thread panicked: the others leave at their next barrier.
+    broken: AtomicBool,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    closing: AtomicBool,
+}
+
+/// A fixed number of threads, the caller's included, that run regions together.
+pub struct Pool {
+    team: Arc<Team>,
+    helpers: Vec<JoinHandle<()>>,
+}
+
+/// One thread's place in a region.
+pub struct Worker<'p> {
+    team: &'p Team,
+    index: usize,
+    phase: u64,
+}
+
+impl Pool {
+    /// A pool of `threads` threads (at least one: the caller of `run`) that compute with `kernels`.
+    /// Panics if the processor cannot run these.
+    pub fn new(threads: usize, kernels: KernelSet) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let team = Arc::new(Team {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            size: threads.max(1),
+            kernels: kernels.table(),
+            region: AtomicU64::new(0),
+            job: Mutex::new(None),
+            phase: AtomicU64::new(1),
+            arrived: AtomicUsize::new(0),
+            finished: AtomicUsize::new(0),
+            broken: AtomicBool::new(false),
+            panic: Mutex::new(None),
+            closing: AtomicBool::new(false),
+        });
+        let helpers = (1..team.size)
+            .map(|index| {
+                let team = Arc::clone(&team);
+                let name = format!("ruvllm-worker-{index}");
+                thread::Builder::new().name(name).spawn(move || help(&team, index)).expect("a thread can be started")
+            })
+            .collect();
+        Self { team, helpers }
+    }
+
+    pub fn threads(&self) -> usize {
+        self.team.size
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.team.id
+    }
+
+    /// Runs `job` on every thread and returns when all are done. If one panics, all stop at their next barrier and
+    /// the panic goes on here; the pool stays usable.
+    pub fn run(&mut self, job: impl Fn(&mut Worker<'_>) + Sync) {
+        let team = &*self.team;
+        let job: &(dyn Fn(&mut Worker<'_>) + Sync + '_) = &job;
+        // SAFETY: the reference is only used by threads of this region, and this function does not return (or unwind)
+        // before all of them have finished and the slot is cleared.
+        let job: &'static Job =
+            unsafe { std::mem::transmute::<&(dyn Fn(&mut Worker<'_>) + Sync + '_), &'static Job>(job) };
+        *team.job.lock().expect("no thread panics with the lock held") = Some(job);
+        team.finished.store(0, Ordering::Relaxed);
+        team.region.fetch_add(1, Ordering::Release);
+        self.helpers.iter().for_each(|helper| helper.thread().unpark());
+        team.work(0, job);
+        wait(|| team.finished.load(Ordering::Acquire) == team.size, thread::yield_now);
+        *team.job.lock().expect("no thread panics with the lock held") = None;
+        // Buffers touched in this region count as released, so the next region starts a new phase.
+        team.phase.fetch_add(1, Ordering::Release);
+        if team.broken.swap(false, Ordering::AcqRel) {
+            team.arrived.store(0, Ordering::Relaxed);
+            let panic = team.panic.lock().expect("no thread panics with the lock held").take();
+            if let Some(panic) = panic {
+                resume_unwind(panic);
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.team.closing.store(true, Ordering::Relaxed);
+        self.team.region.fetch_add(1, Ordering::Release);
+        for helper in self.helpers.drain(..) {
+            helper.thread().unpark();
+            // A helper catches the panics of its jobs; nothing else in it can fail.
+            let _ = helper.join();
+        }
+    }
+}
+
+impl Team {
+    fn work(&self, index: usize, job: &Job) {
+        let mut worker = Worker { team: self, index, phase: self.phase.load(Ordering::Acquire) };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&mut worker))) {
+            // The first panic is the cause; those of threads that left a barrier follow from it.
+            self.panic.lock().expect("no thread panics with the lock held").get_or_insert(panic);
+            self.broken.store(true, Ordering::Release);
+        }
+        self.finished.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+fn help(team: &Team, index: usize) {
+    let mut seen = 0;
+    loop {
+        wait(|| team.region.load(Ordering::Acquire) != seen, thread::park);
+        seen = team.region.load(Ordering::Acquire);
+        if team.closing.load(Ordering::Relaxed) {
+            return;
+        }
+        let job = *team.job.lock().expect("no thread panics with the lock held");
+        if let Some(job) = job {
+            team.work(index, job);
+        }
+    }
+}
+
+/// Waits until `ready`: spins, then yields, then calls `rest` between looks.
+fn wait(ready: impl Fn() -> bool, rest: impl Fn()) {
+    for _ in 0..SPINS {
+        if ready() {
+            return;
+        }
+        spin_loop();
+    }
+    for _ in 0..YIELDS {
+        if ready() {
+            return;
+        }
+        thread::yield_now();
+    }
+    while !ready() {
+        rest();
+    }
+}
+
+impl Worker<'_> {
+    /// This thread's number, from 0.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Threads in the region.
+    pub fn count(&self) -> usize {
+        self.team.size
+    }
+
+    pub(crate) fn kernels(&self) -> &'static Table {
+        self.team.kernels
+    }
+
+    pub(crate) fn pool_id(&self) -> u64 {
+        self.team.id
+    }
+
+    pub(crate) fn phase(&self) -> u64 {
+        self.phase
+    }
+
+    /// Waits for all threads of the region. What any of them wrote before is visible to all after.
+    /// Takes `&mut self`, so no view of a shared buffer outlives the phase in which it was taken.
+    pub fn barrier(&mut self) {
+        let team = self.team;
+        let next = self.phase + 1;
+        if team.arrived.fetch_add(1, Ordering::AcqRel) + 1 == team.size {
+            team.arrived.store(0, Ordering::Relaxed);
+            team.phase.store(next, Ordering::Release);
+        } else {
+            let broken = || team.broken.load(Ordering::Acquire);
+            wait(|| team.phase.load(Ordering::Acquire) == next || broken(), thread::yield_now);
+        }
+        assert!(!team.broken.load(Ordering::Acquire), "another worker of this region panicked");
+        self.phase = next;
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({} threads)", self.team.size)
+    }
+}
+
+impl std::fmt::Debug for Worker<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Worker({} of {}, phase {})", self.index, self.team.size, self.phase)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_thread_runs_each_region_once() {
+        let mut pool = Pool::new(4, KernelSet::Scalar);
+        let count = AtomicUsize::new(0);
+        for _ in 0..1000 {
+            pool.run(|_| {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        assert_eq!(count.into_inner(), 4000);
+    }
+
+    #[test]
+    fn barrier_separates_phases() {
+        let mut pool = Pool::new(3, KernelSet::Scalar);
+        let counts: Vec<AtomicUsize> = (0..200).map(|_| AtomicUsize::new(0)).collect();
+        pool.run(|worker| {
+            for count in &counts {
+                count.fetch_add(1, Ordering::Relaxed);
+                worker.barrier();
+                assert_eq!(count.load(Ordering::Relaxed), 3);
+            }
+        });
+    }
+
+    #[test]
+    fn panic_of_one_thread_reaches_the_caller_and_leaves_the_pool_usable() {
+        let mut pool = Pool::new(3, KernelSet::Scalar);
+        for culprit in 0..3 {
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                pool.run(|worker| {
+                    worker.barrier();
+                    assert_ne!(worker.index(), culprit, "culprit");
+                    worker.barrier();
+                });
+            }));
+            let panic = outcome.expect_err("the panic is passed on");
+            assert!(panic.downcast_ref::<String>().is_some_and(|message| message.contains("culprit")));
+            let count = AtomicUsize::new(0);
+            pool.run(|worker| {
+                worker.barrier();
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(count.into_inner(), 3);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Buffers that the threads of a region read together or write in disjoint parts.
+//!
+//! What makes this sound: within one phase a buffer is used in one way only (all read, or all write by the same
+//! partition), checked at every access and remembered by phase; and views end before the next barrier, because they
+//! borrow the worker that the barrier needs mutably. Only functions of this crate can take views, and each derives
+//! its part from the worker's index by the partition that it declares.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Pool, Worker};
+use crate::aligned::{AlignedVec, Number};
+
+/// How a buffer is used in a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Access {
+    Read = 1,
+    /// Each worker writes the rows (of the batch) whose number falls to it.
+    WriteRows = 2,
+    /// Each worker writes the columns of its share of weight tiles.
+    WriteTiles = 3,
+    /// Each worker writes the (row block, head) items that fall to it.
+    WriteHeads = 4,
+}
+
+/// A buffer for the threads of one pool.
+#[derive(Debug)]
+pub struct Shared<T: Number> {
+    data: UnsafeCell<AlignedVec<T>>,
+    /// Kept beside the cell so that workers never form a reference to the vector itself.
+    start: *mut T,
+    len: usize,
+    pool: u64,
+    /// The phase of the last access, and which `Access` it was in the low 3 bits.
+    last: AtomicU64,
+}
+
+// SAFETY: `start` points into the buffer that the struct owns.
+unsafe impl<T: Number> Send for Shared<T> {}
+// SAFETY: concurrent access goes through `claim`, which allows only compatible uses in a phase.
+unsafe impl<T: Number> Sync for Shared<T> {}
+
+impl<T: Number> Shared<T> {
+    /// `len` zeros for the threads of `pool`.
+    pub fn zeroed(pool: &Pool, len: usize) -> Self {
+        let mut data = AlignedVec::zeroed(len);
+        let start = data.as_mut_ptr();
+        Self { data: UnsafeCell::new(data), start, len, pool: pool.id(), last: AtomicU64::new(0) }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The whole buffer, between regions.
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        self.data.get_mut()
+    }
+
+    /// The whole buffer, read by all workers in this phase.
+    pub(crate) fn read<'w>(&'w self, worker: &'w Worker<'_>) -> &'w [T] {
+        self.claim(worker, Access::Read);
+        // SAFETY: in this phase nobody writes (checked by `claim`), and the view ends before the next barrier.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// The start of the buffer, for writing this worker's part of the partition that `access` names.
+    pub(crate) fn write(&self, worker: &Worker<'_>, access: Access) -> *mut T {
+        assert_ne!(access, Access::Read);
+        self.claim(worker, access);
+        self.start
+    }
+
+    /// Notes the use in this phase; panics if another use of the same phase does not go with it.
+    fn claim(&self, worker: &Worker<'_>, access: Access) {
+        assert_eq!(self.pool, worker.pool_id(), "buffer belongs to another pool");
+        let wanted = worker.phase() << 3 | access as u64;
+        let mut last = self.last.load(Ordering::Relaxed);
+        while last != wanted {
+            assert_ne!(last >> 3, worker.phase(), "buffer used in two ways in one phase");
+            match self.last.compare_exchange_weak(last, wanted, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => last = now,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::KernelSet;
+
+    #[test]
+    fn reading_what_is_written_in_the_same_phase_is_refused() {
+        let mut pool = Pool::new(2, KernelSet::Scalar);
+        let buffer = Shared::<f32>::zeroed(&pool, 16);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            pool.run(|worker| {
+                buffer.write(worker, Access::WriteRows);
+                buffer.read(worker);
+            });
+        }));
+        assert!(outcome.is_err());
+        pool.run(|worker| {
+            buffer.write(worker, Access::WriteRows);
+            worker.barrier();
+            assert_eq!(buffer.read(worker).len(), 16);
+        });
+    }
+
+    #[test]
+    fn a_buffer_of_another_pool_is_refused() {
+        let (mut one, other) = (Pool::new(1, KernelSet::Scalar), Pool::new(1, KernelSet::Scalar));
+        let buffer = Shared::<f32>::zeroed(&other, 1);
+        assert!(catch_unwind(AssertUnwindSafe(|| one.run(|worker| drop(buffer.read(worker).len())))).is_err());
+    }
+}

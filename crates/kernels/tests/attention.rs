@@ -1,0 +1,178 @@
+//! Rotary positions, paged KV and attention on every kernel set, against plain f64 formulas.
+
+mod support;
+
+use ruvllm_kernels::Pool;
+use ruvllm_kernels::ops::{
+    Activations, AttentionShape, Batch, BatchError, KvBuffer, KvShape, Linear, Matrix, Output, PAGE_TOKENS, RopeStyle,
+    RopeTable, SequenceRows, attention, matmul, rope_and_append,
+};
+use support::{Random, pools};
+
+const SHAPE: KvShape = KvShape { layers: 2, kv_heads: 2, head_dim: 32 };
+const HEADS: usize = 6;
+const SCALE: f32 = 0.2;
+
+/// Feeds `rows` (`[heads + 2 kv_heads, head_dim]` each) of one sequence in chunks and collects attention's results.
+struct Harness {
+    pool: Pool,
+    kv: KvBuffer,
+    rope: RopeTable,
+}
+
+impl Harness {
+    fn new(pool: Pool, style: RopeStyle) -> Self {
+        let frequencies: Vec<f64> = (0..16).map(|i| 10000f64.powf(-f64::from(i) / 16.0)).collect();
+        Self { kv: KvBuffer::new(&pool, SHAPE, 64), rope: RopeTable::new(600, &frequencies, style), pool }
+    }
+
+    /// One step: for each sequence (pages, start, rows).
+    fn step(&mut self, sequences: &[(&[u32], usize, &[Vec<f32>])]) -> Vec<Vec<f32>> {
+        let count = sequences.iter().map(|(_, _, rows)| rows.len()).sum();
+        let mut qkv = Matrix::new(&self.pool, count, (HEADS + 4) * 32);
+        let out = Activations::new(&self.pool, count, HEADS * 32);
+        let mut members = Vec::new();
+        let mut at = 0;
+        for (pages, start, rows) in sequences {
+            members.push(SequenceRows { rows: at..at + rows.len(), start: *start, pages });
+            for row in *rows {
+                qkv.row_mut(at).copy_from_slice(row);
+                at += 1;
+            }
+        }
+        let batch = Batch::new(members, &self.kv).unwrap();
+        let shape = AttentionShape { heads: HEADS, scale: SCALE };
+        // An identity matrix reads the floats back through the public interface.
+        let cols = HEADS * 32;
+        let identity: Vec<u8> = (0..cols * cols).flat_map(|i| f32::from(i % (cols + 1) == 0).to_le_bytes()).collect();
+        let identity = ruvllm_kernels::PackedMatrix::pack(ruvllm_kernels::WeightType::F32, cols, cols, &identity);
+        let identity = Linear::new(vec![identity.unwrap()], None).unwrap();
+        let mut results = Matrix::new(&self.pool, count, cols);
+        let (kv, rope) = (&self.kv, &self.rope);
+        self.pool.run(|worker| {
+            rope_and_append(worker, &qkv, &batch, rope, kv, 1);
+            worker.barrier();
+            attention(worker, &qkv, &batch, kv, 1, shape, &out);
+            worker.barrier();
+            matmul(worker, &identity, &out, count, &results, Output::Store);
+        });
+        (0..count).map(|t| results.row_mut(t).to_vec()).collect()
+    }
+}
+
+fn rotated(head: &[f32], position: usize, style: RopeStyle) -> Vec<f64> {
+    let mut out: Vec<f64> = head.iter().map(|v| f64::from(*v)).collect();
+    for i in 0..16 {
+        let (sine, cosine) = (position as f64 * 10000f64.powf(-(i as f64) / 16.0)).sin_cos();
+        let (a, b) = if style == RopeStyle::Neighbours { (2 * i, 2 * i + 1) } else { (i, i + 16) };
+        (out[a], out[b]) = (out[a] * cosine - out[b] * sine, out[a] * sine + out[b] * cosine);
+    }
+    out
+}
+
+/// Softmax attention of the last of `rows`, in f64.
+fn formula(rows: &[Vec<f32>], style: RopeStyle) -> Vec<f64> {
+    let last = rows.len() - 1;
+    let part = |row: &[f32], head: usize| row[head * 32..][..32].to_vec();
+    (0..HEADS)
+        .flat_map(|head| {
+            let kv_head = head / 3;
+            let query = rotated(&part(&rows[last], head), last, style);
+            let scores: Vec<f64> = (0..=last)
+                .map(|t| {
+                    let key = rotated(&part(&rows[t], HEADS + kv_head), t, style);
+                    query.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() * f64::from(SCALE)
+                })
+                .collect();
+            let largest = scores.iter().copied().fold(f64::MIN, f64::max);
+            let total: f64 = scores.iter().map(|s| (s - largest).exp()).sum();
+            (0..32)
+                .map(move |d| d)
+                .map(move |d| {
+                    scores
+                        .iter()
+                        .enumerate()
+                        .map(|(t, s)| (s - largest).exp() / total * f64::from(rows[t][(HEADS + 2 + kv_head) * 32 + d]))
+                        .sum::<f64>()
+                })
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn rows(random: &mut Random, count: usize) -> Vec<Vec<f32>> {
+    (0..count).map(|_| random.floats((HEADS + 4) * 32).iter().map(|v| v * 3.0).collect()).collect()
+}
+
+#[test]
+fn chunked_prefill_and_decode_over_scattered_pages_equal_the_f64_formula() {
+    let mut random = Random(5);
+    for style in [RopeStyle::Neighbours, RopeStyle::Halves] {
+        for (set, pool) in pools() {
+            let mut harness = Harness::new(pool, style);
+            let rows = rows(&mut random, 300);
+            // Pages in no order, as after a while of serving.
+            let pages: Vec<u32> = (0..19).map(|i| (i * 7 + 3) % 64).collect();
+            let mut got = Vec::new();
+            for range in [0..1, 1..18, 18..150, 150..151, 151..299, 299..300] {
+                let result = harness.step(&[(&pages, range.start, &rows[range.clone()])]);
+                got.extend(result);
+            }
+            for t in [0, 1, 16, 17, 18, 127, 128, 129, 150, 255, 299] {
+                let want = formula(&rows[..=t], style);
+                for (i, (got, want)) in got[t].iter().zip(&want).enumerate() {
+                    let error = (f64::from(*got) - want).abs();
+                    // Keys and values are rounded to half floats: 2^-11 of values up to 3, scores up to some tens.
+                    assert!(error < 0.02, "{} {style:?} token {t} element {i}: {got} for {want}", set.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sequences_in_one_batch_do_not_see_each_other() {
+    let mut random = Random(6);
+    for (set, pool) in pools() {
+        let mut harness = Harness::new(pool, RopeStyle::Neighbours);
+        let (a, b) = (rows(&mut random, 40), rows(&mut random, 25));
+        let together = harness.step(&[(&[5, 6, 7], 0, &a), (&[1, 2], 0, &b)]);
+        let alone_a = harness.step(&[(&[10, 11, 12], 0, &a)]);
+        let alone_b = harness.step(&[(&[20, 21], 0, &b)]);
+        assert_eq!(together[..40], alone_a, "{}", set.name());
+        assert_eq!(together[40..], alone_b, "{}", set.name());
+    }
+}
+
+#[test]
+fn what_stands_in_a_page_beyond_the_last_token_has_no_effect() {
+    let mut random = Random(7);
+    for (set, pool) in pools() {
+        let mut harness = Harness::new(pool, RopeStyle::Neighbours);
+        let short = rows(&mut random, 3);
+        let clean = harness.step(&[(&[1], 0, &short)]);
+        // Too large for a half float: infinities are left in the page.
+        let huge: Vec<Vec<f32>> = vec![vec![1e6; (HEADS + 4) * 32]; PAGE_TOKENS];
+        harness.step(&[(&[2], 0, &huge)]);
+        let dirty = harness.step(&[(&[2], 0, &short)]);
+        assert_eq!(clean, dirty, "{}", set.name());
+    }
+}
+
+#[test]
+fn a_batch_is_refused_when_pages_are_missing_foreign_or_written_twice() {
+    let (_, pool) = pools().next().unwrap();
+    let kv = KvBuffer::new(&pool, SHAPE, 4);
+    let check = |sequences: Vec<SequenceRows<'_>>, want: BatchError| {
+        assert_eq!(Batch::new(sequences, &kv).unwrap_err(), want);
+    };
+    let rows = |rows: std::ops::Range<usize>, start: usize, pages: &'static [u32]| SequenceRows { rows, start, pages };
+    check(vec![rows(0..17, 0, &[1])], BatchError::TooFewPages { tokens: 17, pages: 1 });
+    check(vec![rows(0..1, 16, &[1])], BatchError::TooFewPages { tokens: 17, pages: 1 });
+    check(vec![rows(0..1, 0, &[4])], BatchError::NoSuchPage(4));
+    check(vec![rows(0..1, 0, &[2]), rows(1..2, 3, &[2])], BatchError::PageWrittenTwice(2));
+    check(vec![rows(0..20, 0, &[2, 2])], BatchError::PageWrittenTwice(2));
+    check(vec![rows(1..2, 0, &[2])], BatchError::Rows { expected: 0, got: 1 });
+    // Sharing what is only read is fine.
+    assert!(Batch::new(vec![rows(0..1, 16, &[0, 1]), rows(1..2, 16, &[0, 2])], &kv).is_ok());
+}

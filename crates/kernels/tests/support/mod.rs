@@ -1,0 +1,63 @@
+//! Random weights and plain f64 formulas.
+
+#![allow(dead_code)]
+
+use half::f16;
+use ruvllm_kernels::{KernelSet, Pool, WeightType};
+
+/// A small generator (SplitMix64): the same numbers for the same seed everywhere.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// Uniform in -1..1.
+    pub fn float(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+
+    pub fn floats(&mut self, len: usize) -> Vec<f32> {
+        (0..len).map(|_| self.float()).collect()
+    }
+
+    /// Rows of random blocks with moderate scales.
+    pub fn weights(&mut self, kind: WeightType, rows: usize, cols: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..rows * kind.row_bytes(cols).unwrap()).map(|_| self.next() as u8).collect();
+        let halves: &[usize] = match kind {
+            WeightType::Q4_0 | WeightType::Q5_0 | WeightType::Q8_0 | WeightType::Iq4Nl | WeightType::Iq4Xs => &[0],
+            WeightType::Q4_1 | WeightType::Q5_1 | WeightType::Q4K | WeightType::Q5K => &[0, 2],
+            WeightType::Q2K => &[80, 82],
+            WeightType::Q3K => &[108],
+            WeightType::Q6K => &[208],
+            WeightType::F16 => &[0],
+            _ => &[],
+        };
+        for block in bytes.chunks_exact_mut(kind.block_bytes()) {
+            for at in halves {
+                block[*at..at + 2].copy_from_slice(&f16::from_f32(self.float() * 0.01).to_le_bytes());
+            }
+            match kind {
+                WeightType::Mxfp4 => block[0] = 118 + self.below(8) as u8,
+                WeightType::F32 => block.copy_from_slice(&self.float().to_le_bytes()),
+                WeightType::Bf16 => block.copy_from_slice(&half::bf16::from_f32(self.float()).to_le_bytes()),
+                _ => {}
+            }
+        }
+        bytes
+    }
+}
+
+/// A pool for every kernel set of this machine, with one and with three threads.
+pub fn pools() -> impl Iterator<Item = (KernelSet, Pool)> {
+    KernelSet::available().flat_map(|set| [1, 3].map(|threads| (set, Pool::new(threads, set))))
+}

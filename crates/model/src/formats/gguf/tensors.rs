@@ -1,0 +1,219 @@
+//! The descriptions of the tensors, and the proof that each one's bytes are in the file.
+
+use std::fmt;
+use std::ops::Range;
+
+use ruvllm_kernels::WeightType;
+
+use super::cursor::Cursor;
+use super::error::{Damage, Fault, GgufError, Place, TensorFault, shortened};
+use super::name_index::{Duplicate, NameIndex};
+
+/// Far more than any model has; bounds the table whatever the file's size.
+pub(super) const TENSORS_MAX: u64 = 1 << 16;
+const DIMENSIONS_MAX: usize = 4;
+
+/// GGUF allows 64. Converters of other kinds of models exceed that, which hurts nobody.
+const NAME_BYTES_MAX: u64 = 256;
+
+/// A name's length and one byte of it, the count of dimensions and one dimension, the type, the offset.
+pub(super) const TENSOR_INFO_BYTES_MIN: u64 = 8 + 1 + 4 + 8 + 4 + 8;
+
+/// A tensor in the file. Its bytes are borrowed from the map.
+#[derive(Clone)]
+pub struct Tensor<'a> {
+    pub name: &'a str,
+    /// 1 to 4 lengths, none of them zero. GGUF's order: the length of a row comes first.
+    pub dims: &'a [usize],
+    pub kind: WeightType,
+    pub bytes: &'a [u8],
+    /// Where `bytes` are in the file, for [`FileBytes::slice`](crate::formats::map::FileBytes::slice).
+    pub range: Range<usize>,
+}
+
+impl Tensor<'_> {
+    pub fn element_count(&self) -> usize {
+        self.dims.iter().product()
+    }
+}
+
+impl fmt::Debug for Tensor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({:?}, {:?}, {}, bytes {:?})", self.name, self.dims, self.kind, self.range)
+    }
+}
+
+/// What the file says about one tensor. The sizes are not yet checked against each other or the file.
+#[derive(Debug)]
+pub(super) struct TensorInfo {
+    name: Box<str>,
+    dims: Vec<u64>,
+    type_number: u32,
+    /// From the start of the data section.
+    offset: u64,
+}
+
+impl TensorInfo {
+    pub fn read_all(cursor: &mut Cursor<'_>, count: u64) -> Result<Vec<Self>, GgufError> {
+        (0..count).map(|index| Self::read(cursor, index)).collect()
+    }
+
+    fn read(cursor: &mut Cursor<'_>, index: u64) -> Result<Self, GgufError> {
+        let name = cursor.name(NAME_BYTES_MAX).map_err(|damage| damage.at(Place::TensorName { index }))?;
+        Self::read_rest(cursor, name).map_err(|damage| damage.at(Place::TensorInfo { name: shortened(name) }))
+    }
+
+    fn read_rest(cursor: &mut Cursor<'_>, name: &str) -> Result<Self, Damage> {
+        let start = cursor.position();
+        let count = cursor.u32()?;
+        if !(1..=DIMENSIONS_MAX as u32).contains(&count) {
+            return Err(Cursor::damage_at(start, Fault::DimensionCount { count }));
+        }
+        let dims = (0..count).map(|_| cursor.u64()).collect::<Result<_, _>>()?;
+        Ok(Self { name: name.into(), dims, type_number: cursor.u32()?, offset: cursor.u64()? })
+    }
+
+    fn check(&self, data: &DataSection) -> Result<CheckedTensor, GgufError> {
+        self.locate(data).map_err(|fault| GgufError::Tensor { name: shortened(&self.name), fault })
+    }
+
+    fn locate(&self, data: &DataSection) -> Result<CheckedTensor, TensorFault> {
+        let kind = weight_type(self.type_number)?;
+        if let Some(axis) = self.dims.iter().position(|dim| *dim == 0) {
+            return Err(TensorFault::ZeroDimension { axis, dims: self.dims.clone() });
+        }
+        if !self.dims[0].is_multiple_of(kind.block_len() as u64) {
+            return Err(TensorFault::PartialBlock { kind, row_len: self.dims[0], block_len: kind.block_len() });
+        }
+        let too_large = || TensorFault::TooLarge { dims: self.dims.clone() };
+        let dims = self.dims.iter().map(|dim| usize::try_from(*dim)).collect::<Result<Box<[usize]>, _>>();
+        let dims = dims.map_err(|_| too_large())?;
+        let size = size_bytes(&dims, kind).ok_or_else(too_large)?;
+        let range = data.range(self.offset, size)?;
+        Ok(CheckedTensor { name: self.name.clone(), dims, kind, range })
+    }
+}
+
+/// `None` if the elements or the bytes are more than can be counted.
+fn size_bytes(dims: &[usize], kind: WeightType) -> Option<usize> {
+    dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim))?;
+    let row = kind.row_bytes(dims[0])?;
+    dims[1..].iter().try_fold(row, |product, dim| product.checked_mul(*dim))
+}
+
+fn weight_type(number: u32) -> Result<WeightType, TensorFault> {
+    WeightType::from_gguf(number).ok_or_else(|| match unsupported_type_name(number) {
+        Some(name) => TensorFault::UnsupportedType { number, name },
+        None => TensorFault::UnknownType { number },
+    })
+}
+
+/// The name of a type that GGUF has (or had) and we do not read.
+fn unsupported_type_name(number: u32) -> Option<&'static str> {
+    Some(match number {
+        4 => "Q4_2 (withdrawn)",
+        5 => "Q4_3 (withdrawn)",
+        9 => "Q8_1",
+        15 => "Q8_K",
+        16 => "IQ2_XXS",
+        17 => "IQ2_XS",
+        18 => "IQ3_XXS",
+        19 => "IQ1_S",
+        21 => "IQ3_S",
+        22 => "IQ2_S",
+        24 => "I8",
+        25 => "I16",
+        26 => "I32",
+        27 => "I64",
+        28 => "F64",
+        29 => "IQ1_M",
+        31 => "Q4_0_4_4 (withdrawn)",
+        32 => "Q4_0_4_8 (withdrawn)",
+        33 => "Q4_0_8_8 (withdrawn)",
+        34 => "TQ1_0",
+        35 => "TQ2_0",
+        36..=38 => "IQ4_NL repacked (withdrawn)",
+        40 => "NVFP4",
+        41 => "Q1_0",
+        _ => return None,
+    })
+}
+
+/// The part of the file that holds the tensors' bytes.
+#[derive(Debug)]
+pub(super) struct DataSection {
+    pub start: u64,
+    pub alignment: u64,
+    pub file_size: u64,
+}
+
+impl DataSection {
+    fn range(&self, offset: u64, size: usize) -> Result<Range<usize>, TensorFault> {
+        if !offset.is_multiple_of(self.alignment) {
+            return Err(TensorFault::Misaligned { offset, alignment: self.alignment });
+        }
+        let start = self.start.checked_add(offset);
+        let end = start.and_then(|start| start.checked_add(size as u64)).filter(|end| *end <= self.file_size);
+        match (start, end) {
+            // Both are within the file, and the file is in memory, so they fit a usize.
+            (Some(start), Some(end)) => Ok(start as usize..end as usize),
+            _ => Err(TensorFault::PastEnd { offset, size: size as u64, file_size: self.file_size }),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct CheckedTensor {
+    name: Box<str>,
+    dims: Box<[usize]>,
+    kind: WeightType,
+    range: Range<usize>,
+}
+
+impl CheckedTensor {
+    fn view<'a>(&'a self, file: &'a [u8]) -> Tensor<'a> {
+        let bytes = &file[self.range.clone()];
+        Tensor { name: &self.name, dims: &self.dims, kind: self.kind, bytes, range: self.range.clone() }
+    }
+}
+
+/// All tensors, in the order of their descriptions. Each lies within the file and shares no byte with another.
+#[derive(Debug)]
+pub(super) struct TensorTable {
+    tensors: Vec<CheckedTensor>,
+    by_name: NameIndex,
+}
+
+impl TensorTable {
+    pub fn check(infos: &[TensorInfo], data: &DataSection) -> Result<Self, GgufError> {
+        let tensors = infos.iter().map(|info| info.check(data)).collect::<Result<Vec<_>, _>>()?;
+        let by_name = NameIndex::new(&tensors, |tensor| &tensor.name).map_err(|Duplicate { first, second }| {
+            GgufError::DuplicateTensor { name: shortened(&tensors[first].name), first, second }
+        })?;
+        refuse_overlaps(&tensors)?;
+        Ok(Self { tensors, by_name })
+    }
+
+    pub fn find<'a>(&'a self, file: &'a [u8], name: &str) -> Option<Tensor<'a>> {
+        Some(self.by_name.find(&self.tensors, |tensor| &tensor.name, name)?.view(file))
+    }
+
+    pub fn iter<'a>(&'a self, file: &'a [u8]) -> impl ExactSizeIterator<Item = Tensor<'a>> {
+        self.tensors.iter().map(|tensor| tensor.view(file))
+    }
+}
+
+fn refuse_overlaps(tensors: &[CheckedTensor]) -> Result<(), GgufError> {
+    let mut by_start: Vec<&CheckedTensor> = tensors.iter().collect();
+    by_start.sort_by_key(|tensor| tensor.range.start);
+    // No tensor is empty, so if any two overlap then some neighbours do.
+    match by_start.windows(2).find(|pair| pair[0].range.end > pair[1].range.start) {
+        Some(pair) => Err(GgufError::Overlap {
+            first: shortened(&pair[0].name),
+            second: shortened(&pair[1].name),
+            start: pair[1].range.start as u64,
+            end: pair[0].range.end as u64,
+        }),
+        None => Ok(()),
+    }
+}
