@@ -1,1 +1,5 @@
-//! KV memory: pages, page tables, pools. Knows nothing of models or text.
+//! KV memory: a pool of pages and the page tables of sequences. Knows nothing of models or text.
+
+mod cache;
+
+pub use cache::{KvCache, OutOfPages, PageTable};

@@ -1,0 +1,170 @@
+//! Choosing a token from logits.
+
+use crate::Sampling;
+use crate::penalties::History;
+use crate::random::Random;
+
+/// A token and the logarithm of its probability.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TokenLogprob {
+    pub token: u32,
+    pub logprob: f32,
+}
+
+/// A chosen token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampled {
+    pub token: u32,
+    /// Its probability under the model itself (before penalties and temperature), with the likeliest alternatives.
+    /// Only where logprobs were asked for.
+    pub logprobs: Option<(f32, Vec<TokenLogprob>)>,
+}
+
+/// The model gave a logit that is not a number.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NotANumber;
+
+/// A token with its logit, later its probability.
+type Candidate = (u32, f32);
+
+/// The sampling state of one sequence.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    sampling: Sampling,
+    history: History,
+    random: Random,
+    /// Kept between tokens, so that sampling does not allocate.
+    candidates: Vec<Candidate>,
+}
+
+impl Sampler {
+    pub(crate) fn new(sampling: Sampling, prompt: &[u32]) -> Self {
+        let random = Random::new(sampling.seed);
+        Self { sampling, history: History::new(prompt), random, candidates: Vec::new() }
+    }
+
+    /// Chooses the next token. `logits` are changed on the way.
+    pub(crate) fn sample(&mut self, logits: &mut [f32]) -> Result<Sampled, NotANumber> {
+        if logits.iter().any(|logit| logit.is_nan()) {
+            return Err(NotANumber);
+        }
+        let logprobs = self.sampling.top_logprobs.map(|count| Logprobs::of(logits, count));
+        self.history.adjust(&self.sampling, logits);
+        let token = if self.sampling.temperature == 0.0 { argmax(logits) } else { self.draw(logits) };
+        self.history.push(token);
+        let logprobs = logprobs.map(|logprobs| (logprobs.all[token as usize], logprobs.top));
+        Ok(Sampled { token, logprobs })
+    }
+
+    fn draw(&mut self, logits: &[f32]) -> u32 {
+        let Sampling { temperature, top_k, top_p, min_p, typical_p, .. } = self.sampling;
+        let candidates = &mut self.candidates;
+        candidates.clear();
+        candidates.extend(logits.iter().enumerate().map(|(token, logit)| (token as u32, *logit)));
+        keep_likeliest(candidates, top_k);
+        to_probabilities(candidates, temperature);
+        keep_typical(candidates, typical_p);
+        keep_top_share(candidates, top_p);
+        keep_above_share(candidates, min_p);
+        let total: f64 = candidates.iter().map(|(_, p)| f64::from(*p)).sum();
+        let mut left = self.random.unit() * total;
+        for (token, probability) in candidates.iter() {
+            left -= f64::from(*probability);
+            if left < 0.0 {
+                return *token;
+            }
+        }
+        // Rounding can leave a last grain; the likeliest token is always a candidate.
+        candidates[0].0
+    }
+}
+
+/// Log-probabilities of a step, before anything is changed.
+struct Logprobs {
+    all: Vec<f32>,
+    top: Vec<TokenLogprob>,
+}
+
+impl Logprobs {
+    fn of(logits: &[f32], count: usize) -> Self {
+        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let total: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
+        let all: Vec<f32> = logits.iter().map(|logit| (f64::from(logit - largest) - total.ln()) as f32).collect();
+        let mut order: Vec<Candidate> = all.iter().enumerate().map(|(token, p)| (token as u32, *p)).collect();
+        if count == 0 {
+            order.clear();
+        } else {
+            keep_likeliest(&mut order, count);
+        }
+        let top = order.into_iter().map(|(token, logprob)| TokenLogprob { token, logprob }).collect();
+        Self { all, top }
+    }
+}
+
+/// The index of the largest logit; the first of equals.
+fn argmax(logits: &[f32]) -> u32 {
+    let mut best = 0;
+    for (i, logit) in logits.iter().enumerate() {
+        if *logit > logits[best] {
+            best = i;
+        }
+    }
+    best as u32
+}
+
+/// Sorts by falling value, ties by token, and keeps the first `count` (0 keeps all).
+fn keep_likeliest(candidates: &mut Vec<Candidate>, count: usize) {
+    let order = |a: &Candidate, b: &Candidate| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+    if count > 0 && count < candidates.len() {
+        candidates.select_nth_unstable_by(count - 1, order);
+        candidates.truncate(count);
+    }
+    candidates.sort_unstable_by(order);
+}
+
+fn to_probabilities(candidates: &mut [Candidate], temperature: f32) {
+    let largest = candidates[0].1;
+    let mut total = 0f64;
+    for (_, value) in candidates.iter_mut() {
+        *value = ((*value - largest) / temperature).exp();
+        total += f64::from(*value);
+    }
+    candidates.iter_mut().for_each(|(_, value)| *value = (f64::from(*value) / total) as f32);
+}
+
+/// Locally typical sampling: tokens whose surprise is nearest to the expected one.
+fn keep_typical(candidates: &mut Vec<Candidate>, share: f32) {
+    if share >= 1.0 {
+        return;
+    }
+    let surprise = |p: f32| -f64::from(p.max(f32::MIN_POSITIVE)).ln();
+    let entropy: f64 = candidates.iter().map(|(_, p)| f64::from(*p) * surprise(*p)).sum();
+    candidates.sort_by(|a, b| (surprise(a.1) - entropy).abs().total_cmp(&(surprise(b.1) - entropy).abs()));
+    truncate_to_share(candidates, share);
+    keep_likeliest(candidates, 0);
+}
+
+fn keep_top_share(candidates: &mut Vec<Candidate>, share: f32) {
+    if share < 1.0 {
+        truncate_to_share(candidates, share);
+    }
+}
+
+/// Keeps the shortest beginning that holds `share` of the probability.
+fn truncate_to_share(candidates: &mut Vec<Candidate>, share: f32) {
+    let total: f64 = candidates.iter().map(|(_, p)| f64::from(*p)).sum();
+    let mut sum = 0f64;
+    let keep = candidates.iter().position(|(_, p)| {
+        sum += f64::from(*p);
+        sum >= f64::from(share) * total
+    });
+    candidates.truncate(keep.map_or(candidates.len(), |last| last + 1));
+}
+
+fn keep_above_share(candidates: &mut Vec<Candidate>, share: f32) {
+    let least = candidates[0].1 * share;
+    candidates.retain(|(_, p)| *p >= least);
+}
+
+#[cfg(test)]
+mod tests;
