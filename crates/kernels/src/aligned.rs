@@ -27,24 +27,34 @@ unsafe impl Number for f32 {}
 pub struct AlignedVec<T: Number> {
     data: ptr::NonNull<T>,
     len: usize,
+    /// What was allocated: `data` is the first aligned place in it.
+    base: *mut u8,
 }
 
 impl<T: Number> AlignedVec<T> {
     /// `len` zeros. Large buffers cost no memory until they are touched.
     pub fn zeroed(len: usize) -> Self {
         if len == 0 {
-            return Self { data: ptr::NonNull::dangling(), len };
+            return Self { data: ptr::NonNull::dangling(), len, base: ptr::null_mut() };
         }
         let layout = Self::layout(len);
-        // SAFETY: the layout has a non-zero size, since `len` > 0 and no `Number` is zero-sized.
-        let data = unsafe { alloc_zeroed(layout) }.cast::<T>();
-        let Some(data) = ptr::NonNull::new(data) else { handle_alloc_error(layout) };
-        Self { data, len }
+        // SAFETY: the layout has a non-zero size.
+        let base = unsafe { alloc_zeroed(layout) };
+        if base.is_null() {
+            handle_alloc_error(layout);
+        }
+        // SAFETY: the allocation is `ALIGN` bytes longer than the numbers, so the next aligned address is inside it.
+        let data = unsafe { base.add(base.align_offset(ALIGN)) };
+        Self { data: ptr::NonNull::new(data).expect("not null").cast(), len, base }
     }
 
+    /// The system zeroes lazily only at its own alignment; a larger one would be filled with zeros by hand, and so
+    /// be taken from memory at once. We ask for `ALIGN` bytes more instead.
     fn layout(len: usize) -> Layout {
-        let bytes = len.checked_mul(size_of::<T>()).expect("buffer size fits the address space");
-        Layout::from_size_align(bytes, ALIGN).expect("buffer size fits the address space")
+        let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(ALIGN));
+        bytes
+            .and_then(|bytes| Layout::from_size_align(bytes, align_of::<T>()).ok())
+            .expect("buffer size fits the address space")
     }
 
     pub(crate) fn as_mut_ptr(&mut self) -> *mut T {
@@ -71,7 +81,7 @@ impl<T: Number> Drop for AlignedVec<T> {
     fn drop(&mut self) {
         if self.len > 0 {
             // SAFETY: allocated in `zeroed` with this same layout.
-            unsafe { dealloc(self.data.as_ptr().cast(), Self::layout(self.len)) }
+            unsafe { dealloc(self.base, Self::layout(self.len)) }
         }
     }
 }

@@ -1,1 +1,31 @@
 //! Puts the crates together: one request from validated input to streamed text. The Rust API.
+//!
+//! ```no_run
+//! use ruvllm_runtime::{Engine, Message, Prompt, Request};
+//!
+//! let mut engine = Engine::builder("model.gguf").build()?;
+//! let request = Request::new(Prompt::Messages(vec![Message::user("Why is the sky blue?")]));
+//! let mut stream = engine.stream(request)?;
+//! for piece in &mut stream {
+//!     print!("{}", piece?.text);
+//! }
+//! println!("\n{:.1} tokens/s", stream.response().timings.decode_tok_s);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod builder;
+mod engine;
+pub mod hardware;
+mod perplexity;
+mod prompt;
+mod request;
+mod stream;
+mod vocabulary;
+
+pub use builder::{BuildError, EngineBuilder};
+pub use engine::{Engine, GenerateError};
+pub use perplexity::{Perplexity, PerplexityError};
+pub use prompt::{Message, Prompt};
+pub use request::{Request, Response, Timings, Usage};
+pub use ruvllm_engine::{FinishReason, Sampled, Sampling, SamplingError, SubmitError, TokenLogprob};
+pub use stream::{Piece, Stream};

@@ -70,6 +70,18 @@ impl ModelFacts {
     }
 }
 
+impl ModelFacts {
+    /// Bytes that the half-float keys and values of one token take, where the file says enough to tell.
+    pub fn kv_bytes_per_token(&self) -> Option<u64> {
+        let (PerLayer::Same(heads), PerLayer::Same(kv_heads)) = (self.heads.as_ref()?, self.kv_heads.as_ref()?) else {
+            return None;
+        };
+        let head_dim = self.embedding_length?.checked_div(*heads)?;
+        let values = self.layers?.checked_mul(*kv_heads)?.checked_mul(head_dim)?;
+        values.checked_mul(2 * size_of::<u16>() as u64)
+    }
+}
+
 fn text(metadata: Metadata<'_>, key: &str) -> Result<Option<String>, MetadataError> {
     Ok(metadata.optional::<&str>(key)?.map(str::to_owned))
 }

@@ -1,0 +1,157 @@
+//! Opening a model file and getting everything ready to answer.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ruvllm_engine::{Core, CoreOptions};
+use ruvllm_kernels::{KernelSet, Pool};
+use ruvllm_kv::KvCache;
+use ruvllm_model::formats::gguf::facts::ModelFacts;
+use ruvllm_model::formats::gguf::{Gguf, GgufError, MetadataError};
+use ruvllm_model::{LoadError, Model};
+use ruvllm_text::{ChatTemplate, ChatTemplateError, Tokenizer, TokenizerError};
+
+use crate::Engine;
+use crate::hardware::{self, Hardware, KernelsError};
+use crate::vocabulary::{self, ReadError};
+
+/// Rows of a forward pass when nothing else is said: long enough to use the weights well, short enough to stay in cache.
+const BATCH_ROWS: usize = 128;
+/// Requests that wait at most when nothing else is said.
+const QUEUE_MAX: usize = 1024;
+/// The share of free memory that the KV cache may take when nothing else is said.
+const KV_MEMORY_SHARE: u64 = 4;
+
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    #[error(transparent)]
+    File(#[from] GgufError),
+    #[error("the file's metadata cannot be used: {0}")]
+    Metadata(#[from] MetadataError),
+    #[error("the model cannot be loaded: {0}")]
+    Model(#[from] LoadError),
+    #[error("the model's vocabulary cannot be used: {0}")]
+    Vocabulary(String),
+    #[error("the model's tokenizer cannot be built: {0}")]
+    Tokenizer(#[from] TokenizerError),
+    #[error("the model's chat template cannot be used: {0}")]
+    Template(#[from] ChatTemplateError),
+    #[error("the tokenizer has {tokenizer} tokens and the model {model}: the file is damaged")]
+    VocabularySize { tokenizer: usize, model: usize },
+    #[error(transparent)]
+    Kernels(#[from] KernelsError),
+    #[error("{field} is {got}; it must be {wanted}")]
+    Option { field: &'static str, got: usize, wanted: &'static str },
+}
+
+impl From<ReadError> for BuildError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Metadata(error) => Self::Metadata(error),
+            ReadError::Vocabulary(error) => Self::Vocabulary(error.to_string()),
+        }
+    }
+}
+
+/// Decides how a model is run. Everything has a default that suits the machine.
+#[derive(Debug)]
+pub struct EngineBuilder {
+    path: PathBuf,
+    threads: Option<usize>,
+    kernels: Option<KernelSet>,
+    context: Option<usize>,
+    sequences: usize,
+    batch_rows: usize,
+}
+
+impl EngineBuilder {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            threads: None,
+            kernels: None,
+            context: None,
+            sequences: 1,
+            batch_rows: BATCH_ROWS,
+        }
+    }
+
+    /// Threads that compute; the cores that this process may use by default.
+    pub fn threads(mut self, threads: Option<usize>) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// The instruction set; by default what `RUVLLM_KERNELS` names, or the fastest.
+    pub fn kernels(mut self, kernels: KernelSet) -> Self {
+        self.kernels = Some(kernels);
+        self
+    }
+
+    /// Tokens per sequence at most; by default what the model was made for, as far as memory goes.
+    pub fn context(mut self, context: Option<usize>) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// Sequences that run at the same time at most; 1 by default.
+    pub fn sequences(mut self, sequences: usize) -> Self {
+        self.sequences = sequences;
+        self
+    }
+
+    /// Prompt tokens per forward pass at most.
+    pub fn batch_rows(mut self, batch_rows: usize) -> Self {
+        self.batch_rows = batch_rows;
+        self
+    }
+
+    pub fn build(self) -> Result<Engine, BuildError> {
+        self.build_with_progress(&mut |_, _| {})
+    }
+
+    /// `progress` is told how many bytes of weights are loaded, and of how many.
+    pub fn build_with_progress(self, progress: &mut dyn FnMut(u64, u64)) -> Result<Engine, BuildError> {
+        self.check()?;
+        let gguf = Gguf::open(&self.path)?;
+        let facts = ModelFacts::of(&gguf)?;
+        let tokenizer = Tokenizer::from_vocabulary(vocabulary::read(gguf.metadata())?)?;
+        let template = facts.chat_template.as_deref().map(|source| ChatTemplate::new(source, &tokenizer)).transpose()?;
+        let kernels = self.kernels.map_or_else(hardware::chosen_kernels, Ok)?;
+        let hardware = Hardware::detect();
+        let context = self.context.unwrap_or_else(|| default_context(&facts, &hardware));
+        let total: u64 = facts.weights.iter().map(|share| share.bytes).sum();
+        let model = Model::load(&gguf, context, &mut |done| progress(done, total))?;
+        if tokenizer.vocab_size() != model.config().vocabulary {
+            let (tokenizer, model) = (tokenizer.vocab_size(), model.config().vocabulary);
+            return Err(BuildError::VocabularySize { tokenizer, model });
+        }
+        let pages = KvCache::pages_for(context).saturating_mul(self.sequences);
+        let options = CoreOptions {
+            batch_rows: self.batch_rows,
+            sequences_max: self.sequences,
+            queue_max: QUEUE_MAX,
+            kv_pages: u32::try_from(pages).unwrap_or(u32::MAX),
+        };
+        let pool = Pool::new(self.threads.unwrap_or(hardware.cores), kernels);
+        Ok(Engine { core: Core::new(model, pool, options), tokenizer: Arc::new(tokenizer), template, facts, kernels })
+    }
+
+    fn check(&self) -> Result<(), BuildError> {
+        let within = |field, got: usize, max: usize, wanted| {
+            if (1..=max).contains(&got) { Ok(()) } else { Err(BuildError::Option { field, got, wanted }) }
+        };
+        within("threads", self.threads.unwrap_or(1), 1024, "between 1 and 1024")?;
+        within("context", self.context.unwrap_or(1), usize::MAX, "at least 1")?;
+        within("sequences", self.sequences, 4096, "between 1 and 4096")?;
+        within("batch_rows", self.batch_rows, 8192, "between 1 and 8192")
+    }
+}
+
+/// What the model was made for, unless the keys and values of that many tokens would fill the memory.
+fn default_context(facts: &ModelFacts, hardware: &Hardware) -> usize {
+    let model = facts.context_length.unwrap_or(0);
+    let token_bytes = facts.kv_bytes_per_token().unwrap_or(1).max(1);
+    let affordable = hardware.memory_available_bytes.map_or(model, |free| free / KV_MEMORY_SHARE / token_bytes);
+    usize::try_from(model.min(affordable).max(1)).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,80 @@
+//! Perplexity of a text, chunked as llama.cpp does it, so that figures can be compared.
+
+use ruvllm_text::SpecialTokens;
+
+use crate::Engine;
+use crate::engine::GenerateError;
+
+/// How well a model predicts a text.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Perplexity {
+    pub value: f64,
+    /// One standard error.
+    pub uncertainty: f64,
+    pub chunks: usize,
+    /// Tokens whose prediction was scored.
+    pub scored_tokens: usize,
+    pub text_tokens: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PerplexityError {
+    #[error("the text has {tokens} tokens; at least {needed} are needed for a context of {context}")]
+    TooShort { tokens: usize, needed: usize, context: usize },
+    #[error("a context of {got} is too small; it must be at least 8")]
+    Context { got: usize },
+    #[error(transparent)]
+    Evaluate(#[from] GenerateError),
+}
+
+impl Engine {
+    /// The text is cut into chunks of `context` tokens; each is run on its own, its first token replaced by the
+    /// beginning-of-text token where the model wants one, and the predictions of its second half are scored.
+    /// `progress` is told the chunks done, their number, and the perplexity so far.
+    pub fn perplexity(
+        &mut self,
+        text: &str,
+        context: usize,
+        mut progress: impl FnMut(usize, usize, f64),
+    ) -> Result<Perplexity, PerplexityError> {
+        if context < 8 {
+            return Err(PerplexityError::Context { got: context });
+        }
+        let mut tokens = self.tokenizer.encode(text, SpecialTokens::AsText);
+        let bos = self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos());
+        if let Some(bos) = bos {
+            tokens.insert(0, bos);
+        }
+        let needed = context * 2;
+        if tokens.len() < needed {
+            return Err(PerplexityError::TooShort { tokens: tokens.len(), needed, context });
+        }
+        let chunks = tokens.len() / context;
+        let first = context / 2;
+        let (mut sum, mut squares, mut scored) = (0f64, 0f64, 0usize);
+        for (done, chunk) in tokens.chunks_exact(context).enumerate() {
+            let mut input = chunk.to_vec();
+            if let Some(bos) = bos {
+                input[0] = bos;
+            }
+            let visit = |position: usize, logits: &[f32]| {
+                let surprise = -log_probability(logits, chunk[position + 1]);
+                sum += surprise;
+                squares += surprise * surprise;
+                scored += 1;
+            };
+            self.core.evaluate(&input, first..context - 1, visit).map_err(GenerateError::from)?;
+            progress(done + 1, chunks, (sum / scored as f64).exp());
+        }
+        let mean = sum / scored as f64;
+        let variance = squares / scored as f64 - mean * mean;
+        let uncertainty = (variance / (scored - 1) as f64).sqrt() * mean.exp();
+        Ok(Perplexity { value: mean.exp(), uncertainty, chunks, scored_tokens: scored, text_tokens: tokens.len() })
+    }
+}
+
+fn log_probability(logits: &[f32], token: u32) -> f64 {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let total: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
+    f64::from(logits[token as usize] - largest) - total.ln()
+}

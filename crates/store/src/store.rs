@@ -1,0 +1,282 @@
+//! What is on disk: finding it, listing it, checking it, removing it. Fetching is in `pull`.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use crate::catalogue::{Catalogue, CatalogueEntry};
+use crate::config::StoreConfig;
+use crate::digest;
+use crate::disk;
+use crate::error::StoreError;
+use crate::home::Layout;
+use crate::lock::ModelLock;
+use crate::manifest::{self, Manifest};
+use crate::name::ModelName;
+use crate::progress::Progress;
+use crate::sources::{self, HubFile};
+use crate::suggest;
+
+/// The models of one home folder. Cheap to make; nothing is created on disk before the first pull.
+#[derive(Debug)]
+pub struct Store {
+    pub(crate) layout: Layout,
+    pub(crate) config: StoreConfig,
+}
+
+/// A model file ready to be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelFile {
+    pub path: PathBuf,
+    pub name: String,
+    /// `None` for a file outside the store, used where it lies.
+    pub manifest: Option<Manifest>,
+}
+
+/// One line of a listing. A model that cannot be used is listed too, so that it can be repaired or removed.
+#[derive(Debug)]
+pub enum Listed {
+    Model(ModelFile),
+    Unusable { folder: PathBuf, why: StoreError },
+}
+
+/// What a name or path given by a user stands for.
+pub(crate) enum Meaning<'a> {
+    File(&'a Path),
+    Entry(&'a CatalogueEntry, ModelName),
+    Hub(HubFile),
+    /// Neither in the catalogue nor an address: perhaps stored under this name.
+    Name(ModelName),
+}
+
+impl Store {
+    /// The store in `home`, with the built-in catalogue and the user's environment.
+    pub fn open(home: &Path) -> Store {
+        Store::with_config(StoreConfig::from_env(home))
+    }
+
+    pub fn with_config(config: StoreConfig) -> Store {
+        Store { layout: Layout::new(&config.home), config }
+    }
+
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.config.catalogue
+    }
+
+    pub(crate) fn meaning_of<'a>(&'a self, spec: &'a str) -> Result<Meaning<'a>, StoreError> {
+        if let Some(path) = sources::local_file(spec) {
+            return Ok(Meaning::File(path));
+        }
+        if let Some(file) = HubFile::parse(spec) {
+            return Ok(Meaning::Hub(file?));
+        }
+        if let Some(entry) = self.config.catalogue.find(spec) {
+            return Ok(Meaning::Entry(entry, ModelName::parse(&entry.name)?));
+        }
+        match ModelName::parse(spec) {
+            Ok(name) if !sources::is_written_as_path(spec) => Ok(Meaning::Name(name)),
+            Ok(name) if self.layout.model(&name).is_dir() => Ok(Meaning::Name(name)),
+            Err(error) if !sources::is_written_as_path(spec) => Err(error),
+            _ => Err(StoreError::NoSuchFile { path: spec.into() }),
+        }
+    }
+
+    /// The file for a catalogue name, a stored name, a hub address that was pulled, or a path. Does not fetch.
+    ///
+    /// A file whose size or time has changed is hashed before it is handed out, and refused if it is not what was
+    /// pulled.
+    pub fn resolve(&self, name_or_path: &str) -> Result<ModelFile, StoreError> {
+        let not_pulled =
+            |name: &ModelName| StoreError::NotPulled { name: name.to_string(), spec: name_or_path.to_owned() };
+        let quiet = &mut |_| {};
+        match self.meaning_of(name_or_path)? {
+            Meaning::File(path) => Ok(in_place(path)),
+            Meaning::Entry(entry, name) => {
+                self.intact(&name, Some(&entry.sha256), quiet)?.ok_or_else(|| not_pulled(&name))
+            }
+            Meaning::Hub(file) => {
+                let name = file.default_name()?;
+                self.intact(&name, None, quiet)?
+                    .filter(|model| model.came_from(&file.to_string()))
+                    .ok_or_else(|| not_pulled(&name))
+            }
+            Meaning::Name(name) => match self.intact(&name, None, quiet)? {
+                Some(model) => Ok(model),
+                None => Err(self.unknown(name.as_str())),
+            },
+        }
+    }
+
+    /// Reads the whole file, whatever its size and time say.
+    pub fn verify(&self, name: &str, progress: &mut dyn Progress) -> Result<ModelFile, StoreError> {
+        let (name, pinned) = self.stored_name(name)?;
+        let folder = self.layout.model(&name);
+        let manifest = Manifest::read(&folder, &name)?.ok_or_else(|| self.unknown(name.as_str()))?;
+        self.check_fully(&name, manifest, pinned.as_deref(), progress)
+    }
+
+    /// Everything in the models folder, by name. Foreign or damaged entries are reported, never fatal.
+    pub fn list(&self) -> Result<Vec<Listed>, StoreError> {
+        let models = self.layout.models();
+        let entries = match fs::read_dir(models) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(StoreError::io("read", models)(error)),
+        };
+        let mut folders: Vec<PathBuf> =
+            entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| !is_hidden(path)).collect();
+        folders.sort();
+        Ok(folders.into_iter().map(list_one).collect())
+    }
+
+    /// Removes the model and whatever an unfinished pull left of it. A process that has the file open keeps it.
+    pub fn remove(&self, name: &str) -> Result<(), StoreError> {
+        let (name, _) = self.stored_name(name)?;
+        let folder = self.layout.model(&name);
+        let partial = self.layout.partial(&name);
+        if !folder.exists() && !partial.exists() {
+            return Err(self.unknown(name.as_str()));
+        }
+        let Some(_lock) = ModelLock::try_take(&self.layout, &name)? else {
+            return Err(StoreError::Busy { name: name.to_string() });
+        };
+        // Without its manifest the model no longer counts as stored, should we be interrupted after this.
+        disk::remove_if_there(&folder.join(manifest::FILE_NAME))?;
+        disk::remove_if_there(&folder)?;
+        disk::remove_if_there(&partial)
+    }
+
+    /// The name a model would be stored under, and the hash the catalogue demands of it.
+    fn stored_name(&self, spec: &str) -> Result<(ModelName, Option<String>), StoreError> {
+        match self.config.catalogue.find(spec) {
+            Some(entry) => Ok((ModelName::parse(&entry.name)?, Some(entry.sha256.clone()))),
+            None => match HubFile::parse(spec) {
+                Some(file) => Ok((file?.default_name()?, None)),
+                None => Ok((ModelName::parse(spec)?, None)),
+            },
+        }
+    }
+
+    /// `None` when the model is not stored. The cheap check, and the full one if that does not match.
+    pub(crate) fn intact(
+        &self,
+        name: &ModelName,
+        pinned: Option<&str>,
+        progress: &mut dyn Progress,
+    ) -> Result<Option<ModelFile>, StoreError> {
+        let folder = self.layout.model(name);
+        let Some(manifest) = Manifest::read(&folder, name)? else {
+            return Ok(None);
+        };
+        let path = manifest.path_in(&folder);
+        let unchanged = manifest::metadata_of(&path)?.is_some_and(|now| manifest.describes(&now));
+        if unchanged && pinned.is_none_or(|pinned| pinned == manifest.sha256) {
+            return Ok(Some(stored(path, manifest)));
+        }
+        self.check_fully(name, manifest, pinned, progress).map(Some)
+    }
+
+    fn check_fully(
+        &self,
+        name: &ModelName,
+        mut manifest: Manifest,
+        pinned: Option<&str>,
+        progress: &mut dyn Progress,
+    ) -> Result<ModelFile, StoreError> {
+        let folder = self.layout.model(name);
+        let path = manifest.path_in(&folder);
+        let damaged = |expected: String, got: String| StoreError::Damaged {
+            name: name.to_string(),
+            path: path.clone(),
+            expected,
+            got,
+        };
+        let size = |bytes: u64| format!("{bytes} bytes");
+        let Some(metadata) = manifest::metadata_of(&path)? else {
+            return Err(damaged(size(manifest.bytes), "no file at all".to_owned()));
+        };
+        if !metadata.is_file() || metadata.len() != manifest.bytes {
+            return Err(damaged(size(manifest.bytes), size(metadata.len())));
+        }
+        let sha256 = sha256_of(&path, metadata.len(), progress)?;
+        let expected = pinned.unwrap_or(&manifest.sha256);
+        if sha256 != expected {
+            return Err(damaged(format!("SHA-256 {expected}"), sha256));
+        }
+        manifest.sha256 = sha256;
+        let mtime = manifest::mtime_unix_ns(&metadata);
+        if mtime != manifest.mtime_unix_ns {
+            manifest.mtime_unix_ns = mtime;
+            // A store that we may read but not write is still usable; it only costs the hash again next time.
+            let _ = manifest.write(&folder);
+        }
+        Ok(stored(path, manifest))
+    }
+
+    pub(crate) fn unknown(&self, name: &str) -> StoreError {
+        let stored = self.list().unwrap_or_default().into_iter();
+        let mut known: Vec<String> = stored
+            .filter_map(|listed| match listed {
+                Listed::Model(model) => Some(model.name),
+                Listed::Unusable { .. } => None,
+            })
+            .chain(self.config.catalogue.entries.iter().map(|entry| entry.name.clone()))
+            .collect();
+        known.sort();
+        known.dedup();
+        let names: Vec<&str> = known.iter().map(String::as_str).collect();
+        StoreError::Unknown {
+            name: name.to_owned(),
+            suggestion: suggest::closest(name, &names).map(str::to_owned),
+            known,
+        }
+    }
+}
+
+impl ModelFile {
+    pub(crate) fn came_from(&self, source: &str) -> bool {
+        self.manifest.as_ref().is_some_and(|manifest| manifest.source == source)
+    }
+}
+
+pub(crate) fn stored(path: PathBuf, manifest: Manifest) -> ModelFile {
+    ModelFile { path, name: manifest.name.clone(), manifest: Some(manifest) }
+}
+
+fn in_place(path: &Path) -> ModelFile {
+    let stem = path.file_stem().unwrap_or(path.as_os_str());
+    ModelFile { path: path.to_owned(), name: stem.to_string_lossy().into_owned(), manifest: None }
+}
+
+pub(crate) fn sha256_of(path: &Path, bytes: u64, progress: &mut dyn Progress) -> Result<String, StoreError> {
+    let hasher = File::open(path)
+        .and_then(|mut file| digest::hash_file(&mut file, bytes, progress))
+        .map_err(StoreError::io("read", path))?;
+    hasher.map(digest::hex).ok_or(StoreError::Cancelled)
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'))
+}
+
+fn list_one(folder: PathBuf) -> Listed {
+    match model_in(&folder) {
+        Ok(model) => Listed::Model(model),
+        Err(why) => Listed::Unusable { folder, why },
+    }
+}
+
+fn model_in(folder: &Path) -> Result<ModelFile, StoreError> {
+    let bad = |why: &str| StoreError::BadManifest { path: folder.join(manifest::FILE_NAME), why: why.to_owned() };
+    let name = ModelName::from_folder(folder).ok_or_else(|| bad("the folder is not named like a model"))?;
+    let manifest = Manifest::read(folder, &name)?.ok_or_else(|| bad("it is missing"))?;
+    let path = manifest.path_in(folder);
+    match manifest::metadata_of(&path)? {
+        Some(metadata) if metadata.len() == manifest.bytes => Ok(stored(path, manifest)),
+        found => Err(StoreError::Damaged {
+            name: manifest.name,
+            path,
+            expected: format!("{} bytes", manifest.bytes),
+            got: found.map_or("no file at all".to_owned(), |metadata| format!("{} bytes", metadata.len())),
+        }),
+    }
+}
