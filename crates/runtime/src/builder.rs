@@ -53,6 +53,12 @@ impl From<ReadError> for BuildError {
     }
 }
 
+/// The tokenizer of a model file, without its weights.
+pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, BuildError> {
+    let gguf = Gguf::open(path)?;
+    Ok(Tokenizer::from_vocabulary(vocabulary::read(gguf.metadata())?)?)
+}
+
 /// Decides how a model is run. Everything has a default that suits the machine.
 #[derive(Debug)]
 pub struct EngineBuilder {

@@ -22,7 +22,7 @@ mod request;
 mod stream;
 mod vocabulary;
 
-pub use builder::{BuildError, EngineBuilder};
+pub use builder::{BuildError, EngineBuilder, open_tokenizer};
 pub use engine::{Engine, GenerateError};
 pub use perplexity::{Perplexity, PerplexityError};
 pub use prompt::{Message, Prompt};

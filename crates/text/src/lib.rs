@@ -1,1 +1,20 @@
 //! Strings to tokens and back: tokenizers, chat templates, detokenizer, stop strings.
+//!
+//! This crate knows text and token ids. It knows nothing of model files, weights, requests or the wire: a vocabulary
+//! is handed in as plain data ([`Vocabulary`]) or as the bytes of a `tokenizer.json`, and everything that comes from
+//! a model file is treated as hostile.
+//!
+//! One rule holds throughout: text that a user wrote never becomes a control token. Only the chat template's own
+//! text, encoded with [`Tokenizer::encode_prompt`], or text that the caller marks with [`SpecialTokens::Parse`] does.
+
+mod chat_template;
+mod detokenizer;
+mod stop;
+mod tokenizer;
+mod vocabulary;
+
+pub use chat_template::{ChatTemplate, ChatTemplateError, Conversation, NextTurn, RenderLimits, RenderedPrompt};
+pub use detokenizer::Detokenizer;
+pub use stop::{StopMatcher, StopOutcome, StopStringError};
+pub use tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
+pub use vocabulary::{TokenKind, Vocabulary, VocabularyError, WhitespaceAfterSpecial};

@@ -1,0 +1,131 @@
+//! The sandbox: a Jinja environment that behaves as transformers' does and can reach nothing.
+
+use std::fmt;
+use std::io;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::ValueKind;
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
+
+use super::{ChatTemplateError, RenderLimits, json};
+
+pub(super) const TEMPLATE_NAME: &str = "chat";
+
+/// Compiling descends once per operator, so that a file of nothing but minus signs needs a frame for each of them.
+const COMPILE_STACK_BYTES_PER_SOURCE_BYTE: usize = 2048;
+const COMPILE_STACK_BYTES_MIN: usize = 1 << 20;
+
+/// Compiles a template, on a stack that is deep enough for whatever a file of its size can contain. The memory is
+/// only reserved: an ordinary template touches a few pages of it.
+pub(super) fn build(source: &str, limits: &RenderLimits) -> Result<Environment<'static>, ChatTemplateError> {
+    if cfg!(target_family = "wasm") {
+        // No threads there, and an overflow ends the sandbox, not the process.
+        return compile(source, limits);
+    }
+    let stack_bytes = COMPILE_STACK_BYTES_MIN + source.len() * COMPILE_STACK_BYTES_PER_SOURCE_BYTE;
+    let failed = |reason: &dyn fmt::Display| ChatTemplateError::Syntax { reason: format!("cannot compile: {reason}") };
+    std::thread::scope(|scope| {
+        let compiler = std::thread::Builder::new().stack_size(stack_bytes);
+        let running = compiler.spawn_scoped(scope, || compile(source, limits)).map_err(|error| failed(&error))?;
+        running.join().unwrap_or_else(|_| Err(failed(&"the compiler panicked")))
+    })
+}
+
+/// No loader is set, so the template cannot include anything.
+fn compile(source: &str, limits: &RenderLimits) -> Result<Environment<'static>, ChatTemplateError> {
+    let syntax_error = |error: Error| ChatTemplateError::Syntax { reason: error.to_string() };
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(syntax_error)?;
+    let mut environment = Environment::new();
+    environment.set_syntax(syntax);
+    environment.set_undefined_behavior(UndefinedBehavior::Lenient);
+    environment.set_fuel(Some(limits.fuel));
+    environment.set_recursion_limit(limits.recursion_max);
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.add_filter("tojson", json::tojson);
+    environment.add_test("iterable", is_iterable);
+    environment.add_function("raise_exception", raise_exception);
+    environment.add_template_owned(TEMPLATE_NAME, without_generation_tags(source)).map_err(syntax_error)?;
+    Ok(environment)
+}
+
+/// What a template said when it refused a conversation.
+#[derive(Debug)]
+pub(super) struct RaisedByTemplate(pub String);
+
+impl fmt::Display for RaisedByTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for RaisedByTemplate {}
+
+fn raise_exception(message: String) -> Result<Value, Error> {
+    Err(Error::new(ErrorKind::InvalidOperation, "raised by the template").with_source(RaisedByTemplate(message)))
+}
+
+/// As in Python: strings are iterable and `None` is not.
+fn is_iterable(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Iterable)
+}
+
+/// `{% generation %}` marks the assistant's part for training. It renders as nothing, and so does `{% if true %}`.
+fn without_generation_tags(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(at) = rest.find("{%") {
+        let (before, tag) = rest.split_at(at);
+        out.push_str(before);
+        let Some(len) = tag.find("%}").map(|end| end + 2) else {
+            rest = tag;
+            break;
+        };
+        let (tag, after) = tag.split_at(len);
+        let inner = tag[2..len - 2].trim_matches(['-', '+']).trim();
+        match inner {
+            "generation" => out.push_str(&tag.replace("generation", "if true")),
+            "endgeneration" => out.push_str(&tag.replace("endgeneration", "endif")),
+            _ => out.push_str(tag),
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Collects output up to a limit and then refuses more, which ends the rendering.
+pub(super) struct LimitedWriter {
+    bytes: Vec<u8>,
+    bytes_max: usize,
+    is_exceeded: bool,
+}
+
+impl LimitedWriter {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self { bytes: Vec::new(), bytes_max, is_exceeded: false }
+    }
+
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.is_exceeded
+    }
+
+    pub(super) fn into_text(self) -> String {
+        String::from_utf8(self.bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    }
+}
+
+impl io::Write for LimitedWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.bytes_max {
+            self.is_exceeded = true;
+            return Err(io::Error::other("output limit"));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+//! The default model's vocabulary written as a `tokenizer.json` and run by the `tokenizers` crate: a second
+//! implementation that must agree with ours, and the proof that such files load.
+
+mod support;
+
+use std::sync::Arc;
+
+use ruvllm_text::{Detokenizer, SpecialTokens, TokenKind, Tokenizer, Vocabulary};
+use serde_json::{Map, Value, json};
+
+#[test]
+fn both_ways_to_load_a_tokenizer_agree() {
+    let vocabulary = support::load_vocabulary(&support::default_model());
+    let from_json = Arc::new(Tokenizer::from_tokenizer_json(tokenizer_json(&vocabulary).as_bytes()).unwrap());
+    let ours = Tokenizer::from_vocabulary(vocabulary).unwrap();
+
+    assert_eq!(from_json.vocab_size(), ours.vocab_size());
+    assert_eq!(from_json.end_of_generation(), ours.end_of_generation());
+    for id in 0..ours.vocab_size() as u32 {
+        assert_eq!(from_json.token_bytes(id), ours.token_bytes(id), "token {id}");
+    }
+    for text in texts() {
+        for special in [SpecialTokens::AsText, SpecialTokens::Parse] {
+            assert_eq!(from_json.encode(&text, special), ours.encode(&text, special), "{text:?} {special:?}");
+        }
+        let mut detokenizer = Detokenizer::from_start(from_json.clone());
+        let ids = from_json.encode(&text, SpecialTokens::AsText);
+        let decoded: String = ids.into_iter().map(|id| detokenizer.push(id)).collect();
+        assert_eq!(decoded + &detokenizer.flush(), text);
+    }
+}
+
+fn texts() -> Vec<String> {
+    let fixture: Value = serde_json::from_str(include_str!("fixtures/smollm2_tokens.json")).unwrap();
+    fixture["cases"].as_array().unwrap().iter().map(|case| case["text"].as_str().unwrap().to_owned()).collect()
+}
+
+fn tokenizer_json(vocabulary: &Vocabulary) -> String {
+    let ids = || vocabulary.tokens.iter().enumerate();
+    let vocab: Map<String, Value> = ids().map(|(id, text)| (text.clone(), json!(id))).collect();
+    let merges: Vec<Value> = vocabulary.merges.iter().map(|merge| json!(merge.split_once(' ').unwrap())).collect();
+    let added: Vec<Value> = ids()
+        .filter(|(id, _)| vocabulary.kinds[*id] == TokenKind::Control)
+        .map(|(id, text)| {
+            json!({"id": id, "content": text, "special": true, "single_word": false, "lstrip": false, "rstrip": false,
+                   "normalized": false})
+        })
+        .collect();
+    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    let digits = json!({"type": "Digits", "individual_digits": true});
+    json!({
+        "version": "1.0",
+        "added_tokens": added,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [digits, byte_level]},
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+    })
+    .to_string()
+}

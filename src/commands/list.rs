@@ -1,0 +1,74 @@
+//! `ruvllm list`: the models on this machine, and those that can be had by name.
+
+use anyhow::Result;
+use clap::Args;
+use ruvllm_store::Listed;
+use serde_json::{Value, json};
+
+use crate::model_flags::store;
+use crate::output;
+
+/// List the models on this machine and those that can be pulled by name
+#[derive(Debug, Args)]
+pub struct List {
+    #[arg(long)]
+    json: bool,
+}
+
+impl List {
+    pub fn execute(self) -> Result<()> {
+        let store = store()?;
+        let listed = store.list()?;
+        let is_here = |name: &str| listed.iter().any(|item| matches!(item, Listed::Model(file) if file.name == name));
+        let available: Vec<_> = store.catalogue().entries.iter().filter(|entry| !is_here(&entry.name)).collect();
+        if self.json {
+            let available: Vec<Value> = available
+                .iter()
+                .map(|entry| json!({ "name": entry.name, "bytes": entry.bytes, "licence": entry.licence,
+                                     "description": entry.description }))
+                .collect();
+            return output::json(&json!({
+                "models": listed.iter().map(to_json).collect::<Vec<_>>(),
+                "available": available,
+            }));
+        }
+        let mut rows = vec![["NAME", "SIZE", "LICENCE", ""].map(str::to_owned).to_vec()];
+        for item in &listed {
+            rows.push(match item {
+                Listed::Model(file) => {
+                    let manifest = file.manifest.as_ref();
+                    vec![
+                        file.name.clone(),
+                        manifest.map_or_else(String::new, |manifest| output::bytes(manifest.bytes)),
+                        manifest.and_then(|manifest| manifest.licence.clone()).unwrap_or_default(),
+                        "here".to_owned(),
+                    ]
+                }
+                Listed::Unusable { folder, why } => {
+                    vec![folder.display().to_string(), String::new(), String::new(), format!("unusable: {why}")]
+                }
+            });
+        }
+        for entry in available {
+            let row = [entry.name.clone(), output::bytes(entry.bytes), entry.licence.clone()];
+            rows.push([&row[..], &[format!("ruvllm pull {}", entry.name)]].concat());
+        }
+        output::table(&rows)
+    }
+}
+
+fn to_json(item: &Listed) -> Value {
+    match item {
+        Listed::Model(file) => {
+            let manifest = file.manifest.as_ref();
+            json!({
+                "name": file.name,
+                "path": file.path,
+                "bytes": manifest.map(|manifest| manifest.bytes),
+                "sha256": manifest.map(|manifest| &manifest.sha256),
+                "licence": manifest.and_then(|manifest| manifest.licence.as_ref()),
+            })
+        }
+        Listed::Unusable { folder, why } => json!({ "path": folder, "error": why.to_string() }),
+    }
+}

@@ -1,0 +1,45 @@
+//! `ruvllm pull`: fetches a model into the store.
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+
+use crate::model_flags::store;
+use crate::progress::{PullProgress, interrupt_flag};
+use crate::output;
+
+/// Fetch a model, or repair a damaged one
+///
+/// An interrupted pull goes on where it stopped. Sources are tried in order; each that fails says why.
+#[derive(Debug, Args)]
+pub struct Pull {
+    /// A name from the catalogue (see `ruvllm list`), hf:OWNER/REPO/FILE.gguf[@REVISION], or the path of a GGUF file
+    model: String,
+    /// Keep it under this name
+    #[arg(long)]
+    name: Option<String>,
+    #[arg(long)]
+    json: bool,
+}
+
+impl Pull {
+    pub fn execute(self) -> Result<()> {
+        let mut progress = PullProgress::new(interrupt_flag());
+        let store = store()?;
+        let file = match &self.name {
+            Some(name) => store.pull_as(&self.model, name, &mut progress)?,
+            None => store.pull(&self.model, &mut progress)?,
+        };
+        if self.json {
+            let manifest = file.manifest.as_ref();
+            return output::json(&json!({
+                "name": file.name,
+                "path": file.path,
+                "bytes": manifest.map(|manifest| manifest.bytes),
+                "sha256": manifest.map(|manifest| &manifest.sha256),
+                "source": manifest.map(|manifest| &manifest.source),
+            }));
+        }
+        output::line(&format!("{} is ready: {}", file.name, file.path.display()))
+    }
+}

@@ -1,0 +1,26 @@
+//! `ruvllm rm`: removes a model from the store.
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::model_flags::store;
+use crate::output;
+
+/// Remove a model from this machine
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// Its name, as `ruvllm list` shows it
+    #[arg(required = true)]
+    models: Vec<String>,
+}
+
+impl Rm {
+    pub fn execute(self) -> Result<()> {
+        let store = store()?;
+        for model in &self.models {
+            store.remove(model)?;
+            output::line(&format!("removed {model}"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,190 @@
+//! `ruvllm run`: answers a prompt, or chats.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::{IsTerminal, Read, stdin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use ruvllm_runtime::{Engine, FinishReason, Message, Prompt, Request, Response, Sampling};
+use serde_json::{Value, json};
+
+use crate::exit::Interrupted;
+use crate::model_flags::ModelFlags;
+use crate::sampling_flags::SamplingFlags;
+use crate::{output, progress};
+
+/// Tokens that are generated at most when nothing else is said.
+const MAX_TOKENS_DEFAULT: usize = 1024;
+
+/// Answer a prompt, or chat when none is given
+///
+/// Fetches the model if it is not there yet. The prompt may also come from standard input.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  ruvllm run smollm2 \"Why is the sky blue?\"\n  \
+                        ruvllm run smollm2 --temperature 0 --json \"Name three colours.\"\n  \
+                        cat letter.txt | ruvllm run smollm2 --system \"Summarise the text.\"")]
+pub struct Run {
+    #[command(flatten)]
+    model: ModelFlags,
+    /// What to answer; without it, chat
+    prompt: Option<String>,
+    /// Instructions that precede the conversation
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Continue the prompt as plain text, without the model's chat format
+    #[arg(long, conflicts_with = "system")]
+    raw: bool,
+    /// Stop after this many tokens [default: 1024, or what the context holds]
+    #[arg(long, short = 'n', value_name = "N")]
+    max_tokens: Option<usize>,
+    /// Stop before this text; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Print one JSON object at the end instead of streaming
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    sampling: SamplingFlags,
+}
+
+impl Run {
+    pub fn execute(self) -> Result<()> {
+        let interrupted = progress::interrupt_flag();
+        let sampling = self.sampling.sampling(RandomState::new().hash_one(0u8))?;
+        let prompt = match &self.prompt {
+            Some(prompt) => Some(prompt.clone()),
+            None if stdin().is_terminal() => None,
+            None => Some(read_stdin()?),
+        };
+        let mut engine = self.model.load(Arc::clone(&interrupted), 1)?;
+        let mut answerer = Answerer {
+            engine: &mut engine,
+            sampling,
+            max_tokens: self.max_tokens,
+            stop: self.stop.clone(),
+            interrupted,
+            is_json: self.json,
+        };
+        match prompt {
+            Some(prompt) => {
+                let prompt = self.prompt(prompt);
+                let response = answerer.answer(prompt)?;
+                answerer.report(&response)
+            }
+            None if self.raw || self.json => bail!("--raw and --json need a prompt"),
+            None => super::chat::chat(&mut answerer, self.system),
+        }
+    }
+
+    fn prompt(&self, text: String) -> Prompt {
+        if self.raw {
+            return Prompt::Text(text);
+        }
+        let system = self.system.iter().map(|system| Message::system(system));
+        Prompt::Messages(system.chain([Message::user(&text)]).collect())
+    }
+}
+
+fn read_stdin() -> Result<String> {
+    let mut text = String::new();
+    stdin().read_to_string(&mut text).context("the prompt on standard input is not UTF-8 text")?;
+    if text.trim().is_empty() {
+        bail!("no prompt: give one as an argument or on standard input");
+    }
+    Ok(text)
+}
+
+/// Answers prompts with the settings of one command line.
+#[derive(Debug)]
+pub struct Answerer<'e> {
+    pub engine: &'e mut Engine,
+    sampling: Sampling,
+    max_tokens: Option<usize>,
+    stop: Vec<String>,
+    pub interrupted: Arc<AtomicBool>,
+    is_json: bool,
+}
+
+impl Answerer<'_> {
+    /// Streams the answer to standard output, unless it is wanted as JSON. Ctrl-C ends the answer.
+    pub fn answer(&mut self, prompt: Prompt) -> Result<Response> {
+        let tokens = self.engine.encode(&prompt)?;
+        let room = self.engine.context().saturating_sub(tokens.len()).max(1);
+        let request = Request {
+            prompt: Prompt::Tokens(tokens),
+            sampling: self.sampling.clone(),
+            max_tokens: Some(self.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT.min(room))),
+            stop: self.stop.clone(),
+        };
+        let mut stream = self.engine.stream(request)?;
+        for piece in &mut stream {
+            let text = piece?.text;
+            if !self.is_json {
+                output::piece(&output::printable(&text))?;
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok(stream.into_response())
+    }
+
+    fn report(&self, response: &Response) -> Result<()> {
+        let Some(reason) = response.finish_reason else {
+            output::line("")?;
+            return Err(Interrupted.into());
+        };
+        if self.is_json {
+            return output::json(&self.to_json(response, reason));
+        }
+        output::line("")?;
+        output::remark(&summary(response));
+        if reason == FinishReason::Length {
+            output::remark("the answer was cut off at the token limit: raise --max-tokens or --context");
+        }
+        Ok(())
+    }
+
+    fn to_json(&self, response: &Response, reason: FinishReason) -> Value {
+        let (usage, timings) = (response.usage, response.timings);
+        let mut object = json!({
+            "text": response.text,
+            "tokens": response.tokens,
+            "finish_reason": match reason { FinishReason::Stop => "stop", FinishReason::Length => "length" },
+            "usage": {
+                "prompt_tokens": usage.prompt_tokens,
+                "completion_tokens": usage.completion_tokens,
+                "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+            },
+            "timings": {
+                "ttft_ms": timings.ttft_ms,
+                "prefill_tok_s": timings.prefill_tok_s,
+                "decode_tok_s": timings.decode_tok_s,
+            },
+        });
+        if !response.logprobs.is_empty() {
+            let token = |id: u32, logprob: f32| {
+                let text = String::from_utf8_lossy(self.engine.tokenizer().token_bytes(id));
+                json!({ "token": id, "text": text, "logprob": logprob })
+            };
+            let each = response.tokens.iter().zip(&response.logprobs).map(|(id, (logprob, top))| {
+                let mut chosen = token(*id, *logprob);
+                chosen["top"] = top.iter().map(|other| token(other.token, other.logprob)).collect();
+                chosen
+            });
+            object["logprobs"] = each.collect();
+        }
+        object
+    }
+}
+
+/// One line on how fast it was.
+pub fn summary(response: &Response) -> String {
+    let (usage, timings) = (response.usage, response.timings);
+    format!(
+        "{} prompt tokens, {:.0} tokens/s; first token after {:.0} ms; {} generated, {:.1} tokens/s",
+        usage.prompt_tokens, timings.prefill_tok_s, timings.ttft_ms, usage.completion_tokens, timings.decode_tok_s
+    )
+}

@@ -1,0 +1,142 @@
+//! `ruvllm show`: what a model file holds, and what would run it.
+
+use anyhow::Result;
+use clap::Args;
+use ruvllm_model::formats::gguf::Gguf;
+use ruvllm_model::formats::gguf::facts::{ModelFacts, PerLayer};
+use ruvllm_model::ARCHITECTURES;
+use ruvllm_runtime::hardware;
+use serde_json::{Value, json};
+
+use crate::model_flags::store;
+use crate::progress::{PullProgress, interrupt_flag};
+use crate::output;
+
+/// Show what a model is made of, and what would run it
+#[derive(Debug, Args)]
+pub struct Show {
+    /// A model that is here (see `ruvllm list`), or the path of a GGUF file
+    model: String,
+    /// Read the whole file and compare its SHA-256
+    #[arg(long)]
+    verify: bool,
+    /// Print the chat template only
+    #[arg(long, conflicts_with = "json")]
+    template: bool,
+    #[arg(long)]
+    json: bool,
+}
+
+impl Show {
+    pub fn execute(self) -> Result<()> {
+        let store = store()?;
+        let file = if self.verify {
+            store.verify(&self.model, &mut PullProgress::new(interrupt_flag()))?
+        } else {
+            store.resolve(&self.model)?
+        };
+        let facts = ModelFacts::of(&Gguf::open(&file.path)?)?;
+        if self.template {
+            return output::line(&output::printable(facts.chat_template.as_deref().unwrap_or("")));
+        }
+        let manifest = file.manifest.as_ref();
+        let licence = facts.license.clone().or_else(|| manifest.and_then(|manifest| manifest.licence.clone()));
+        let backend = backend(&facts)?;
+        if self.json {
+            let sha256 = manifest.map(|manifest| manifest.sha256.clone());
+            let mut object = to_json(&facts, licence, &backend);
+            object["path"] = json!(file.path);
+            object["sha256"] = json!(sha256);
+            return output::json(&object);
+        }
+        let mut rows = rows(&facts, licence, &backend);
+        rows.push(("file", file.path.display().to_string()));
+        if let Some(manifest) = manifest {
+            let state = if self.verify { " (checked)" } else { "" };
+            rows.push(("sha256", format!("{}{state}", manifest.sha256)));
+            rows.push(("source", manifest.source.clone()));
+        }
+        let rows: Vec<Vec<String>> =
+            rows.into_iter().map(|(name, value)| vec![name.to_owned(), output::printable(&value)]).collect();
+        output::table(&rows)
+    }
+}
+
+/// What would run the model, and why.
+struct Backend {
+    name: Option<&'static str>,
+    reason: String,
+}
+
+fn backend(facts: &ModelFacts) -> Result<Backend> {
+    let architecture = facts.architecture.as_deref().unwrap_or("unknown");
+    if ARCHITECTURES.contains(&architecture) {
+        let kernels = hardware::chosen_kernels()?;
+        let reason = format!("it knows the architecture '{architecture}'; {} kernels", kernels.name());
+        return Ok(Backend { name: Some("native"), reason });
+    }
+    let reason = format!("no backend knows the architecture '{architecture}' (known: {})", ARCHITECTURES.join(", "));
+    Ok(Backend { name: None, reason })
+}
+
+fn rows(facts: &ModelFacts, licence: Option<String>, backend: &Backend) -> Vec<(&'static str, String)> {
+    let number = |value: Option<u64>| value.map_or_else(|| "not stated".to_owned(), |value| value.to_string());
+    let text = |value: Option<String>| value.unwrap_or_else(|| "not stated".to_owned());
+    let mix: Vec<String> = facts
+        .weights
+        .iter()
+        .map(|share| format!("{} {} ({} tensors)", share.kind, output::bytes(share.bytes), share.tensors))
+        .collect();
+    vec![
+        ("name", text(facts.name.clone())),
+        ("architecture", text(facts.architecture.clone())),
+        ("parameters", format!("{:.1} million", facts.parameters as f64 / 1e6)),
+        ("quantization", mix.join(", ")),
+        ("size", output::bytes(facts.file_bytes)),
+        ("context", number(facts.context_length)),
+        ("layers", number(facts.layers)),
+        ("embedding", number(facts.embedding_length)),
+        ("heads", format!("{}, {} for keys and values", per_layer(&facts.heads), per_layer(&facts.kv_heads))),
+        ("vocabulary", number(facts.vocabulary_size)),
+        ("chat template", facts.chat_template.as_ref().map_or("none".to_owned(), |_| "yes (--template)".to_owned())),
+        ("licence", text(licence)),
+        ("backend", format!("{}: {}", backend.name.unwrap_or("none"), backend.reason)),
+    ]
+}
+
+fn per_layer(value: &Option<PerLayer>) -> String {
+    match value {
+        None => "not stated".to_owned(),
+        Some(PerLayer::Same(count)) => count.to_string(),
+        Some(PerLayer::Each(counts)) => format!("{counts:?}"),
+    }
+}
+
+fn to_json(facts: &ModelFacts, licence: Option<String>, backend: &Backend) -> Value {
+    let heads = |value: &Option<PerLayer>| match value {
+        None => Value::Null,
+        Some(PerLayer::Same(count)) => json!(count),
+        Some(PerLayer::Each(counts)) => json!(counts),
+    };
+    let weights: Vec<Value> = facts
+        .weights
+        .iter()
+        .map(|share| json!({ "type": share.kind.name(), "tensors": share.tensors, "bytes": share.bytes }))
+        .collect();
+    json!({
+        "name": facts.name,
+        "architecture": facts.architecture,
+        "parameters": facts.parameters,
+        "quantization": weights,
+        "file_bytes": facts.file_bytes,
+        "context": facts.context_length,
+        "layers": facts.layers,
+        "embedding": facts.embedding_length,
+        "heads": heads(&facts.heads),
+        "kv_heads": heads(&facts.kv_heads),
+        "vocabulary": facts.vocabulary_size,
+        "chat_template": facts.chat_template,
+        "licence": licence,
+        "backend": { "name": backend.name, "reason": backend.reason },
+    })
+}

@@ -1,0 +1,57 @@
+//! Flags of every command that loads a model, and the loading itself.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Result;
+use clap::Args;
+use ruvllm_runtime::Engine;
+use ruvllm_store::{ModelFile, Store, default_home};
+
+use crate::progress::{PullProgress, byte_bar};
+
+#[derive(Debug, Args)]
+pub struct ModelFlags {
+    /// A name from the catalogue, hf:OWNER/REPO/FILE.gguf, or the path of a GGUF file
+    pub model: String,
+    /// Threads that compute [default: all cores that this process may use]
+    #[arg(long, short = 't', value_name = "N")]
+    pub threads: Option<usize>,
+    /// Tokens that a text may have at most [default: what the model was made for, as far as memory goes]
+    #[arg(long, short = 'c', value_name = "TOKENS")]
+    pub context: Option<usize>,
+}
+
+/// The store of this user.
+pub fn store() -> Result<Store> {
+    Ok(Store::open(&default_home()?))
+}
+
+impl ModelFlags {
+    /// The model's file, fetched if need be.
+    pub fn file(&self, interrupted: Arc<AtomicBool>) -> Result<ModelFile> {
+        Ok(store()?.ensure(&self.model, &mut PullProgress::new(interrupted))?)
+    }
+
+    /// Loads the model for `sequences` texts at once.
+    pub fn load(&self, interrupted: Arc<AtomicBool>, sequences: usize) -> Result<Engine> {
+        self.load_with_context(interrupted, sequences, self.context)
+    }
+
+    pub fn load_with_context(
+        &self,
+        interrupted: Arc<AtomicBool>,
+        sequences: usize,
+        context: Option<usize>,
+    ) -> Result<Engine> {
+        let file = self.file(interrupted)?;
+        let bar = byte_bar(0, "loading");
+        let builder = Engine::builder(&file.path).threads(self.threads).context(context).sequences(sequences);
+        let engine = builder.build_with_progress(&mut |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        });
+        bar.finish_and_clear();
+        engine.map_err(|error| anyhow::Error::new(error).context(format!("cannot run {}", file.path.display())))
+    }
+}

@@ -1,0 +1,62 @@
+//! Writing results: to standard output, as text or as one JSON object.
+
+use std::io::{self, IsTerminal, Write};
+
+use anstyle::{AnsiColor, Style};
+use anyhow::Result;
+use serde_json::Value;
+
+/// Writes a line to standard output. A reader that went away is an error like any other, not a panic.
+pub fn line(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")?;
+    Ok(out.flush()?)
+}
+
+/// Writes part of a line at once.
+pub fn piece(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Writes one JSON object on lines of its own.
+pub fn json(value: &Value) -> Result<()> {
+    line(&serde_json::to_string_pretty(value)?)
+}
+
+/// Remarks that are not part of the result go to standard error, dimmed on a terminal.
+pub fn remark(text: &str) {
+    if io::stderr().is_terminal() {
+        let style = Style::new().fg_color(Some(AnsiColor::BrightBlack.into()));
+        eprintln!("{style}{text}{style:#}");
+    } else {
+        eprintln!("{text}");
+    }
+}
+
+/// Text from a model or file made safe for a terminal: no control characters but line ends and tabs.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+}
+
+/// Rows as columns of equal width; the first row is the heading.
+pub fn table(rows: &[Vec<String>]) -> Result<()> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        line(cells.join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+/// A number of bytes for people.
+pub fn bytes(count: u64) -> String {
+    let units = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
+    match units.iter().find(|(_, size)| count as f64 >= *size) {
+        Some((unit, size)) => format!("{:.1} {unit}", count as f64 / size),
+        None => format!("{count} B"),
+    }
+}

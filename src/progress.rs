@@ -1,0 +1,83 @@
+//! Progress of long work on the terminal; plain lines where there is none.
+
+use std::io::{IsTerminal, stderr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use ruvllm_store::{Event, Progress};
+
+use crate::output;
+
+/// Set by Ctrl-C. The first asks whatever runs to stop; a second one ends the program.
+pub fn interrupt_flag() -> Arc<AtomicBool> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&flag);
+    // Fails only if a handler is set already, and there is one per program run.
+    let _ = ctrlc::set_handler(move || {
+        if seen.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    });
+    flag
+}
+
+/// A bar that counts bytes, hidden where standard error is no terminal.
+pub fn byte_bar(total: u64, what: &str) -> ProgressBar {
+    let bar = if stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
+    let template = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is well-formed"));
+    bar.set_message(what.to_owned());
+    bar
+}
+
+/// Shows what the store does.
+#[derive(Debug)]
+pub struct PullProgress {
+    bar: ProgressBar,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl PullProgress {
+    pub fn new(cancelled: Arc<AtomicBool>) -> Self {
+        Self { bar: ProgressBar::hidden(), cancelled }
+    }
+
+    fn remark(&self, text: &str) {
+        self.bar.suspend(|| output::remark(text));
+    }
+}
+
+impl Progress for PullProgress {
+    fn report(&mut self, event: Event) {
+        match event {
+            Event::WaitingForOtherProcess { name } => {
+                self.remark(&format!("another process is pulling {name}; waiting for it"));
+            }
+            Event::TrySource { source } => self.remark(&format!("fetching from {source}")),
+            Event::SourceFailed { source, why } => {
+                self.bar.finish_and_clear();
+                self.remark(&format!("{source}: {why}"));
+            }
+            Event::Retrying { why, wait } => self.remark(&format!("{why}; going on in {:.0} s", wait.as_secs_f64())),
+            Event::Bytes { done_bytes, total_bytes } => {
+                if self.bar.length() != Some(total_bytes) || self.bar.is_finished() {
+                    self.bar = byte_bar(total_bytes, "fetching");
+                }
+                self.bar.set_position(done_bytes);
+            }
+            Event::Verifying { bytes } => {
+                self.bar.set_message("checking");
+                self.bar.set_length(bytes);
+                self.bar.enable_steady_tick(Duration::from_millis(100));
+            }
+            Event::Done { .. } => self.bar.finish_and_clear(),
+            _ => {}
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+}
