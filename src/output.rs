@@ -20,9 +20,9 @@ pub fn piece(text: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Writes one JSON object on lines of its own.
+/// Writes one JSON object on a line of its own.
 pub fn json(value: &Value) -> Result<()> {
-    line(&serde_json::to_string_pretty(value)?)
+    line(&value.to_string())
 }
 
 /// Remarks that are not part of the result go to standard error, dimmed on a terminal.

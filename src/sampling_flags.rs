@@ -8,22 +8,22 @@ use ruvllm_runtime::Sampling;
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingFlags {
     /// How freely to choose; 0 always takes the likeliest token
-    #[arg(long, default_value_t = Sampling::default().temperature, value_name = "T")]
+    #[arg(long, allow_negative_numbers = true, default_value_t = Sampling::default().temperature, value_name = "T")]
     temperature: f32,
     /// Choose among the K likeliest tokens only; 0 is all
     #[arg(long, default_value_t = Sampling::default().top_k, value_name = "K")]
     top_k: usize,
     /// Choose among the likeliest tokens that make up this share of probability; 1 is all
-    #[arg(long, default_value_t = Sampling::default().top_p, value_name = "P")]
+    #[arg(long, allow_negative_numbers = true, default_value_t = Sampling::default().top_p, value_name = "P")]
     top_p: f32,
     /// Choose among tokens with at least this share of the likeliest one's probability; 0 is all
-    #[arg(long, default_value_t = Sampling::default().min_p, value_name = "P")]
+    #[arg(long, allow_negative_numbers = true, default_value_t = Sampling::default().min_p, value_name = "P")]
     min_p: f32,
     /// Choose among the most typical tokens that make up this share of probability; 1 is all
-    #[arg(long, default_value_t = Sampling::default().typical_p, value_name = "P")]
+    #[arg(long, allow_negative_numbers = true, default_value_t = Sampling::default().typical_p, value_name = "P")]
     typical_p: f32,
     /// Divide the scores of tokens that occurred already; 1 is off
-    #[arg(long, default_value_t = Sampling::default().repetition_penalty, value_name = "X")]
+    #[arg(long, allow_negative_numbers = true, default_value_t = Sampling::default().repetition_penalty, value_name = "X")]
     repetition_penalty: f32,
     /// How many of the last tokens the repetition penalty looks at; 0 is all
     #[arg(long, default_value_t = Sampling::default().repetition_window, value_name = "N")]
@@ -47,7 +47,7 @@ pub struct SamplingFlags {
 
 impl SamplingFlags {
     pub fn sampling(&self, random_seed: u64) -> Result<Sampling> {
-        Ok(Sampling {
+        let sampling = Sampling {
             temperature: self.temperature,
             top_k: self.top_k,
             top_p: self.top_p,
@@ -60,7 +60,10 @@ impl SamplingFlags {
             logit_bias: self.logit_bias.iter().map(|text| parse_bias(text)).collect::<Result<_>>()?,
             seed: self.seed.unwrap_or(random_seed),
             top_logprobs: self.logprobs,
-        })
+        };
+        // Wrong values are told before a model is fetched; which tokens exist is checked again with the model.
+        sampling.check(usize::MAX)?;
+        Ok(sampling)
     }
 }
 

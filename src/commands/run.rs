@@ -58,6 +58,9 @@ impl Run {
             None if stdin().is_terminal() => None,
             None => Some(read_stdin()?),
         };
+        if prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
+            bail!("the prompt is empty: give one as an argument or on standard input");
+        }
         let mut engine = self.model.load(Arc::clone(&interrupted), 1)?;
         let mut answerer = Answerer {
             engine: &mut engine,
@@ -90,9 +93,6 @@ impl Run {
 fn read_stdin() -> Result<String> {
     let mut text = String::new();
     stdin().read_to_string(&mut text).context("the prompt on standard input is not UTF-8 text")?;
-    if text.trim().is_empty() {
-        bail!("no prompt: give one as an argument or on standard input");
-    }
     Ok(text)
 }
 

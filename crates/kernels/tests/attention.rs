@@ -4,14 +4,17 @@ mod support;
 
 use ruvllm_kernels::Pool;
 use ruvllm_kernels::ops::{
-    Activations, AttentionShape, Batch, BatchError, KvBuffer, KvShape, Linear, Matrix, Output, PAGE_TOKENS, RopeStyle,
-    RopeTable, SequenceRows, attention, matmul, rope_and_append,
+    Activations, AttentionShape, Batch, BatchError, KvBuffer, KvShape, PAGE_TOKENS, RopeStyle, RopeTable, SequenceRows,
+    attention, rope_and_append,
 };
-use support::{Random, pools};
+use support::{Random, floats, matrix, pools};
 
 const SHAPE: KvShape = KvShape { layers: 2, kv_heads: 2, head_dim: 32 };
 const HEADS: usize = 6;
 const SCALE: f32 = 0.2;
+
+/// Rows of one sequence in a step: its pages, the position of the first row, the rows.
+type SequencePart<'a> = (&'a [u32], usize, &'a [Vec<f32>]);
 
 /// Feeds `rows` (`[heads + 2 kv_heads, head_dim]` each) of one sequence in chunks and collects attention's results.
 struct Harness {
@@ -26,37 +29,26 @@ impl Harness {
         Self { kv: KvBuffer::new(&pool, SHAPE, 64), rope: RopeTable::new(600, &frequencies, style), pool }
     }
 
-    /// One step: for each sequence (pages, start, rows).
-    fn step(&mut self, sequences: &[(&[u32], usize, &[Vec<f32>])]) -> Vec<Vec<f32>> {
-        let count = sequences.iter().map(|(_, _, rows)| rows.len()).sum();
-        let mut qkv = Matrix::new(&self.pool, count, (HEADS + 4) * 32);
+    fn step(&mut self, sequences: &[SequencePart<'_>]) -> Vec<Vec<f32>> {
+        let rows: Vec<Vec<f32>> = sequences.iter().flat_map(|(_, _, rows)| rows.to_vec()).collect();
+        let count = rows.len();
+        let qkv = matrix(&self.pool, &rows);
         let out = Activations::new(&self.pool, count, HEADS * 32);
         let mut members = Vec::new();
         let mut at = 0;
         for (pages, start, rows) in sequences {
             members.push(SequenceRows { rows: at..at + rows.len(), start: *start, pages });
-            for row in *rows {
-                qkv.row_mut(at).copy_from_slice(row);
-                at += 1;
-            }
+            at += rows.len();
         }
         let batch = Batch::new(members, &self.kv).unwrap();
         let shape = AttentionShape { heads: HEADS, scale: SCALE };
-        // An identity matrix reads the floats back through the public interface.
-        let cols = HEADS * 32;
-        let identity: Vec<u8> = (0..cols * cols).flat_map(|i| f32::from(i % (cols + 1) == 0).to_le_bytes()).collect();
-        let identity = ruvllm_kernels::PackedMatrix::pack(ruvllm_kernels::WeightType::F32, cols, cols, &identity);
-        let identity = Linear::new(vec![identity.unwrap()], None).unwrap();
-        let mut results = Matrix::new(&self.pool, count, cols);
         let (kv, rope) = (&self.kv, &self.rope);
         self.pool.run(|worker| {
             rope_and_append(worker, &qkv, &batch, rope, kv, 1);
             worker.barrier();
             attention(worker, &qkv, &batch, kv, 1, shape, &out);
-            worker.barrier();
-            matmul(worker, &identity, &out, count, &results, Output::Store);
         });
-        (0..count).map(|t| results.row_mut(t).to_vec()).collect()
+        floats(&mut self.pool, &out, count)
     }
 }
 
@@ -87,7 +79,6 @@ fn formula(rows: &[Vec<f32>], style: RopeStyle) -> Vec<f64> {
             let largest = scores.iter().copied().fold(f64::MIN, f64::max);
             let total: f64 = scores.iter().map(|s| (s - largest).exp()).sum();
             (0..32)
-                .map(move |d| d)
                 .map(move |d| {
                     scores
                         .iter()
@@ -156,6 +147,20 @@ fn what_stands_in_a_page_beyond_the_last_token_has_no_effect() {
         harness.step(&[(&[2], 0, &huge)]);
         let dirty = harness.step(&[(&[2], 0, &short)]);
         assert_eq!(clean, dirty, "{}", set.name());
+    }
+}
+
+#[test]
+fn a_sequence_of_nans_and_infinities_does_not_spoil_its_neighbour() {
+    let mut random = Random(8);
+    for (set, pool) in pools() {
+        let mut harness = Harness::new(pool, RopeStyle::Halves);
+        let (sound, mut broken) = (rows(&mut random, 20), rows(&mut random, 20));
+        for (t, value) in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].into_iter().enumerate() {
+            broken[t * 7].iter_mut().skip(t).step_by(3).for_each(|v| *v = value);
+        }
+        let together = harness.step(&[(&[1, 2], 0, &broken), (&[3, 4], 0, &sound)]);
+        assert_eq!(together[20..], harness.step(&[(&[5, 6], 0, &sound)]), "{}", set.name());
     }
 }
 

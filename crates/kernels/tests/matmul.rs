@@ -4,17 +4,13 @@ mod support;
 
 use ruvllm_kernels::ops::{Activations, Linear, Matrix, Output, matmul, quantize, rms_norm};
 use ruvllm_kernels::{PackError, PackedMatrix, Pool, WeightType, dequantize_row};
-use support::{Random, pools};
+use support::{Random, matrix, pools};
 
 /// A batch times one matrix, through the same calls as a forward pass.
 fn product(pool: &mut Pool, kind: WeightType, rows: usize, x: &[Vec<f32>], bytes: &[u8]) -> Vec<Vec<f32>> {
     let cols = x[0].len();
     let weights = Linear::new(vec![PackedMatrix::pack(kind, rows, cols, bytes).unwrap()], None).unwrap();
-    // A norm with these weights gives back its input scaled by 1/rms; undone below by feeding rms-scaled rows.
-    let mut input = Matrix::new(pool, x.len(), cols);
-    for (t, row) in x.iter().enumerate() {
-        input.row_mut(t).copy_from_slice(row);
-    }
+    let input = matrix(pool, x);
     let activations = Activations::new(pool, x.len(), cols);
     let mut out = Matrix::new(pool, x.len(), rows);
     let all: Vec<usize> = (0..x.len()).collect();
@@ -128,10 +124,7 @@ fn stacked_matrices_of_different_types_and_a_bias_fill_their_columns() {
         let x = vec![random.floats(cols), random.floats(cols), random.floats(cols)];
         let single: Vec<Vec<Vec<f32>>> =
             (0..3).map(|i| product(&mut pool, parts[i].0, parts[i].1, &x, &bytes[i])).collect();
-        let mut input = Matrix::new(&pool, 3, cols);
-        for (t, row) in x.iter().enumerate() {
-            input.row_mut(t).copy_from_slice(row);
-        }
+        let input = matrix(&pool, &x);
         let activations = Activations::new(&pool, 3, cols);
         let mut out = Matrix::new(&pool, 3, 30);
         pool.run(|worker| {

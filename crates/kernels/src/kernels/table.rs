@@ -7,6 +7,9 @@ use super::matmul::{IntegerTile, QuantColumns, TileSums};
 use crate::lanes::Lanes;
 use crate::weights::WeightType;
 
+/// Floats in; codes, scales and sums of codes out.
+type Quantize = unsafe fn(&[f32], &mut [i8], &mut [f32], &mut [i32]);
+
 /// The kernels compiled for one instruction set. Each is as safe to call as the generic function behind it, provided
 /// that the processor has the instructions: tables are only handed out by `KernelSet::table`, which checks that.
 pub(crate) struct Table {
@@ -15,7 +18,7 @@ pub(crate) struct Table {
     pub integer_tile: unsafe fn(WeightType, IntegerTile, QuantColumns, usize, &mut TileSums),
     pub float_tile: unsafe fn(WeightType, *const u8, usize, *const f32, usize, &mut TileSums),
     pub rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
-    pub quantize: unsafe fn(&[f32], &mut [i8], &mut [f32], &mut [i32]),
+    pub quantize: Quantize,
     pub swiglu: unsafe fn(&[f32], &[f32], &mut [f32]),
     pub to_half: unsafe fn(&[f32], &mut [u16]),
     pub attend: unsafe fn(Queries<'_>, PageParts<'_>),
@@ -24,6 +27,9 @@ pub(crate) struct Table {
 /// Compiles every kernel for one instruction set, as a module with a `TABLE`.
 macro_rules! compile_kernels {
     ($module:ident, $lanes:ident $(, $features:literal)?) => {
+        // SAFETY (all blocks of the module): each function has the contract of the generic one that it calls, and is
+        // compiled for the features that those lanes need.
+        #[allow(clippy::undocumented_unsafe_blocks)]
         mod $module {
             use super::*;
             use crate::kernels::{attention, matmul, rows};
@@ -41,7 +47,6 @@ macro_rules! compile_kernels {
                 attend,
             };
 
-            // SAFETY (all functions below): the contract is that of the generic function each one calls.
             $(#[target_feature(enable = $features)])?
             unsafe fn integer<F: Format, const N: usize>(tile: IntegerTile, x: QuantColumns, out: &mut TileSums) {
                 unsafe { matmul::integer_tile::<L, F, N>(tile, x, out) }

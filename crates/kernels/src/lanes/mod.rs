@@ -92,7 +92,7 @@ pub(crate) trait Lanes: Copy + 'static {
             let r = Self::fma(n, Self::splat(-0.693_359_4), v);
             let r = Self::fma(n, Self::splat(2.121_944_4e-4), r);
             let mut p = Self::splat(1.388_888_9e-3);
-            for c in [8.333_333_6e-3, 4.166_666_8e-2, 1.666_666_7e-1, 0.5, 1.0, 1.0] {
+            for c in [8.333_334e-3, 4.166_666_8e-2, 1.666_666_7e-1, 0.5, 1.0, 1.0] {
                 p = Self::fma(p, r, Self::splat(c));
             }
             Self::scale_by_power(p, n)

@@ -1,9 +1,10 @@
-//! Random weights and plain f64 formulas.
+//! Random weights, a pool for every kernel set, and reading results back through the public operations.
 
 #![allow(dead_code)]
 
 use half::f16;
-use ruvllm_kernels::{KernelSet, Pool, WeightType};
+use ruvllm_kernels::ops::{Activations, Linear, Matrix, Output, matmul};
+use ruvllm_kernels::{KernelSet, PackedMatrix, Pool, WeightType};
 
 /// A small generator (SplitMix64): the same numbers for the same seed everywhere.
 pub struct Random(pub u64);
@@ -60,4 +61,45 @@ impl Random {
 /// A pool for every kernel set of this machine, with one and with three threads.
 pub fn pools() -> impl Iterator<Item = (KernelSet, Pool)> {
     KernelSet::available().flat_map(|set| [1, 3].map(|threads| (set, Pool::new(threads, set))))
+}
+
+/// `rows` as a matrix.
+pub fn matrix(pool: &Pool, rows: &[Vec<f32>]) -> Matrix {
+    let mut matrix = Matrix::new(pool, rows.len(), rows[0].len());
+    for (t, row) in rows.iter().enumerate() {
+        matrix.row_mut(t).copy_from_slice(row);
+    }
+    matrix
+}
+
+/// The floats of the first `rows` rows. Exact where they are finite: the others of a row are multiplied by zero.
+pub fn floats(pool: &mut Pool, activations: &Activations, rows: usize) -> Vec<Vec<f32>> {
+    let cols = activations.cols();
+    let identity = (0..cols * cols).flat_map(|i| f32::from(i % (cols + 1) == 0).to_le_bytes()).collect();
+    through(pool, activations, rows, WeightType::F32, identity)
+}
+
+/// What the 8-bit codes of the first `rows` rows stand for: code times scale.
+pub fn rounded(pool: &mut Pool, activations: &Activations, rows: usize) -> Vec<Vec<f32>> {
+    let cols = activations.cols();
+    let identity = (0..cols * cols / 32)
+        .flat_map(|block| {
+            let mut bytes = [0u8; 34];
+            bytes[..2].copy_from_slice(&f16::ONE.to_le_bytes());
+            for (i, code) in bytes[2..].iter_mut().enumerate() {
+                *code = u8::from((block * 32 + i) % (cols + 1) == 0);
+            }
+            bytes
+        })
+        .collect();
+    through(pool, activations, rows, WeightType::Q8_0, identity)
+}
+
+/// The first rows times a square matrix.
+fn through(pool: &mut Pool, input: &Activations, rows: usize, kind: WeightType, square: Vec<u8>) -> Vec<Vec<f32>> {
+    let cols = input.cols();
+    let weights = Linear::new(vec![PackedMatrix::pack(kind, cols, cols, &square).unwrap()], None).unwrap();
+    let mut out = Matrix::new(pool, rows, cols);
+    pool.run(|worker| matmul(worker, &weights, input, rows, &out, Output::Store));
+    (0..rows).map(|t| out.row_mut(t).to_vec()).collect()
 }

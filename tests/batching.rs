@@ -1,0 +1,96 @@
+//! A sequence gives the same tokens whatever else runs, and however its prompt is cut.
+
+mod support;
+
+use std::collections::HashMap;
+
+use ruvllm_engine::{Request, Sampling, SequenceId};
+use ruvllm_runtime::Engine;
+use support::{golden, smollm2};
+
+fn build(sequences: usize, batch_rows: usize, threads: usize) -> Engine {
+    let builder = Engine::builder(smollm2()).context(Some(1024)).sequences(sequences);
+    builder.batch_rows(batch_rows).threads(Some(threads)).build().expect("the default model loads")
+}
+
+fn request(prompt: &[u32], sampling: Sampling) -> Request {
+    Request { prompt: prompt.to_vec(), sampling, max_tokens: Some(24), end_tokens: Vec::new() }
+}
+
+/// Runs all requests together; new ones join while others run.
+fn together(engine: &mut Engine, requests: &[Request]) -> Vec<Vec<u32>> {
+    let core = engine.core();
+    let mut ids: Vec<SequenceId> = Vec::new();
+    let mut tokens: HashMap<SequenceId, Vec<u32>> = HashMap::new();
+    let mut waiting = requests.iter();
+    loop {
+        if let Some(request) = waiting.next() {
+            ids.push(core.submit(request.clone()).expect("a sound request"));
+        } else if core.is_idle() {
+            break;
+        }
+        for event in core.step() {
+            let event = event.expect("sound logits");
+            tokens.entry(event.sequence).or_default().push(event.sampled.token);
+        }
+    }
+    ids.iter().map(|id| tokens.remove(id).expect("every request is answered")).collect()
+}
+
+#[test]
+fn batched_results_equal_single_results() {
+    let prompts: Vec<Vec<u32>> =
+        golden().into_iter().map(|prompt| prompt.tokens).filter(|tokens| tokens.len() < 300).collect();
+    // Every second one is sampled: its seed alone must decide.
+    let sampling = |i: usize| if i % 2 == 0 { Sampling::greedy() } else { Sampling { seed: i as u64, ..Sampling::default() } };
+    let requests: Vec<Request> = prompts.iter().enumerate().map(|(i, prompt)| request(prompt, sampling(i))).collect();
+    let mut alone = build(1, 128, 2);
+    let expected: Vec<Vec<u32>> =
+        requests.iter().map(|one| together(&mut alone, std::slice::from_ref(one)).remove(0)).collect();
+    for (sequences, batch_rows, threads) in [(8, 128, 2), (3, 17, 1), (8, 64, 3)] {
+        let mut engine = build(sequences, batch_rows, threads);
+        let free = engine.core().free_pages();
+        let got = together(&mut engine, &requests);
+        assert_eq!(got, expected, "{sequences} sequences, {batch_rows} rows, {threads} threads");
+        assert_eq!(engine.core().free_pages(), free, "all pages are given back");
+    }
+}
+
+#[test]
+fn a_cancelled_sequence_frees_its_pages_and_leaves_the_others_alone() {
+    let prompt = golden().remove(2).tokens;
+    let mut engine = build(2, 64, 2);
+    let core = engine.core();
+    let free = core.free_pages();
+    let kept = core.submit(request(&prompt, Sampling::greedy())).unwrap();
+    let dropped = core.submit(request(&prompt, Sampling::greedy())).unwrap();
+    core.step();
+    core.cancel(dropped);
+    let mut seen = Vec::new();
+    while !core.is_idle() {
+        seen.extend(core.step().into_iter().map(|event| event.unwrap()));
+    }
+    assert!(seen.iter().all(|event| event.sequence == kept));
+    assert_eq!(seen.len(), 23);
+    assert_eq!(core.free_pages(), free);
+}
+
+#[test]
+fn requests_beyond_the_limits_are_refused_with_the_numbers() {
+    let mut engine = build(1, 64, 1);
+    let core = engine.core();
+    let mut check = |change: fn(&mut Request), part: &str| {
+        let mut request = request(&[1, 2, 3], Sampling::greedy());
+        change(&mut request);
+        let message = core.submit(request).unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
+    };
+    check(|r| r.prompt.clear(), "empty");
+    check(|r| r.prompt = vec![49_152], "49152");
+    check(|r| r.prompt = vec![1; 1024], "1024");
+    check(|r| r.max_tokens = Some(0), "max_tokens");
+    check(|r| r.max_tokens = Some(1022), "context of 1024");
+    check(|r| r.max_tokens = Some(usize::MAX), "max_tokens");
+    check(|r| r.sampling.temperature = f32::NAN, "temperature");
+    assert!(core.is_idle());
+}

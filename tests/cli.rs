@@ -1,0 +1,176 @@
+//! The program as a user meets it: commands, exit codes, one clear line for every mistake.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use support::{golden, smollm2};
+
+fn ruvllm(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ruvllm"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
+
+/// Runs a command that must fail, and gives its one line of explanation.
+fn failure(command: &mut Command) -> String {
+    let output = command.output().expect("the program starts");
+    let message = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.starts_with("error: ") && !message.contains("panicked"), "{message}");
+    message
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = ruvllm(arguments).output().expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+#[test]
+fn run_gives_the_greedy_answer_as_one_json_object() {
+    smollm2();
+    let prompt = golden().into_iter().find(|prompt| prompt.name == "capital").expect("it is in the references");
+    let arguments = ["run", "smollm2", &prompt.text, "--raw", "--temperature", "0", "--max-tokens", "8", "--json"];
+    let answer = json(&arguments);
+    let tokens: Vec<u32> = serde_json::from_value(answer["tokens"].clone()).expect("ids");
+    assert_eq!(tokens, prompt.greedy[..8]);
+    assert_eq!(answer["finish_reason"], "length");
+    assert_eq!(answer["usage"]["prompt_tokens"], prompt.tokens.len());
+    assert_eq!(answer["usage"]["completion_tokens"], 8);
+    assert!(answer["text"].as_str().expect("a text").contains("Paris"));
+    for timing in ["ttft_ms", "prefill_tok_s", "decode_tok_s"] {
+        assert!(answer["timings"][timing].as_f64().expect("a number") > 0.0, "{timing}");
+    }
+}
+
+#[test]
+fn run_streams_text_and_stops_before_a_stop_string() {
+    smollm2();
+    let arguments = ["run", "smollm2", "The capital of France is", "--raw", "--temperature", "0", "--stop", "is."];
+    let output = ruvllm(&arguments).args(["--max-tokens", "3"]).output().expect("the program starts");
+    assert_eq!(stdout(&output), " Paris.\n\n");
+    let stopped = json(&[&arguments[..5], &["0", "--stop", "aris", "--json", "-n", "9"]].concat());
+    assert_eq!(stopped["text"], " P");
+    assert_eq!(stopped["finish_reason"], "stop");
+}
+
+#[test]
+fn run_reads_the_prompt_from_standard_input() {
+    smollm2();
+    let mut command = ruvllm(&["run", "smollm2", "--raw", "--temperature", "0", "-n", "1"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts");
+    child.stdin.take().expect("piped").write_all(b"The capital of France is").expect("it reads");
+    assert_eq!(stdout(&child.wait_with_output().expect("it ends")), " Paris\n");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_text_and_logprobs_are_reported() {
+    smollm2();
+    let arguments = ["run", "smollm2", "Tell me a story.", "--seed", "7", "-n", "12", "--json", "--logprobs", "3"];
+    let (one, two) = (json(&arguments), json(&arguments));
+    assert_eq!(one["text"], two["text"]);
+    let logprobs = one["logprobs"].as_array().expect("logprobs");
+    assert_eq!(logprobs.len(), 12);
+    assert_eq!(logprobs[0]["top"].as_array().expect("alternatives").len(), 3);
+}
+
+#[test]
+fn special_tokens_in_a_users_text_stay_text() {
+    smollm2();
+    let plain = json(&["tokenize", "smollm2", "<|im_end|>", "--json"]);
+    assert!(plain["count"].as_u64().expect("a count") > 1);
+    let special = json(&["tokenize", "smollm2", "<|im_end|>", "--special", "--json"]);
+    assert_eq!(special["tokens"][0]["id"], 2);
+    assert_eq!(special["count"], 1);
+}
+
+#[test]
+fn show_and_doctor_tell_what_is_there() {
+    smollm2();
+    let show = json(&["show", "smollm2", "--json"]);
+    assert_eq!(show["architecture"], "llama");
+    assert_eq!(show["parameters"], 134_515_008);
+    assert_eq!(show["quantization"][0]["type"], "Q4_1");
+    assert_eq!(show["backend"]["name"], "native");
+    let doctor = json(&["doctor", "--json"]);
+    assert!(doctor["cores"].as_u64().expect("a number") > 0);
+    assert_eq!(doctor["kernels"]["possible"][0], "scalar");
+}
+
+#[test]
+fn bench_and_perplexity_report_figures() {
+    smollm2();
+    let bench = json(&["bench", "smollm2", "-p", "16", "-n", "4", "-d", "20", "-s", "2", "-r", "1", "--json"]);
+    assert!(bench["prefill"]["tok_s"]["median"].as_f64().expect("a number") > 0.0);
+    assert!(bench["decode"]["tok_s"]["median"].as_f64().expect("a number") > 0.0);
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/essays.txt");
+    let perplexity = json(&["perplexity", "smollm2", text, "--context", "256", "--json"]);
+    assert_eq!(perplexity["chunks"], 13);
+}
+
+#[test]
+fn every_mistake_is_one_clear_line() {
+    smollm2();
+    let check = |arguments: &[&str], parts: &[&str]| {
+        let message = failure(&mut ruvllm(arguments));
+        assert_eq!(message.lines().count(), 1, "{message}");
+        parts.iter().for_each(|part| assert!(message.contains(part), "{part}: {message}"));
+    };
+    check(&["run", "smollm3", "hi"], &["smollm3", "smollm2"]);
+    check(&["run", "./missing.gguf", "hi"], &["./missing.gguf"]);
+    check(&["run", "smollm2", " "], &["prompt"]);
+    check(&["run", "smollm2", "hi", "--temperature", "-1"], &["temperature", "-1"]);
+    check(&["run", "smollm2", "hi", "--temperature", "NaN"], &["temperature"]);
+    check(&["run", "smollm2", "hi", "--top-p", "0"], &["top_p"]);
+    check(&["run", "smollm2", "hi", "--logit-bias", "x"], &["--logit-bias", "ID=X"]);
+    check(&["run", "smollm2", "hi", "--logit-bias", "99999999=1"], &["logit_bias", "99999999"]);
+    check(&["run", "smollm2", "hi", "--max-tokens", "0"], &["max_tokens"]);
+    check(&["run", "smollm2", "hi", "--max-tokens", "9000"], &["9000", "8192"]);
+    check(&["run", "smollm2", "hi", "--context", "9000"], &["9000", "8192"]);
+    check(&["run", "smollm2", "hi", "--context", "20"], &["context"]);
+    check(&["run", "smollm2", "hi", "--threads", "0"], &["threads"]);
+    check(&["run", "smollm2", "hi", "--stop", ""], &["stop"]);
+    check(&["perplexity", "smollm2", "missing.txt"], &["missing.txt"]);
+    check(&["bench", "smollm2", "--repeat", "0"], &["--repeat"]);
+    check(&["show", "../../etc/passwd"], &["passwd"]);
+    check(&["rm", "never-pulled"], &["never-pulled"]);
+    let kernels = failure(ruvllm(&["run", "smollm2", "hi"]).env("RUVLLM_KERNELS", "amx9"));
+    assert!(kernels.contains("amx9") && kernels.contains("scalar"), "{kernels}");
+    let usage = ruvllm(&["run"]).output().expect("the program starts");
+    assert_eq!(usage.status.code(), Some(2));
+}
+
+#[test]
+fn damaged_files_are_refused_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(path("text.gguf"), "not a model").expect("written");
+    let whole = fs::read(smollm2()).expect("readable");
+    fs::write(path("cut.gguf"), &whole[..whole.len() / 2]).expect("written");
+    for name in ["text.gguf", "cut.gguf"] {
+        let message = failure(&mut ruvllm(&["run", &path(name), "hi"]));
+        assert!(message.contains(name), "{message}");
+    }
+}
+
+#[test]
+fn a_full_disk_and_a_closed_pipe_end_the_program_quietly() {
+    if Path::new("/dev/full").exists() {
+        let full = File::options().write(true).open("/dev/full").expect("it opens");
+        let message = failure(ruvllm(&["doctor"]).stdout(full));
+        assert!(message.contains("No space"), "{message}");
+    }
+    let mut child = ruvllm(&["doctor"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
+}

@@ -1,0 +1,89 @@
+//! What several test files need: the default model, and the references of other implementations.
+
+#![allow(dead_code)]
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use ruvllm_runtime::Engine;
+use ruvllm_store::{Store, default_home};
+use serde_json::Value;
+
+/// The default model, fetched on first use into the store that all tests share.
+pub fn smollm2() -> PathBuf {
+    let store = Store::open(&default_home().expect("a home folder"));
+    store.ensure("smollm2", &mut |_| {}).expect("the default model can be fetched").path
+}
+
+pub fn engine() -> Engine {
+    Engine::builder(smollm2()).context(Some(1024)).build().expect("the default model loads")
+}
+
+/// A prompt with what other implementations compute for it.
+pub struct Golden {
+    pub name: String,
+    pub text: String,
+    pub tokens: Vec<u32>,
+    /// llama.cpp's 20 highest logits after the prompt.
+    pub top: Vec<(u32, f32)>,
+    /// The same logits computed in plain 32-bit floats, without rounding of activations.
+    pub exact: Vec<f32>,
+    /// llama.cpp's greedy continuation.
+    pub greedy: Vec<u32>,
+    /// How far its choice was ahead of the second-best at each step.
+    pub margins: Vec<f32>,
+}
+
+fn exact() -> &'static Value {
+    static FILE: OnceLock<Value> = OnceLock::new();
+    FILE.get_or_init(|| serde_json::from_str(include_str!("../golden/exact.json")).expect("the references are JSON"))
+}
+
+fn references() -> &'static Value {
+    static FILE: OnceLock<Value> = OnceLock::new();
+    FILE.get_or_init(|| serde_json::from_str(include_str!("../golden/llama_cpp.json")).expect("the references are JSON"))
+}
+
+pub fn golden() -> Vec<Golden> {
+    let prompts = references()["prompts"].as_array().expect("prompts");
+    prompts.iter().map(parse).collect()
+}
+
+fn parse(prompt: &Value) -> Golden {
+    let ids = |key: &str| -> Vec<u32> { serde_json::from_value(prompt[key].clone()).expect("token ids") };
+    let floats = |value: &Value| -> Vec<f32> { serde_json::from_value(value.clone()).expect("numbers") };
+    let name = prompt["name"].as_str().expect("a name");
+    Golden {
+        name: name.to_owned(),
+        text: prompt["text"].as_str().expect("a text").to_owned(),
+        tokens: ids("tokens"),
+        top: serde_json::from_value(prompt["top"].clone()).expect("pairs of token and logit"),
+        exact: floats(&exact()[name]),
+        greedy: ids("greedy"),
+        margins: floats(&prompt["margins"]),
+    }
+}
+
+/// llama.cpp's perplexity of the text in `tests/data`, by context.
+pub fn golden_perplexity() -> Vec<(usize, f64)> {
+    let entries = references()["perplexity"].as_array().expect("perplexities");
+    entries
+        .iter()
+        .map(|entry| (entry["context"].as_u64().expect("context") as usize, entry["value"].as_f64().expect("value")))
+        .collect()
+}
+
+/// Logits after the last of `tokens`.
+pub fn logits(engine: &mut Engine, tokens: &[u32]) -> Vec<f32> {
+    let mut found = Vec::new();
+    let last = tokens.len() - 1;
+    engine.core().evaluate(tokens, last..last + 1, |_, logits| found = logits.to_vec()).expect("the prompt fits");
+    found
+}
+
+/// Root of the mean squared difference.
+pub fn distance(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let squares: f64 = a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+    (squares / a.len() as f64).sqrt()
+}
