@@ -42,7 +42,9 @@ fn batched_results_equal_single_results() {
     let prompts: Vec<Vec<u32>> =
         golden().into_iter().map(|prompt| prompt.tokens).filter(|tokens| tokens.len() < 300).collect();
     // Every second one is sampled: its seed alone must decide.
-    let sampling = |i: usize| if i % 2 == 0 { Sampling::greedy() } else { Sampling { seed: i as u64, ..Sampling::default() } };
+    let sampling = |i: usize| {
+        if i.is_multiple_of(2) { Sampling::greedy() } else { Sampling { seed: i as u64, ..Sampling::default() } }
+    };
     let requests: Vec<Request> = prompts.iter().enumerate().map(|(i, prompt)| request(prompt, sampling(i))).collect();
     let mut alone = build(1, 128, 2);
     let expected: Vec<Vec<u32>> =

@@ -3,9 +3,9 @@
 //! All quantized implementations round activations to 8 bits, each a little differently; that moves logits by 0.1 to
 //! 0.2 (root mean square over the 20 highest) from exact arithmetic. The tolerances below are stated in those terms.
 
-mod support;
 #[path = "support/candle_oracle.rs"]
 mod candle_oracle;
+mod support;
 
 use ruvllm_kernels::KernelSet;
 use ruvllm_runtime::Engine;

@@ -48,14 +48,14 @@ impl Doctor {
             ("processor", hardware.cpu.clone().unwrap_or_else(|| "unknown".to_owned())),
             ("features", hardware.features.join(" ")),
             ("cores", format!("{} (as many threads are used)", hardware.cores)),
-            (
-                "memory",
-                format!("{}, {} free", memory(hardware.memory_bytes), memory(hardware.memory_available_bytes)),
-            ),
+            ("memory", format!("{}, {} free", memory(hardware.memory_bytes), memory(hardware.memory_available_bytes))),
             ("kernels", format!("{} (possible: {}; RUVLLM_KERNELS chooses)", chosen.name(), kernels.join(", "))),
             ("home", home.display().to_string()),
             ("models", format!("{usable} here")),
-            ("pip", if pip { "found" } else { "not found: models can come from the hub or from files only" }.to_owned()),
+            (
+                "pip",
+                if pip { "found" } else { "not found: models can come from the hub or from files only" }.to_owned(),
+            ),
         ];
         if usable < listed.len() {
             rows.push(("damaged", format!("{}: see ruvllm list", listed.len() - usable)));

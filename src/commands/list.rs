@@ -24,8 +24,10 @@ impl List {
         if self.json {
             let available: Vec<Value> = available
                 .iter()
-                .map(|entry| json!({ "name": entry.name, "bytes": entry.bytes, "licence": entry.licence,
-                                     "description": entry.description }))
+                .map(|entry| {
+                    json!({ "name": entry.name, "bytes": entry.bytes, "licence": entry.licence,
+                                     "description": entry.description })
+                })
                 .collect();
             return output::json(&json!({
                 "models": listed.iter().map(to_json).collect::<Vec<_>>(),

@@ -5,8 +5,8 @@ use clap::Args;
 use serde_json::json;
 
 use crate::model_flags::store;
-use crate::progress::{PullProgress, interrupt_flag};
 use crate::output;
+use crate::progress::{PullProgress, interrupt_flag};
 
 /// Fetch a model, or repair a damaged one
 ///

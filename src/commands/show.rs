@@ -2,15 +2,15 @@
 
 use anyhow::Result;
 use clap::Args;
+use ruvllm_model::ARCHITECTURES;
 use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_model::formats::gguf::facts::{ModelFacts, PerLayer};
-use ruvllm_model::ARCHITECTURES;
 use ruvllm_runtime::hardware;
 use serde_json::{Value, json};
 
 use crate::model_flags::store;
-use crate::progress::{PullProgress, interrupt_flag};
 use crate::output;
+use crate::progress::{PullProgress, interrupt_flag};
 
 /// Show what a model is made of, and what would run it
 #[derive(Debug, Args)]

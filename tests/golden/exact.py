@@ -1,4 +1,4 @@
-"""Writes exact.json: the logits of llama_cpp.json's prompts in plain 32-bit float arithmetic.
+"""Writes exact.json: the logits of llama_cpp.json's prompts in plain float arithmetic.
 
 Weights are dequantized and nothing is rounded, so this is what every quantized implementation approximates. Needs numpy
 and the `gguf` package:

@@ -26,7 +26,7 @@ pub struct Golden {
     pub tokens: Vec<u32>,
     /// llama.cpp's 20 highest logits after the prompt.
     pub top: Vec<(u32, f32)>,
-    /// The same logits computed in plain 32-bit floats, without rounding of activations.
+    /// The same logits computed in plain floats, without rounding of activations.
     pub exact: Vec<f32>,
     /// llama.cpp's greedy continuation.
     pub greedy: Vec<u32>,
@@ -41,7 +41,9 @@ fn exact() -> &'static Value {
 
 fn references() -> &'static Value {
     static FILE: OnceLock<Value> = OnceLock::new();
-    FILE.get_or_init(|| serde_json::from_str(include_str!("../golden/llama_cpp.json")).expect("the references are JSON"))
+    FILE.get_or_init(|| {
+        serde_json::from_str(include_str!("../golden/llama_cpp.json")).expect("the references are JSON")
+    })
 }
 
 pub fn golden() -> Vec<Golden> {

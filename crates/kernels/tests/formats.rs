@@ -1,7 +1,5 @@
-//! Dequantizing every weight format, against two implementations that are not ours: gguf-py, by stored blocks, and
-//! candle, by random ones.
-
-mod support;
+//! Dequantizing every weight format against an implementation that is not ours: blocks that gguf-py dequantized.
+//! The same against candle is among the tests of the root package, because candle takes long to build.
 
 use ruvllm_kernels::{WeightType, dequantize_row};
 
@@ -46,53 +44,4 @@ fn f32_is_taken_as_it_is() {
 #[should_panic(expected = "row length of Q4_K")]
 fn a_row_of_another_length_is_refused() {
     dequantize_row(WeightType::Q4K, &[0; 144], &mut [0.0; 255]);
-}
-
-/// Only here: building candle for every processor that we emulate would take longer than all other tests.
-#[cfg(target_arch = "x86_64")]
-mod against_candle {
-    use std::borrow::Cow;
-
-    use candle_core::Device;
-    use candle_core::quantized::{GgmlDType, QStorage, QTensor};
-
-    use super::support::Random;
-    use super::*;
-
-    /// Candle's name of a format that it has.
-    fn candle_type(kind: WeightType) -> Option<GgmlDType> {
-        Some(match kind {
-            WeightType::F32 => GgmlDType::F32,
-            WeightType::F16 => GgmlDType::F16,
-            WeightType::Bf16 => GgmlDType::BF16,
-            WeightType::Q4_0 => GgmlDType::Q4_0,
-            WeightType::Q4_1 => GgmlDType::Q4_1,
-            WeightType::Q5_0 => GgmlDType::Q5_0,
-            WeightType::Q5_1 => GgmlDType::Q5_1,
-            WeightType::Q8_0 => GgmlDType::Q8_0,
-            WeightType::Q2K => GgmlDType::Q2K,
-            WeightType::Q3K => GgmlDType::Q3K,
-            WeightType::Q4K => GgmlDType::Q4K,
-            WeightType::Q5K => GgmlDType::Q5K,
-            WeightType::Q6K => GgmlDType::Q6K,
-            WeightType::Iq4Nl | WeightType::Iq4Xs | WeightType::Mxfp4 => return None,
-        })
-    }
-
-    #[test]
-    fn random_blocks_dequantize_as_in_candle() {
-        let mut random = Random(20);
-        for kind in WeightType::ALL {
-            let Some(dtype) = candle_type(kind) else { continue };
-            assert_eq!(dtype.block_size(), kind.block_len());
-            assert_eq!(dtype.type_size(), kind.block_bytes());
-            for _ in 0..20 {
-                let cols = kind.block_len() * (1 + random.below(4));
-                let bytes = random.weights(kind, 1, cols);
-                let storage = QStorage::from_data(Cow::Borrowed(&bytes), &Device::Cpu, dtype).unwrap();
-                let tensor = QTensor::new(storage, cols).unwrap().dequantize(&Device::Cpu).unwrap();
-                check(kind, &bytes, &tensor.to_vec1::<f32>().unwrap());
-            }
-        }
-    }
 }

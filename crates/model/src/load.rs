@@ -28,7 +28,11 @@ impl<'a> Tensors<'a> {
     pub(crate) fn take(&mut self, name: &str, dims: &[usize]) -> Result<Tensor<'a>, LoadError> {
         let tensor = self.gguf.tensor(name).ok_or_else(|| LoadError::MissingTensor(name.to_owned()))?;
         if tensor.dims != dims {
-            return Err(LoadError::Shape { tensor: name.to_owned(), expected: dims.to_vec(), got: tensor.dims.to_vec() });
+            return Err(LoadError::Shape {
+                tensor: name.to_owned(),
+                expected: dims.to_vec(),
+                got: tensor.dims.to_vec(),
+            });
         }
         if self.taken.insert(tensor.name) {
             self.bytes += tensor.bytes.len() as u64;

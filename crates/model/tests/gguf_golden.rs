@@ -1,36 +1,17 @@
 //! The default model's file, read by us, against what the Python package `gguf` 0.19.0 says about it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use ruvllm_kernels::WeightType;
 use ruvllm_model::formats::gguf::facts::{ModelFacts, PerLayer, WeightShare};
 use ruvllm_model::formats::gguf::{Array, Gguf, Value};
-
-const FILE_NAME: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+use ruvllm_store::{Store, default_home};
 
 /// Each line: name, dimensions, type, start in the file, size.
 const TENSORS: &str = include_str!("gguf_smollm2_tensors.txt");
 
+/// The default model, fetched on first use into the store that all tests share.
 fn open_model() -> Gguf {
-    let given = std::env::var_os("RUVLLM_TEST_MODEL").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let path = given.or_else(|| find(&models_folder()?)).unwrap_or_else(|| {
-        panic!("{FILE_NAME} not found: fetch it with `ruvllm pull smollm2`, or set RUVLLM_TEST_MODEL to its path")
-    });
-    Gguf::open(path).unwrap()
-}
-
-fn models_folder() -> Option<PathBuf> {
-    let home = std::env::var_os("RUVLLM_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-    Some(home.or_else(|| Some(std::env::home_dir()?.join(".ruvllm")))?.join("models"))
-}
-
-fn find(folder: &Path) -> Option<PathBuf> {
-    fs::read_dir(folder)
-        .ok()?
-        .flatten()
-        .map(|entry| entry.path())
-        .find_map(|path| if path.is_dir() { find(&path) } else { path.ends_with(FILE_NAME).then_some(path) })
+    let store = Store::open(&default_home().unwrap());
+    Gguf::open(store.ensure("smollm2", &mut |_| {}).unwrap().path).unwrap()
 }
 
 /// FNV-1a: enough to compare long lists with another program's reading of them.

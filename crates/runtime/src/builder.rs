@@ -122,7 +122,8 @@ impl EngineBuilder {
         let gguf = Gguf::open(&self.path)?;
         let facts = ModelFacts::of(&gguf)?;
         let tokenizer = Tokenizer::from_vocabulary(vocabulary::read(gguf.metadata())?)?;
-        let template = facts.chat_template.as_deref().map(|source| ChatTemplate::new(source, &tokenizer)).transpose()?;
+        let template =
+            facts.chat_template.as_deref().map(|source| ChatTemplate::new(source, &tokenizer)).transpose()?;
         let kernels = self.kernels.map_or_else(hardware::chosen_kernels, Ok)?;
         let hardware = Hardware::detect();
         let context = self.context.unwrap_or_else(|| default_context(&facts, &hardware));

@@ -24,9 +24,10 @@ pub(crate) struct Table {
     pub attend: unsafe fn(Queries<'_>, PageParts<'_>),
 }
 
-/// Compiles every kernel for one instruction set, as a module with a `TABLE`.
+/// Compiles every kernel for one instruction set, as a module with a `TABLE`. The list holds the numbers of token columns
+/// that a matmul takes at once, up to `Lanes::TOKENS`.
 macro_rules! compile_kernels {
-    ($module:ident, $lanes:ident $(, $features:literal)?) => {
+    ($module:ident, $lanes:ident, [$($tokens:literal)*] $(, $features:literal)?) => {
         // SAFETY (all blocks of the module): each function has the contract of the generic one that it calls, and is
         // compiled for the features that those lanes need.
         #[allow(clippy::undocumented_unsafe_blocks)]
@@ -60,15 +61,8 @@ macro_rules! compile_kernels {
                 out: &mut TileSums,
             ) {
                 for_format!(kind, F => unsafe { match tokens {
-                    1 => integer::<F, 1>(tile, x, out),
-                    2 => integer::<F, 2>(tile, x, out),
-                    3 => integer::<F, 3>(tile, x, out),
-                    4 => integer::<F, 4>(tile, x, out),
-                    5 => integer::<F, 5>(tile, x, out),
-                    6 => integer::<F, 6>(tile, x, out),
-                    7 => integer::<F, 7>(tile, x, out),
-                    8 => integer::<F, 8>(tile, x, out),
-                    _ => unreachable!("at most 8 tokens per tile"),
+                    $($tokens => integer::<F, $tokens>(tile, x, out),)*
+                    _ => unreachable!("more tokens than a tile takes"),
                 } })
             }
 
@@ -83,18 +77,8 @@ macro_rules! compile_kernels {
             ) {
                 unsafe {
                     match tokens {
-                        1 => matmul::float_tile::<L, 1>(kind, codes, cols, x, out),
-                        2 => matmul::float_tile::<L, 2>(kind, codes, cols, x, out),
-                        4 => matmul::float_tile::<L, 4>(kind, codes, cols, x, out),
-                        8 => matmul::float_tile::<L, 8>(kind, codes, cols, x, out),
-                        _ => {
-                            // Rare tails: column by column gives the same sums.
-                            for t in 0..tokens {
-                                let mut one = TileSums::default();
-                                matmul::float_tile::<L, 1>(kind, codes, cols, x.add(t * cols), &mut one);
-                                out[t] = one[0];
-                            }
-                        }
+                        $($tokens => matmul::float_tile::<L, $tokens>(kind, codes, cols, x, out),)*
+                        _ => unreachable!("more tokens than a tile takes"),
                     }
                 }
             }
@@ -127,15 +111,15 @@ macro_rules! compile_kernels {
     };
 }
 
-compile_kernels!(scalar, Scalar);
+compile_kernels!(scalar, Scalar, [1 2]);
 #[cfg(target_arch = "x86_64")]
-compile_kernels!(avx2, Avx2, "avx2,fma,f16c");
+compile_kernels!(avx2, Avx2, [1 2], "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
-compile_kernels!(avx512, Avx512, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
+compile_kernels!(avx512, Avx512, [1 2 3 4 5 6 7 8], "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
 #[cfg(target_arch = "aarch64")]
-compile_kernels!(neon, Neon);
+compile_kernels!(neon, Neon, [1 2]);
 #[cfg(target_arch = "aarch64")]
-compile_kernels!(neon_dot, NeonDot, "dotprod");
+compile_kernels!(neon_dot, NeonDot, [1 2], "dotprod");
 
 /// An instruction set for which we have kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -81,7 +81,7 @@ pub(crate) trait Lanes: Copy + 'static {
     /// `dot` for codes up to 255.
     unsafe fn dot_wide(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I;
 
-    /// e^v, with a relative error below 2e-7; zero below -87.
+    /// e^v, with a relative error below 2e-7; e^-87, as good as zero, below -87.
     #[inline(always)]
     unsafe fn exp(v: Self::F) -> Self::F {
         // SAFETY: the caller's promise covers these calls too.

@@ -16,7 +16,7 @@ impl Lanes for Scalar {
     type I = [i32; LANES];
     type B = [u8; 64];
 
-    const TOKENS: usize = 4;
+    const TOKENS: usize = 2;
     const WIDE_IS_CENTERED: bool = false;
 
     unsafe fn splat(value: f32) -> Self::F {

@@ -2,8 +2,8 @@
 //! Qwen2 is the same with biases on Q, K and V and another pairing of rotated elements.
 
 use ruvllm_kernels::ops::{
-    AttentionShape, Batch, KvBuffer, Linear, Output, RopeStyle, RopeTable, attention, matmul, quantize,
-    rms_norm, rope_and_append, swiglu,
+    AttentionShape, Batch, KvBuffer, Linear, Output, RopeStyle, RopeTable, attention, matmul, quantize, rms_norm,
+    rope_and_append, swiglu,
 };
 use ruvllm_kernels::{PackedMatrix, Pool, WeightType, Worker, dequantize_row};
 

@@ -8,31 +8,13 @@ mod gguf;
 use std::path::{Path, PathBuf};
 
 use gguf::Metadata;
+use ruvllm_store::{Store, default_home};
 use ruvllm_text::{TokenKind, Tokenizer, Vocabulary};
 
-const DEFAULT_MODEL: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
-
-/// The default model's file. The tests that need it fail without it: skipping would hide that nothing was tested.
+/// The default model's file, fetched on first use into the store that all tests share.
 pub fn default_model() -> PathBuf {
-    if let Some(path) = std::env::var_os("RUVLLM_TEST_MODEL") {
-        return PathBuf::from(path);
-    }
-    let home = std::env::var_os("RUVLLM_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".ruvllm")));
-    let models = home.unwrap_or_default().join("models");
-    find_file(&models, DEFAULT_MODEL).unwrap_or_else(|| {
-        panic!(
-            "{DEFAULT_MODEL} is not in {}: fetch it with `ruvllm pull smollm2`, or set RUVLLM_TEST_MODEL to the file",
-            models.display()
-        )
-    })
-}
-
-fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
-    let entries: Vec<PathBuf> = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
-    let here = entries.iter().find(|path| path.file_name().is_some_and(|found| found == name) && path.is_file());
-    here.cloned().or_else(|| entries.iter().filter(|path| path.is_dir()).find_map(|path| find_file(path, name)))
+    let store = Store::open(&default_home().expect("a home folder"));
+    store.ensure("smollm2", &mut |_| {}).expect("the default model can be fetched").path
 }
 
 /// The folder with llama.cpp's `ggml-vocab-*.gguf` files and templates, if the environment names one.
