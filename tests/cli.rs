@@ -55,10 +55,12 @@ fn run_gives_the_greedy_answer_as_one_json_object() {
 #[test]
 fn run_streams_text_and_stops_before_a_stop_string() {
     smollm2();
-    let arguments = ["run", "smollm2", "The capital of France is", "--raw", "--temperature", "0", "--stop", "is."];
-    let output = ruvllm(&arguments).args(["--max-tokens", "3"]).output().expect("the program starts");
-    assert_eq!(stdout(&output), " Paris.\n\n");
-    let stopped = json(&[&arguments[..5], &["0", "--stop", "aris", "--json", "-n", "9"]].concat());
+    let arguments = ["run", "smollm2", "The capital of France is", "--raw", "--temperature", "0", "-n", "9"];
+    let streamed = |stop: &str| stdout(&ruvllm(&arguments).args(["--stop", stop]).output().expect("it starts"));
+    assert_eq!(streamed("\n"), " Paris.\n");
+    // A stop string that spans two tokens, " Paris" and ".".
+    assert_eq!(streamed("is."), " Par\n");
+    let stopped = json(&[&arguments[..], &["--stop", "aris", "--json"]].concat());
     assert_eq!(stopped["text"], " P");
     assert_eq!(stopped["finish_reason"], "stop");
 }

@@ -1,6 +1,6 @@
 //! `ruvllm show`: what a model file holds, and what would run it.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use ruvllm_model::ARCHITECTURES;
 use ruvllm_model::formats::gguf::Gguf;
@@ -35,7 +35,8 @@ impl Show {
         } else {
             store.resolve(&self.model)?
         };
-        let facts = ModelFacts::of(&Gguf::open(&file.path)?)?;
+        let shown = || format!("cannot read {}", file.path.display());
+        let facts = ModelFacts::of(&Gguf::open(&file.path).with_context(shown)?).with_context(shown)?;
         if self.template {
             return output::line(&output::printable(facts.chat_template.as_deref().unwrap_or("")));
         }

@@ -37,7 +37,8 @@ impl Tokenize {
             }
         };
         let file = store()?.ensure(&self.model, &mut PullProgress::new(interrupt_flag()))?;
-        let tokenizer = ruvllm_runtime::open_tokenizer(&file.path)?;
+        let tokenizer = ruvllm_runtime::open_tokenizer(&file.path)
+            .with_context(|| format!("cannot read {}", file.path.display()))?;
         let special = if self.special { SpecialTokens::Parse } else { SpecialTokens::AsText };
         let tokens = tokenizer.encode(&text, special);
         let shown = |id: u32| String::from_utf8_lossy(tokenizer.token_bytes(id)).into_owned();
