@@ -17,7 +17,8 @@ pub struct ModelFlags {
     /// Threads that compute [default: all cores that this process may use]
     #[arg(long, short = 't', value_name = "N")]
     pub threads: Option<usize>,
-    /// Tokens that a text may have at most [default: what the model was made for, as far as memory goes]
+    /// Tokens that a text may have at most [default: what the model was made for, up to 131072 and as far as memory
+    /// goes]
     #[arg(long, short = 'c', value_name = "TOKENS")]
     pub context: Option<usize>,
 }

@@ -75,6 +75,14 @@ fn run_reads_the_prompt_from_standard_input() {
 }
 
 #[test]
+fn chat_on_a_terminal_takes_commands_and_survives_ctrl_c() {
+    smollm2();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chat_session.py");
+    let output = Command::new("python3").args([script, env!("CARGO_BIN_EXE_ruvllm")]).output().expect("python3 runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn the_same_seed_gives_the_same_text_and_logprobs_are_reported() {
     smollm2();
     let arguments = ["run", "smollm2", "Tell me a story.", "--seed", "7", "-n", "12", "--json", "--logprobs", "3"];
@@ -140,6 +148,7 @@ fn every_mistake_is_one_clear_line() {
     check(&["run", "smollm2", "hi", "--context", "9000"], &["9000", "8192"]);
     check(&["run", "smollm2", "hi", "--context", "20"], &["context"]);
     check(&["run", "smollm2", "hi", "--threads", "0"], &["threads"]);
+    check(&["run", "smollm2", "a\u{4}b"], &["\\u{4}", "vocabulary"]);
     check(&["run", "smollm2", "hi", "--stop", ""], &["stop"]);
     check(&["perplexity", "smollm2", "missing.txt"], &["missing.txt"]);
     check(&["bench", "smollm2", "--repeat", "0"], &["--repeat"]);

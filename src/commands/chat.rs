@@ -27,12 +27,15 @@ enum Input {
     Exit,
 }
 
+pub fn editor() -> Result<DefaultEditor> {
+    Ok(DefaultEditor::new()?)
+}
+
 /// Reads questions and answers them until the user leaves.
-pub fn chat(answerer: &mut Answerer<'_>, system: Option<String>) -> Result<()> {
+pub fn chat(mut editor: DefaultEditor, answerer: &mut Answerer<'_>, system: Option<String>) -> Result<()> {
     if !answerer.engine.has_chat_template() {
         bail!("this model has no chat template; give a prompt and --raw to continue plain text");
     }
-    let mut editor = DefaultEditor::new()?;
     let mut conversation = Conversation { system, messages: Vec::new() };
     output::remark("/help shows what you can do here");
     loop {
@@ -60,7 +63,7 @@ pub fn chat(answerer: &mut Answerer<'_>, system: Option<String>) -> Result<()> {
             // The question does not fit, for example; the conversation before it is still good.
             Err(error) => {
                 conversation.messages.pop();
-                output::remark(&format!("error: {error:#}"));
+                output::remark(&format!("error: {error:#} (/clear forgets the conversation so far)"));
             }
         }
         answerer.interrupted.store(false, Ordering::Relaxed);

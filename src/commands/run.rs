@@ -51,7 +51,6 @@ pub struct Run {
 
 impl Run {
     pub fn execute(self) -> Result<()> {
-        let interrupted = progress::interrupt_flag();
         let sampling = self.sampling.sampling(RandomState::new().hash_one(0u8))?;
         let prompt = match &self.prompt {
             Some(prompt) => Some(prompt.clone()),
@@ -61,6 +60,12 @@ impl Run {
         if prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
             bail!("the prompt is empty: give one as an argument or on standard input");
         }
+        if prompt.is_none() && (self.raw || self.json) {
+            bail!("--raw and --json need a prompt");
+        }
+        // The line editor takes over Ctrl-C when it is made, so our handler comes after it.
+        let editor = if prompt.is_none() { Some(super::chat::editor()?) } else { None };
+        let interrupted = progress::interrupt_flag();
         let mut engine = self.model.load(Arc::clone(&interrupted), 1)?;
         let mut answerer = Answerer {
             engine: &mut engine,
@@ -70,15 +75,11 @@ impl Run {
             interrupted,
             is_json: self.json,
         };
-        match prompt {
-            Some(prompt) => {
-                let prompt = self.prompt(prompt);
-                let response = answerer.answer(prompt)?;
-                answerer.report(&response)
-            }
-            None if self.raw || self.json => bail!("--raw and --json need a prompt"),
-            None => super::chat::chat(&mut answerer, self.system),
+        if let Some(editor) = editor {
+            return super::chat::chat(editor, &mut answerer, self.system);
         }
+        let response = answerer.answer(self.prompt(prompt.unwrap_or_default()))?;
+        answerer.report(&response)
     }
 
     fn prompt(&self, text: String) -> Prompt {

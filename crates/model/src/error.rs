@@ -24,6 +24,6 @@ pub enum LoadError {
     Pack { tensor: String, source: PackError },
     #[error("layer {layer}: {source}")]
     Linear { layer: usize, source: LinearError },
-    #[error("a context of {asked} tokens is asked for, the model was made for {model}")]
+    #[error("a context of {asked} tokens is asked for; the model was made for {model} at most")]
     Context { asked: usize, model: usize },
 }

@@ -22,6 +22,9 @@ const QUEUE_MAX: usize = 1024;
 /// The share of free memory that the KV cache may take when nothing else is said.
 const KV_MEMORY_SHARE: u64 = 4;
 
+/// Longer contexts must be asked for: tables for every position are made at load.
+const CONTEXT_DEFAULT_MAX: u64 = 131_072;
+
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error(transparent)]
@@ -94,7 +97,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Tokens per sequence at most; by default what the model was made for, as far as memory goes.
+    /// Tokens per sequence at most; by default what the model was made for, as far as memory goes and up to 131,072.
     pub fn context(mut self, context: Option<usize>) -> Self {
         self.context = context;
         self
@@ -155,9 +158,9 @@ impl EngineBuilder {
     }
 }
 
-/// What the model was made for, unless the keys and values of that many tokens would fill the memory.
+/// What the model was made for, unless that is very long or the keys and values of so many tokens would fill the memory.
 fn default_context(facts: &ModelFacts, hardware: &Hardware) -> usize {
-    let model = facts.context_length.unwrap_or(0);
+    let model = facts.context_length.unwrap_or(0).min(CONTEXT_DEFAULT_MAX);
     let token_bytes = facts.kv_bytes_per_token().unwrap_or(1).max(1);
     let affordable = hardware.memory_available_bytes.map_or(model, |free| free / KV_MEMORY_SHARE / token_bytes);
     usize::try_from(model.min(affordable).max(1)).unwrap_or(usize::MAX)

@@ -80,9 +80,7 @@ impl Engine {
         match prompt {
             Prompt::Tokens(tokens) => Ok(tokens.clone()),
             Prompt::Text(text) => {
-                if let Some(character) = self.tokenizer.first_unencodable(text) {
-                    return Err(GenerateError::Unencodable(character));
-                }
+                self.check_encodable(text)?;
                 let mut tokens = self.tokenizer.encode(text, SpecialTokens::AsText);
                 if let Some(bos) = self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos()) {
                     tokens.insert(0, bos);
@@ -104,7 +102,14 @@ impl Engine {
             variables: &serde_json::Map::new(),
             now_unix_s: i64::try_from(now).unwrap_or(i64::MAX),
         };
-        Ok(self.tokenizer.encode_prompt(&template.render(&conversation)?))
+        let prompt = template.render(&conversation)?;
+        self.check_encodable(prompt.text())?;
+        Ok(self.tokenizer.encode_prompt(&prompt))
+    }
+
+    /// Encoding leaves out what the vocabulary has no token for; nothing is to vanish in silence.
+    fn check_encodable(&self, text: &str) -> Result<(), GenerateError> {
+        self.tokenizer.first_unencodable(text).map_or(Ok(()), |character| Err(GenerateError::Unencodable(character)))
     }
 
     /// Starts answering. The stream does the work as it is read; dropping it ends the request.
