@@ -33,6 +33,7 @@ pub struct Bench {
     /// Measurements, of which the median is reported
     #[arg(long, short = 'r', default_value_t = 5, value_name = "N")]
     repeat: usize,
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

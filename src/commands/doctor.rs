@@ -15,6 +15,7 @@ use crate::output;
 /// Show what this machine can do and what is missing
 #[derive(Debug, Args)]
 pub struct Doctor {
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

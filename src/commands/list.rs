@@ -11,6 +11,7 @@ use crate::output;
 /// List the models on this machine and those that can be pulled by name
 #[derive(Debug, Args)]
 pub struct List {
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

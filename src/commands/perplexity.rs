@@ -21,6 +21,7 @@ pub struct Perplexity {
     model: ModelFlags,
     /// A UTF-8 text file
     file: PathBuf,
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

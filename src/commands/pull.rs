@@ -18,6 +18,7 @@ pub struct Pull {
     /// Keep it under this name
     #[arg(long)]
     name: Option<String>,
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

@@ -23,6 +23,7 @@ pub struct Show {
     /// Print the chat template only
     #[arg(long, conflicts_with = "json")]
     template: bool,
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

@@ -21,6 +21,7 @@ pub struct Tokenize {
     /// Read special tokens such as <|im_start|> as what they stand for, not as text
     #[arg(long)]
     special: bool,
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }

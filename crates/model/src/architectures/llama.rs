@@ -231,3 +231,6 @@ fn rope_table(tensors: &mut Tensors<'_>, config: &Config, context: usize) -> Res
         .collect();
     Ok(RopeTable::new(context, &frequencies, config.rope_style))
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ mod recognise;
 mod tensors;
 mod value;
 #[cfg(test)]
-mod write;
+pub(crate) mod write;
 
 use std::path::Path;
 
