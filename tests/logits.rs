@@ -16,7 +16,7 @@ const EXACT_TOLERANCE: f64 = 0.45;
 /// Against another implementation that rounds too.
 const PEER_TOLERANCE: f64 = 0.5;
 /// A choice that was ahead by less may fall either way.
-const TIE_MARGIN: f32 = 1.0;
+const TIE_MARGIN: f32 = 0.5;
 
 #[test]
 fn logits_are_as_close_to_exact_arithmetic_as_those_of_llama_cpp() {
@@ -42,6 +42,7 @@ fn logits_are_as_close_to_exact_arithmetic_as_those_of_llama_cpp() {
 #[test]
 fn greedy_continuations_equal_those_of_llama_cpp_up_to_ties() {
     let mut engine = engine();
+    let (mut steps, mut ties, mut widest) = (0, 0, 0f32);
     for prompt in golden() {
         // Both go on with llama.cpp's choice, so that every step is compared even after a tie.
         let first = prompt.tokens.len() - 1;
@@ -51,6 +52,11 @@ fn greedy_continuations_equal_those_of_llama_cpp_up_to_ties() {
             let (expected, margin) = (prompt.greedy[step], prompt.margins[step]);
             let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let behind = best - logits[expected as usize];
+            steps += 1;
+            if behind > 0.0 {
+                ties += 1;
+                widest = widest.max(margin);
+            }
             assert!(
                 behind == 0.0 || (margin < TIE_MARGIN && behind < TIE_MARGIN),
                 "{} step {step}: llama.cpp chose {expected} by {margin}, ours is {behind} behind the best",
@@ -59,6 +65,7 @@ fn greedy_continuations_equal_those_of_llama_cpp_up_to_ties() {
         };
         engine.core().evaluate(&tokens, first..first + prompt.greedy.len(), check).expect("it fits");
     }
+    println!("{ties} of {steps} choices fell the other way; llama.cpp was ahead by {widest:.3} at most");
 }
 
 #[test]
