@@ -141,8 +141,8 @@ impl Partial {
             }
             _ => {}
         }
-        // A pinned file is what it is; for the others this catches error pages saved under a model's name.
-        if order.sha256.is_none() && order.file.ends_with(".gguf") && !self.begins_like_gguf() {
+        // A pinned file is what it is; for the others this catches error pages and files that are no models.
+        if order.sha256.is_none() && !self.begins_like_gguf() {
             return Err(SourceError::NotGguf);
         }
         Ok(())

@@ -130,11 +130,13 @@ impl Store {
 
     /// Removes the model and whatever an unfinished pull left of it. A process that has the file open keeps it.
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
-        let (name, _) = self.stored_name(name)?;
+        let spec = name;
+        let (name, pinned) = self.stored_name(spec)?;
         let folder = self.layout.model(&name);
         let partial = self.layout.partial(&name);
         if !folder.exists() && !partial.exists() {
-            return Err(self.unknown(name.as_str()));
+            let not_pulled = || StoreError::NotPulled { name: name.to_string(), spec: spec.to_owned() };
+            return Err(pinned.map_or_else(|| self.unknown(name.as_str()), |_| not_pulled()));
         }
         let Some(_lock) = ModelLock::try_take(&self.layout, &name)? else {
             return Err(StoreError::Busy { name: name.to_string() });

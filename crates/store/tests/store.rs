@@ -240,10 +240,20 @@ fn a_removed_model_is_gone_but_stays_readable_for_who_has_it_open() {
     let mut open = File::open(&model.path).unwrap();
     fixture.store.remove("plaything").unwrap();
     assert!(matches!(fixture.store.resolve("toy"), Err(StoreError::NotPulled { .. })));
-    assert!(matches!(fixture.store.remove("toy"), Err(StoreError::Unknown { .. })));
+    assert!(matches!(fixture.store.remove("toy"), Err(StoreError::NotPulled { .. })));
+    assert!(matches!(fixture.store.remove("never-heard-of"), Err(StoreError::Unknown { .. })));
     let mut read = Vec::new();
     open.read_to_end(&mut read).unwrap();
     assert_eq!(read, content(SIZE));
+}
+
+#[test]
+fn a_local_file_that_is_no_model_is_refused_whatever_its_name() {
+    let fixture = fixture();
+    let path = fixture.home.path().join("notes");
+    fs::write(&path, "not a model").unwrap();
+    let error = fixture.store.pull_as(path.to_str().unwrap(), "notes", &mut quiet).unwrap_err();
+    assert!(error.to_string().contains("does not begin like a GGUF file"), "{error}");
 }
 
 #[test]
@@ -264,7 +274,7 @@ fn pulls_and_removals_at_once_never_leave_half_a_model() {
             scope.spawn(|| {
                 for _ in 0..30 {
                     match store.remove("toy") {
-                        Ok(()) | Err(StoreError::Busy { .. } | StoreError::Unknown { .. }) => {}
+                        Ok(()) | Err(StoreError::Busy { .. } | StoreError::NotPulled { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
                     std::thread::sleep(Duration::from_millis(3));
