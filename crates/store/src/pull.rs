@@ -106,12 +106,7 @@ impl Store {
     }
 
     fn fetch_from_any(&self, plan: &Plan, folder: &Path, progress: &mut dyn Progress) -> Result<ModelFile, StoreError> {
-        let order = Order {
-            folder: self.layout.partial(&plan.name),
-            file: plan.file.clone(),
-            bytes: plan.bytes,
-            sha256: plan.sha256.clone(),
-        };
+        let order = Order { folder: self.layout.partial(&plan.name), bytes: plan.bytes, sha256: plan.sha256.clone() };
         let mut failures = Vec::new();
         for source in &plan.sources {
             progress.report(Event::TrySource { source: source.to_string() });

@@ -46,7 +46,6 @@ impl fmt::Display for Source {
 pub(crate) struct Order {
     /// For partial files; on the store's own file system.
     pub(crate) folder: PathBuf,
-    pub(crate) file: String,
     pub(crate) bytes: Option<u64>,
     pub(crate) sha256: Option<String>,
 }
