@@ -104,6 +104,20 @@ fn special_tokens_in_a_users_text_stay_text() {
 }
 
 #[test]
+fn tokenize_reads_a_tokenizer_json_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("tokenizer.json");
+    let model = r#"{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":[["a","b"]]}"#;
+    fs::write(&path, format!(r#"{{"version":"1.0","added_tokens":[],"model":{model}}}"#)).expect("written");
+    let path = path.to_str().expect("UTF-8");
+    let tokens = json(&["tokenize", path, "aba", "--json"]);
+    assert_eq!((&tokens["tokens"][0]["id"], &tokens["tokens"][1]["id"]), (&Value::from(2), &Value::from(0)));
+    fs::write(path, "{}").expect("written");
+    let message = failure(&mut ruvllm(&["tokenize", path, "aba"]));
+    assert!(message.contains("tokenizer.json"), "{message}");
+}
+
+#[test]
 fn show_and_doctor_tell_what_is_there() {
     smollm2();
     let show = json(&["show", "smollm2", "--json"]);

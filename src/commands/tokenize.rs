@@ -1,6 +1,7 @@
 //! `ruvllm tokenize`: the token ids of a text.
 
 use std::io::{IsTerminal, Read, stdin};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -14,7 +15,7 @@ use crate::progress::{PullProgress, interrupt_flag};
 /// Show the tokens of a text
 #[derive(Debug, Args)]
 pub struct Tokenize {
-    /// A name from the catalogue, or the path of a GGUF file
+    /// A name from the catalogue, or the path of a GGUF file or of a tokenizer.json
     model: String,
     /// The text; without it, standard input
     text: Option<String>,
@@ -37,9 +38,13 @@ impl Tokenize {
                 text
             }
         };
-        let file = store()?.ensure(&self.model, &mut PullProgress::new(interrupt_flag()))?;
-        let tokenizer = ruvllm_runtime::open_tokenizer(&file.path)
-            .with_context(|| format!("cannot read {}", file.path.display()))?;
+        let path = if self.model.ends_with(".json") {
+            PathBuf::from(&self.model)
+        } else {
+            store()?.ensure(&self.model, &mut PullProgress::new(interrupt_flag()))?.path
+        };
+        let tokenizer =
+            ruvllm_runtime::open_tokenizer(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let special = if self.special { SpecialTokens::Parse } else { SpecialTokens::AsText };
         let tokens = tokenizer.encode(&text, special);
         let shown = |id: u32| String::from_utf8_lossy(tokenizer.token_bytes(id)).into_owned();

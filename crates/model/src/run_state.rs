@@ -52,10 +52,6 @@ impl RunState {
         self.rows_max
     }
 
-    pub fn logit_rows_max(&self) -> usize {
-        self.logit_rows_max
-    }
-
     /// The logits of the `i`-th row that was asked for in the last forward pass.
     pub fn logits(&mut self, i: usize) -> &mut [f32] {
         self.logits.row_mut(i)

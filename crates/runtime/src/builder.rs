@@ -56,8 +56,12 @@ impl From<ReadError> for BuildError {
     }
 }
 
-/// The tokenizer of a model file, without its weights.
+/// The tokenizer of a model file, without its weights, or of a `tokenizer.json`.
 pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, BuildError> {
+    if path.extension().is_some_and(|extension| extension == "json") {
+        let bytes = std::fs::read(path).map_err(|source| GgufError::Open { path: path.to_owned(), source })?;
+        return Ok(Tokenizer::from_tokenizer_json(&bytes)?);
+    }
     let gguf = Gguf::open(path)?;
     Ok(Tokenizer::from_vocabulary(vocabulary::read(gguf.metadata())?)?)
 }
@@ -144,7 +148,7 @@ impl EngineBuilder {
             kv_pages: u32::try_from(pages).unwrap_or(u32::MAX),
         };
         let pool = Pool::new(self.threads.unwrap_or(hardware.cores), kernels);
-        Ok(Engine { core: Core::new(model, pool, options), tokenizer: Arc::new(tokenizer), template, facts, kernels })
+        Ok(Engine { core: Core::new(model, pool, options), tokenizer: Arc::new(tokenizer), template, kernels })
     }
 
     fn check(&self) -> Result<(), BuildError> {

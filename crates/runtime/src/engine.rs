@@ -6,7 +6,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ruvllm_engine::{Core, StepError, SubmitError};
 use ruvllm_kernels::KernelSet;
-use ruvllm_model::formats::gguf::facts::ModelFacts;
 use ruvllm_text::{
     ChatTemplate, ChatTemplateError, Conversation, NextTurn, SpecialTokens, StopMatcher, StopStringError, Tokenizer,
 };
@@ -35,7 +34,6 @@ pub struct Engine {
     pub(crate) core: Core,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) template: Option<ChatTemplate>,
-    pub(crate) facts: ModelFacts,
     pub(crate) kernels: KernelSet,
 }
 
@@ -47,10 +45,6 @@ impl Engine {
 
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.tokenizer
-    }
-
-    pub fn facts(&self) -> &ModelFacts {
-        &self.facts
     }
 
     pub fn kernels(&self) -> KernelSet {

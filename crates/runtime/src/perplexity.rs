@@ -1,9 +1,7 @@
 //! Perplexity of a text, chunked as llama.cpp does it, so that figures can be compared.
 
-use ruvllm_text::SpecialTokens;
-
-use crate::Engine;
 use crate::engine::GenerateError;
+use crate::{Engine, Prompt};
 
 /// How well a model predicts a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,11 +38,8 @@ impl Engine {
         if context < 8 {
             return Err(PerplexityError::Context { got: context });
         }
-        let mut tokens = self.tokenizer.encode(text, SpecialTokens::AsText);
+        let tokens = self.encode(&Prompt::Text(text.to_owned()))?;
         let bos = self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos());
-        if let Some(bos) = bos {
-            tokens.insert(0, bos);
-        }
         let needed = context * 2;
         if tokens.len() < needed {
             return Err(PerplexityError::TooShort { tokens: tokens.len(), needed, context });

@@ -30,11 +30,6 @@ impl KvShape {
     pub(crate) fn page_len(&self) -> usize {
         self.layers * 2 * self.kv_heads * self.head_len()
     }
-
-    /// Bytes of a page.
-    pub fn page_bytes(&self) -> usize {
-        self.page_len() * size_of::<u16>()
-    }
 }
 
 /// Half-float keys and values of all pages. Memory is taken when a page is first written.
@@ -55,10 +50,6 @@ impl KvBuffer {
 
     pub fn pages(&self) -> usize {
         self.pages
-    }
-
-    pub fn shape(&self) -> KvShape {
-        self.shape
     }
 
     /// Where the keys of `head` in `layer` of page 0 start; those of page `p` are `p * page_len` further.

@@ -37,10 +37,6 @@ impl RopeTable {
         Self { rotations, pairs: frequencies.len(), style }
     }
 
-    pub fn positions(&self) -> usize {
-        self.rotations.len() / self.pairs
-    }
-
     fn rotate(&self, head: &mut [f32], position: usize) {
         let rotations = &self.rotations[position * self.pairs..][..self.pairs];
         for (i, (cosine, sine)) in rotations.iter().enumerate() {
