@@ -59,6 +59,23 @@ fn batched_results_equal_single_results() {
 }
 
 #[test]
+fn decoding_token_by_token_gives_the_choices_of_a_whole_pass() {
+    let mut engine = build(1, 128, 2);
+    for prompt in golden().into_iter().map(|prompt| prompt.tokens).filter(|tokens| tokens.len() < 45) {
+        let mut request = request(&prompt, Sampling::greedy());
+        request.max_tokens = Some(64);
+        let generated = together(&mut engine, &[request]).remove(0);
+        assert_eq!(generated.len(), 64);
+        let (first, all) = (prompt.len() - 1, [&prompt[..], &generated].concat());
+        let check = |position: usize, logits: &[f32]| {
+            let chosen = generated[position - first] as usize;
+            assert!(logits.iter().all(|logit| *logit <= logits[chosen]), "step {}", position - first);
+        };
+        engine.core().evaluate(&all, first..first + 64, check).expect("it fits");
+    }
+}
+
+#[test]
 fn a_cancelled_sequence_frees_its_pages_and_leaves_the_others_alone() {
     let prompt = golden().remove(2).tokens;
     let mut engine = build(2, 64, 2);

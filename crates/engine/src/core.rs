@@ -32,7 +32,7 @@ pub struct Event {
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum StepError {
-    #[error("the model's output for this text is not a number; its weights are damaged or overflow")]
+    #[error("the model's output for this text is not a number or infinite; its weights are damaged or overflow")]
     NotANumber { sequence: SequenceId },
 }
 

@@ -20,7 +20,7 @@ pub struct Sampled {
     pub logprobs: Option<(f32, Vec<TokenLogprob>)>,
 }
 
-/// The model gave a logit that is not a number.
+/// There is no likeliest token: a logit is not a number, or the largest is infinite.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotANumber;
 
@@ -45,11 +45,13 @@ impl Sampler {
 
     /// Chooses the next token. `logits` are changed on the way.
     pub(crate) fn sample(&mut self, logits: &mut [f32]) -> Result<Sampled, NotANumber> {
-        if logits.iter().any(|logit| logit.is_nan()) {
-            return Err(NotANumber);
-        }
         let logprobs = self.sampling.top_logprobs.map(|count| Logprobs::of(logits, count));
         self.history.adjust(&self.sampling, logits);
+        // After the adjustment, which can overflow too. The largest may be minus infinity: then all are.
+        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        if !largest.is_finite() || logits.iter().any(|logit| logit.is_nan()) {
+            return Err(NotANumber);
+        }
         let token = if self.sampling.temperature == 0.0 { argmax(logits) } else { self.draw(logits) };
         self.history.push(token);
         let logprobs = logprobs.map(|logprobs| (logprobs.all[token as usize], logprobs.top));
