@@ -55,7 +55,7 @@ impl Core {
     pub fn new(model: Model, pool: Pool, options: CoreOptions) -> Self {
         let rows = options.batch_rows.max(options.sequences_max);
         let cache = KvCache::new(&pool, model.config().kv_shape(), options.kv_pages);
-        let state = RunState::new(&pool, model.config(), rows, rows);
+        let state = model.run_state(&pool, cache.buffer(), rows, rows);
         Self {
             model,
             pool,

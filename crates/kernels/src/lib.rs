@@ -4,12 +4,14 @@
 #![allow(unsafe_code)]
 
 mod aligned;
+mod arena;
 mod kernels;
 mod lanes;
 pub mod ops;
 mod threads;
 mod weights;
 
+pub use arena::Arena;
 pub use kernels::KernelSet;
 pub use threads::{Pool, Shared, Worker};
 pub use weights::{PackError, PackedMatrix, WeightType, dequantize_row};

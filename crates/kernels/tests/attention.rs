@@ -4,10 +4,10 @@ mod support;
 
 use ruvllm_kernels::Pool;
 use ruvllm_kernels::ops::{
-    Activations, AttentionShape, Batch, BatchError, KvBuffer, KvShape, PAGE_TOKENS, RopeStyle, RopeTable, SequenceRows,
-    attention, rope_and_append,
+    Attention, AttentionShape, Batch, BatchError, KvBuffer, KvShape, PAGE_TOKENS, RopeStyle, RopeTable, SequenceRows,
+    SharedItems,
 };
-use support::{Random, floats, matrix, pools};
+use support::{Random, floats, matrix, pools, readable};
 
 const SHAPE: KvShape = KvShape { layers: 2, kv_heads: 2, head_dim: 32 };
 const HEADS: usize = 6;
@@ -33,7 +33,7 @@ impl Harness {
         let rows: Vec<Vec<f32>> = sequences.iter().flat_map(|(_, _, rows)| rows.to_vec()).collect();
         let count = rows.len();
         let qkv = matrix(&self.pool, &rows);
-        let out = Activations::new(&self.pool, count, HEADS * 32);
+        let out = readable(&self.pool, count, HEADS * 32);
         let mut members = Vec::new();
         let mut at = 0;
         for (pages, start, rows) in sequences {
@@ -43,11 +43,9 @@ impl Harness {
         let batch = Batch::new(members, &self.kv).unwrap();
         let shape = AttentionShape { heads: HEADS, scale: SCALE };
         let (kv, rope) = (&self.kv, &self.rope);
-        self.pool.run(|worker| {
-            rope_and_append(worker, &qkv, &batch, rope, kv, 1);
-            worker.barrier();
-            attention(worker, &qkv, &batch, kv, 1, shape, &out);
-        });
+        let shared = SharedItems::new(&self.pool, kv, shape, 600);
+        let attention = Attention { qkv: &qkv, batch: &batch, rope, kv, layer: 1, shape, shared: &shared, out: &out };
+        self.pool.run(|worker| attention.run(worker));
         floats(&mut self.pool, &out, count)
     }
 }
@@ -175,9 +173,10 @@ fn a_batch_is_refused_when_pages_are_missing_foreign_or_written_twice() {
     check(vec![rows(0..17, 0, &[1])], BatchError::TooFewPages { tokens: 17, pages: 1 });
     check(vec![rows(0..1, 16, &[1])], BatchError::TooFewPages { tokens: 17, pages: 1 });
     check(vec![rows(0..1, 0, &[4])], BatchError::NoSuchPage(4));
-    check(vec![rows(0..1, 0, &[2]), rows(1..2, 3, &[2])], BatchError::PageWrittenTwice(2));
-    check(vec![rows(0..20, 0, &[2, 2])], BatchError::PageWrittenTwice(2));
+    check(vec![rows(0..1, 0, &[2]), rows(1..2, 3, &[2])], BatchError::PageWrittenAndUsed(2));
+    check(vec![rows(0..20, 0, &[2, 2])], BatchError::PageWrittenAndUsed(2));
     check(vec![rows(1..2, 0, &[2])], BatchError::Rows { expected: 0, got: 1 });
+    check(vec![rows(0..1, 16, &[0, 1]), rows(1..2, 40, &[3, 1, 2])], BatchError::PageWrittenAndUsed(1));
     // Sharing what is only read is fine.
     assert!(Batch::new(vec![rows(0..1, 16, &[0, 1]), rows(1..2, 16, &[0, 2])], &kv).is_ok());
 }

@@ -2,27 +2,27 @@
 
 mod support;
 
-use ruvllm_kernels::ops::{Activations, Linear, Matrix, Output, matmul, quantize, rms_norm};
-use ruvllm_kernels::{PackError, PackedMatrix, Pool, WeightType, dequantize_row};
-use support::{Random, matrix, pools};
+use ruvllm_kernels::ops::{Activations, Linear, Matrix, matmul, normalize};
+use ruvllm_kernels::{Arena, KernelSet, PackError, PackedMatrix, Pool, WeightType, dequantize_row};
+use support::{Random, linear, matrix, pools};
 
-/// A batch times one matrix, through the same calls as a forward pass.
+/// A normalized batch times one matrix, through the same calls as a forward pass.
 fn product(pool: &mut Pool, kind: WeightType, rows: usize, x: &[Vec<f32>], bytes: &[u8]) -> Vec<Vec<f32>> {
-    let cols = x[0].len();
-    let weights = Linear::new(vec![PackedMatrix::pack(kind, rows, cols, bytes).unwrap()], None).unwrap();
+    multiply(pool, &linear(kind, rows, x[0].len(), bytes), x)
+}
+
+fn multiply(pool: &mut Pool, weights: &Linear, x: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let input = matrix(pool, x);
-    let activations = Activations::new(pool, x.len(), cols);
-    let mut out = Matrix::new(pool, x.len(), rows);
+    let activations = Activations::new(pool, x.len(), [weights]).normalized(pool, 1e-6);
+    let mut out = Matrix::new(pool, x.len(), weights.rows());
     let all: Vec<usize> = (0..x.len()).collect();
-    let ones = vec![1.0; cols];
+    let ones = vec![1.0; weights.cols()];
     pool.run(|worker| {
-        rms_norm(worker, &input, &all, &ones, 1e-6, &activations);
+        normalize(worker, &input, &all, &ones, &activations);
         worker.barrier();
-        matmul(worker, &weights, &activations, x.len(), &out, Output::Store);
-        worker.barrier();
-        matmul(worker, &weights, &activations, x.len(), &out, Output::Add);
+        matmul(worker, weights, &activations, x.len(), &out);
     });
-    (0..x.len()).map(|t| out.row_mut(t).iter().map(|v| v / 2.0).collect()).collect()
+    (0..x.len()).map(|t| out.row_mut(t).to_vec()).collect()
 }
 
 fn normalized(row: &[f32]) -> Vec<f64> {
@@ -48,7 +48,7 @@ fn every_type_on_every_kernel_set_equals_the_f64_product_within_the_rounding_of_
             let block = kind.block_len();
             let cols =
                 block.max(if block == 1 { 1 } else { 32 }) * (1 + random.below(3)) + if block == 1 { 37 } else { 0 };
-            let (rows, tokens) = (1 + random.below(50), 1 + random.below(19));
+            let (rows, tokens) = (1 + random.below(50), 1 + random.below(40));
             let bytes = random.weights(kind, rows, cols);
             let x: Vec<Vec<f32>> = (0..tokens).map(|_| random.floats(cols)).collect();
             let got = product(&mut pool, kind, rows, &x, &bytes);
@@ -80,7 +80,7 @@ fn kernel_sets_agree_with_each_other() {
     // differs, an activation may be rounded to the next code: a step of 1/127 in one of 512 columns.
     let mut random = Random(2);
     for kind in WeightType::ALL {
-        let (rows, cols, tokens) = (33, 512, 9);
+        let (rows, cols, tokens) = (33, 512, 21);
         let bytes = random.weights(kind, rows, cols);
         let x: Vec<Vec<f32>> = (0..tokens).map(|_| random.floats(cols)).collect();
         let results: Vec<_> =
@@ -100,14 +100,35 @@ fn a_row_has_the_same_bits_alone_and_in_company() {
     let mut random = Random(3);
     for kind in WeightType::ALL {
         for (set, mut pool) in pools() {
-            let (rows, cols) = (40, 256);
+            // 1,280 columns are more than one turn of the tile unit; 38 tokens leave a rest for every kernel.
+            let (rows, cols) = (40, 1280);
             let bytes = random.weights(kind, rows, cols);
-            let x: Vec<Vec<f32>> = (0..11).map(|_| random.floats(cols)).collect();
+            let x: Vec<Vec<f32>> = (0..38).map(|_| random.floats(cols)).collect();
             let together = product(&mut pool, kind, rows, &x, &bytes);
-            for (t, row) in x.iter().enumerate() {
+            for (t, row) in x.iter().enumerate().step_by(5) {
                 let alone = product(&mut pool, kind, rows, std::slice::from_ref(row), &bytes);
                 assert_eq!(alone[0], together[t], "{kind} on {}, token {t}", set.name());
             }
+            for few in [2, 6, 8, 9, 16, 17] {
+                assert_eq!(product(&mut pool, kind, rows, &x[..few], &bytes), together[..few], "{kind}, {few} tokens");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_tile_unit_gives_the_bits_of_avx512() {
+    if !KernelSet::Amx.is_available() {
+        return println!("not checked: this processor has no tile unit");
+    }
+    let mut random = Random(9);
+    let (mut amx, mut avx512) = (Pool::new(2, KernelSet::Amx), Pool::new(2, KernelSet::Avx512));
+    for kind in WeightType::ALL {
+        for cols in [256, 768, 2048] {
+            let bytes = random.weights(kind, 50, cols);
+            let x: Vec<Vec<f32>> = (0..33).map(|_| random.floats(cols)).collect();
+            let got = product(&mut amx, kind, 50, &x, &bytes);
+            assert_eq!(got, product(&mut avx512, kind, 50, &x, &bytes), "{kind}, {cols} columns");
         }
     }
 }
@@ -117,39 +138,33 @@ fn stacked_matrices_of_different_types_and_a_bias_fill_their_columns() {
     let mut random = Random(4);
     let cols = 256;
     for (set, mut pool) in pools() {
-        let parts = [(WeightType::Q4K, 20), (WeightType::Q6K, 7), (WeightType::F16, 3)];
-        let bytes: Vec<Vec<u8>> = parts.iter().map(|(kind, rows)| random.weights(*kind, *rows, cols)).collect();
-        let pack = |i: usize| PackedMatrix::pack(parts[i].0, parts[i].1, cols, &bytes[i]).unwrap();
-        let bias: Vec<f32> = (0..30).map(|i| i as f32).collect();
-        let stacked = Linear::new(vec![pack(0), pack(1), pack(2)], Some(bias.clone())).unwrap();
-        let x = vec![random.floats(cols), random.floats(cols), random.floats(cols)];
-        let single: Vec<Vec<Vec<f32>>> =
-            (0..3).map(|i| product(&mut pool, parts[i].0, parts[i].1, &x, &bytes[i])).collect();
-        let input = matrix(&pool, &x);
-        let activations = Activations::new(&pool, 3, cols);
-        let mut out = Matrix::new(&pool, 3, 30);
-        pool.run(|worker| {
-            rms_norm(worker, &input, &[0, 1, 2], &vec![1.0; cols], 1e-6, &activations);
-            worker.barrier();
-            quantize(worker, 3, &activations);
-            worker.barrier();
-            matmul(worker, &stacked, &activations, 3, &out, Output::Store);
-        });
-        for t in 0..3 {
-            let want: Vec<f32> =
-                single.iter().flat_map(|part| part[t].clone()).zip(&bias).map(|(v, b)| v + b).collect();
-            assert_eq!(out.row_mut(t), want, "{}", set.name());
+        for tokens in [3, 20] {
+            let parts = [(WeightType::Q4K, 40), (WeightType::Q6K, 7), (WeightType::F16, 3)];
+            let bytes: Vec<Vec<u8>> = parts.iter().map(|(kind, rows)| random.weights(*kind, *rows, cols)).collect();
+            let mut arena = Arena::new();
+            let mut pack = |i: usize| PackedMatrix::pack(parts[i].0, parts[i].1, cols, &bytes[i], &mut arena).unwrap();
+            let bias: Vec<f32> = (0..50).map(|i| i as f32).collect();
+            let stacked = Linear::new(vec![pack(0), pack(1), pack(2)], Some(bias.clone())).unwrap();
+            let x: Vec<Vec<f32>> = (0..tokens).map(|_| random.floats(cols)).collect();
+            let single: Vec<Vec<Vec<f32>>> =
+                (0..3).map(|i| product(&mut pool, parts[i].0, parts[i].1, &x, &bytes[i])).collect();
+            for (t, got) in multiply(&mut pool, &stacked, &x).iter().enumerate() {
+                let want: Vec<f32> =
+                    single.iter().flat_map(|part| part[t].clone()).zip(&bias).map(|(v, b)| v + b).collect();
+                assert_eq!(got, &want, "{}", set.name());
+            }
         }
     }
 }
 
 #[test]
 fn packing_refuses_wrong_sizes_and_scales_that_are_not_finite() {
+    let pack = |rows, cols, bytes: &[u8]| PackedMatrix::pack(WeightType::Q4_0, rows, cols, bytes, &mut Arena::new());
     let bytes = vec![0u8; 18];
-    assert!(matches!(PackedMatrix::pack(WeightType::Q4_0, 2, 32, &bytes), Err(PackError::Size { .. })));
-    assert!(matches!(PackedMatrix::pack(WeightType::Q4_0, 1, 31, &bytes), Err(PackError::Size { .. })));
-    assert!(matches!(PackedMatrix::pack(WeightType::Q4_0, usize::MAX, 32, &bytes), Err(PackError::Size { .. })));
+    assert!(matches!(pack(2, 32, &bytes), Err(PackError::Size { .. })));
+    assert!(matches!(pack(1, 31, &bytes), Err(PackError::Size { .. })));
+    assert!(matches!(pack(usize::MAX, 32, &bytes), Err(PackError::Size { .. })));
     let mut rows = vec![0u8; 18 * 40];
     rows[18 * 33..][..2].copy_from_slice(&half::f16::NAN.to_le_bytes());
-    assert_eq!(PackedMatrix::pack(WeightType::Q4_0, 40, 32, &rows).unwrap_err(), PackError::ScaleNotFinite { row: 33 });
+    assert_eq!(pack(40, 32, &rows).unwrap_err(), PackError::ScaleNotFinite { row: 33 });
 }

@@ -2,9 +2,9 @@
 
 mod support;
 
-use ruvllm_kernels::Pool;
-use ruvllm_kernels::ops::{Activations, quantize, rms_norm, swiglu};
-use support::{Random, floats, matrix, pools, rounded};
+use ruvllm_kernels::ops::{Activations, Linear, Matrix, matmul, matmul_residual, matmul_swiglu, normalize};
+use ruvllm_kernels::{Arena, PackedMatrix, Pool, WeightType};
+use support::{Random, floats, linear, matrix, pools, readable, rounded};
 
 const EPSILON: f32 = 1e-5;
 /// Below, at and above whole vectors, and the rows of a small model.
@@ -12,17 +12,37 @@ const LENGTHS: [usize; 12] = [1, 2, 15, 16, 17, 31, 32, 33, 47, 64, 97, 576];
 
 fn normed(pool: &mut Pool, x: &[Vec<f32>], weight: &[f32]) -> Activations {
     let input = matrix(pool, x);
-    let out = Activations::new(pool, x.len(), weight.len());
+    let out = readable(pool, x.len(), weight.len()).normalized(pool, EPSILON);
     let rows: Vec<usize> = (0..x.len()).collect();
-    pool.run(|worker| rms_norm(worker, &input, &rows, weight, EPSILON, &out));
+    pool.run(|worker| normalize(worker, &input, &rows, weight, &out));
     out
 }
 
-/// `rows` hold gate and up, one after the other.
+/// Four rows hold gate and up, one after the other: they are made weights, for inputs of which each takes one of them.
 fn gated(pool: &mut Pool, rows: &[Vec<f32>]) -> Activations {
-    let input = matrix(pool, rows);
-    let out = Activations::new(pool, rows.len(), rows[0].len() / 2);
-    pool.run(|worker| swiglu(worker, &input, rows.len(), &out));
+    assert_eq!(rows.len(), 4);
+    let len = rows[0].len() / 2;
+    let part = |first: usize| -> Vec<u8> {
+        // An input of one 1 and three 0 is normalized to a 2.
+        (first..first + len).flat_map(|i| rows.iter().flat_map(move |row| (row[i] / 2.0).to_le_bytes())).collect()
+    };
+    let mut arena = Arena::new();
+    let mut pack = |bytes: &[u8]| PackedMatrix::pack(WeightType::F32, len, 4, bytes, &mut arena).unwrap();
+    let gate_up = Linear::new(vec![pack(&part(0)), pack(&part(len))], None).unwrap();
+    let x: Vec<Vec<f32>> = (0..4).map(|t| (0..4).map(|i| f32::from(i == t)).collect()).collect();
+    through_swiglu(pool, &x, &gate_up, 0.0)
+}
+
+fn through_swiglu(pool: &mut Pool, x: &[Vec<f32>], gate_up: &Linear, epsilon: f32) -> Activations {
+    let input = matrix(pool, x);
+    let normed = Activations::new(pool, x.len(), [gate_up]).normalized(pool, epsilon);
+    let out = readable(pool, x.len(), gate_up.rows() / 2);
+    let (all, ones): (Vec<usize>, _) = ((0..x.len()).collect(), vec![1.0; gate_up.cols()]);
+    pool.run(|worker| {
+        normalize(worker, &input, &all, &ones, &normed);
+        worker.barrier();
+        matmul_swiglu(worker, gate_up, &normed, x.len(), &out);
+    });
     out
 }
 
@@ -31,7 +51,7 @@ fn silu(v: f32) -> f64 {
 }
 
 #[test]
-fn rms_norm_of_any_length_equals_the_f64_formula() {
+fn norm_of_any_length_equals_the_f64_formula() {
     let mut random = Random(10);
     for (set, mut pool) in pools() {
         for len in LENGTHS {
@@ -47,7 +67,7 @@ fn rms_norm_of_any_length_equals_the_f64_formula() {
                 for (i, got) in got[t].iter().enumerate() {
                     let want = f64::from(row[i]) / (mean + f64::from(EPSILON)).sqrt() * f64::from(weight[i]);
                     let error = (f64::from(*got) - want).abs();
-                    assert!(error <= want.abs() * 1e-6, "{} {len} row {t} element {i}: {got} for {want}", set.name());
+                    assert!(error <= want.abs() * 2e-6, "{} {len} row {t} element {i}: {got} for {want}", set.name());
                 }
             }
         }
@@ -55,7 +75,7 @@ fn rms_norm_of_any_length_equals_the_f64_formula() {
 }
 
 #[test]
-fn rms_norm_takes_the_rows_named_in_their_order() {
+fn norm_takes_the_rows_named_in_their_order() {
     let mut random = Random(11);
     for (set, mut pool) in pools() {
         let x: Vec<Vec<f32>> = (0..6).map(|_| random.floats(32)).collect();
@@ -63,8 +83,8 @@ fn rms_norm_takes_the_rows_named_in_their_order() {
         let all = normed(&mut pool, &x, &weight);
         let all = floats(&mut pool, &all, 6);
         let input = matrix(&pool, &x);
-        let some = Activations::new(&pool, 3, 32);
-        pool.run(|worker| rms_norm(worker, &input, &[5, 0, 3], &weight, EPSILON, &some));
+        let some = readable(&pool, 3, 32).normalized(&pool, EPSILON);
+        pool.run(|worker| normalize(worker, &input, &[5, 0, 3], &weight, &some));
         let some = floats(&mut pool, &some, 3);
         assert_eq!(some, [all[5].clone(), all[0].clone(), all[3].clone()], "{}", set.name());
     }
@@ -136,7 +156,7 @@ fn a_group_of_zeros_stays_zero_and_one_of_tiny_values_as_good_as_zero() {
         row.extend([0.0; 32]);
         row.extend((0..32).map(|i| if i % 2 == 0 { 1e-35 } else { -1e-35 }));
         row.extend(random.floats(32));
-        let out = gated(&mut pool, &[row]);
+        let out = gated(&mut pool, &[row, vec![1.0; 192], vec![0.5; 192], vec![0.0; 192]]);
         let coarse = &rounded(&mut pool, &out, 1)[0];
         assert_eq!(coarse[..32], [0.0; 32], "{}", set.name());
         assert!(coarse[32..64].iter().all(|v| v.abs() <= 1e-35), "{}: {:?}", set.name(), &coarse[32..64]);
@@ -145,15 +165,41 @@ fn a_group_of_zeros_stays_zero_and_one_of_tiny_values_as_good_as_zero() {
 }
 
 #[test]
-fn rounding_again_in_a_later_phase_gives_the_same() {
+fn a_residual_is_added_and_normalized_for_the_next_layer() {
     let mut random = Random(15);
     for (set, mut pool) in pools() {
-        let x: Vec<Vec<f32>> = (0..5).map(|_| random.floats(64)).collect();
-        let out = normed(&mut pool, &x, &[1.0; 64]);
-        let first = rounded(&mut pool, &out, 5);
-        pool.run(|worker| quantize(worker, 5, &out));
-        assert_eq!(rounded(&mut pool, &out, 5), first, "{}", set.name());
+        for (rows, cols, tokens) in [(64, 32, 3), (96, 64, 20), (40, 16, 2), (576, 96, 1)] {
+            let kind = if cols == 16 { WeightType::F32 } else { WeightType::Q8_0 };
+            let weights = linear(kind, rows, cols, &random.weights(kind, rows, cols));
+            let (x, y): (Vec<_>, Vec<_>) = (0..tokens).map(|_| (random.floats(rows), random.floats(cols))).unzip();
+            let norm = random.floats(rows);
+            let (mut sums, input) = (matrix(&pool, &x), matrix(&pool, &y));
+            let normed = Activations::new(&pool, tokens, [&weights]).normalized(&pool, EPSILON);
+            let mut product = Matrix::new(&pool, tokens, rows);
+            let out = readable(&pool, tokens, rows).normalized(&pool, EPSILON);
+            let (all, ones): (Vec<usize>, _) = ((0..tokens).collect(), vec![1.0; cols]);
+            pool.run(|worker| {
+                normalize(worker, &input, &all, &ones, &normed);
+                worker.barrier();
+                matmul(worker, &weights, &normed, tokens, &product);
+                worker.barrier();
+                matmul_residual(worker, &weights, &normed, tokens, &sums, &norm, &out);
+            });
+            let want: Vec<Vec<f32>> = (0..tokens)
+                .map(|t| x[t].iter().zip(product.row_mut(t)).map(|(x, product)| x + *product).collect())
+                .collect();
+            for (t, want) in want.iter().enumerate() {
+                assert_eq!(sums.row_mut(t), want, "{} {rows} x {cols}", set.name());
+            }
+            let want = normed_floats(&mut pool, &want, &norm);
+            assert_eq!(floats(&mut pool, &out, tokens), want, "{} {rows} x {cols}", set.name());
+        }
     }
+}
+
+fn normed_floats(pool: &mut Pool, x: &[Vec<f32>], weight: &[f32]) -> Vec<Vec<f32>> {
+    let out = normed(pool, x, weight);
+    floats(pool, &out, x.len())
 }
 
 #[test]
@@ -179,7 +225,11 @@ fn a_row_with_nan_or_infinity_neither_panics_nor_spoils_other_rows() {
                 }
             };
             both(&|pool, rows| normed(pool, rows, &weight));
-            both(&|pool, rows| gated(pool, rows));
+            let parts = [(); 2].map(|()| random.weights(WeightType::F16, len, len * 2));
+            let mut arena = Arena::new();
+            let parts = parts.map(|part| PackedMatrix::pack(WeightType::F16, len, len * 2, &part, &mut arena).unwrap());
+            let gate_up = Linear::new(parts.into(), None).unwrap();
+            both(&|pool, rows| through_swiglu(pool, rows, &gate_up, EPSILON));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ruvllm_kernels::{PackedMatrix, dequantize_row};
+use ruvllm_kernels::{Arena, PackedMatrix, dequantize_row};
 
 use crate::error::LoadError;
 use crate::formats::gguf::{Gguf, Tensor};
@@ -13,11 +13,12 @@ pub(crate) struct Tensors<'a> {
     taken: HashSet<&'a str>,
     bytes: u64,
     progress: &'a mut dyn FnMut(u64),
+    arena: Arena,
 }
 
 impl<'a> Tensors<'a> {
     pub(crate) fn new(gguf: &'a Gguf, progress: &'a mut dyn FnMut(u64)) -> Self {
-        Self { gguf, taken: HashSet::new(), bytes: 0, progress }
+        Self { gguf, taken: HashSet::new(), bytes: 0, progress, arena: Arena::new() }
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -52,7 +53,7 @@ impl<'a> Tensors<'a> {
     /// A matrix repacked for matmul. Its pages of the file are given back: from here on the tiles are read instead.
     pub(crate) fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<PackedMatrix, LoadError> {
         let tensor = self.take(name, &[cols, rows])?;
-        let packed = PackedMatrix::pack(tensor.kind, rows, cols, tensor.bytes)
+        let packed = PackedMatrix::pack(tensor.kind, rows, cols, tensor.bytes, &mut self.arena)
             .map_err(|source| LoadError::Pack { tensor: name.to_owned(), source })?;
         // Advice only: where the system does not take it, the pages are dropped later under pressure.
         let _ = self.gguf.file().give_back(tensor.range);

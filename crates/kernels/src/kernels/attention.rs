@@ -1,32 +1,39 @@
-//! Attention of a few query vectors over the pages of one KV head, with one online softmax.
+//! Attention of a few query vectors over one chunk of the pages of one KV head.
 //!
 //! A page holds 16 tokens: keys as `[head_dim, 16]`, so that a vector is one dimension of all its tokens, values as
 //! `[16, head_dim]`. Both are half floats and read in place.
+//! Chunks have a fixed length and are merged in their order, so a query's result has the same bits whichever thread
+//! takes which chunk, and whatever other queries are taken with it.
 
 use crate::lanes::{LANES, Lanes};
 
 /// Tokens per KV page.
 pub(crate) const PAGE_TOKENS: usize = LANES;
-/// Pages whose scores are taken together between two updates of the running maximum.
-const BLOCK_PAGES: usize = 8;
+/// Pages of a chunk.
+pub(crate) const CHUNK_PAGES: usize = 8;
+/// Tokens of a chunk.
+pub(crate) const CHUNK_TOKENS: usize = CHUNK_PAGES * PAGE_TOKENS;
 /// Query vectors per call at most.
 pub(crate) const QUERIES_MAX: usize = 16;
+/// Accumulators that a loop keeps in registers: enough to hide the latency of an addition.
+const SUMS: usize = 12;
 
-/// The query vectors of a call and where their results go.
+/// The query vectors of a call.
+#[derive(Clone, Copy)]
 pub(crate) struct Queries<'a> {
     /// `[count, head_dim]`, already multiplied by the softmax scale.
     pub vectors: &'a [f32],
-    /// For each, how many tokens it sees.
+    /// For each, how many tokens it sees, from the first of the chunk; possibly none.
     pub visible: &'a [usize],
-    /// `[count, head_dim]`
-    pub out: &'a mut [f32],
     pub head_dim: usize,
 }
 
-/// The pages that a call reads.
+/// The pages of a chunk.
 pub(crate) struct PageParts<'a> {
     /// Page numbers in the order of their tokens.
     pub pages: &'a [u32],
+    /// Those of the chunks after it, whose keys are fetched while the values of this one are at work.
+    pub next_pages: &'a [u32],
     /// Keys of this layer and head in page 0, and values likewise.
     pub keys: *const u16,
     pub values: *const u16,
@@ -34,155 +41,267 @@ pub(crate) struct PageParts<'a> {
     pub stride: usize,
 }
 
-/// # Safety
-/// At most `QUERIES_MAX` queries, `head_dim` a multiple of 16, the slices as long as described; every `visible` is at
-/// least 1 and covered by `pages`; keys and values are valid for every page; the instruction set of `L` is there.
-#[inline(always)]
-pub(crate) unsafe fn attend<L: Lanes>(queries: Queries<'_>, kv: PageParts<'_>) {
-    let count = queries.visible.len();
-    let dim = queries.head_dim;
-    let seen_max = queries.visible.iter().copied().max().unwrap_or(0);
-    let mut scores = [[0f32; BLOCK_PAGES * LANES]; QUERIES_MAX];
-    let mut largest = [f32::NEG_INFINITY; QUERIES_MAX];
-    let mut total = [0f32; QUERIES_MAX];
-    queries.out.fill(0.0);
-    for (block, pages) in kv.pages[..seen_max.div_ceil(PAGE_TOKENS)].chunks(BLOCK_PAGES).enumerate() {
-        let first_token = block * BLOCK_PAGES * PAGE_TOKENS;
-        // SAFETY: all reads stay within the pages named; scores have room for a block of every query.
-        unsafe {
-            for (p, page) in pages.iter().enumerate() {
-                let keys = kv.keys.add(*page as usize * kv.stride);
-                let mut q = 0;
-                while q < count {
-                    let vectors = queries.vectors.as_ptr().add(q * dim);
-                    let to = &mut scores[q..];
-                    q += match count - q {
-                        1 => page_scores::<L, 1>(vectors, dim, keys, to, p),
-                        2 => page_scores::<L, 2>(vectors, dim, keys, to, p),
-                        3 => page_scores::<L, 3>(vectors, dim, keys, to, p),
-                        _ => page_scores::<L, 4>(vectors, dim, keys, to, p),
-                    };
-                }
-            }
-            for q in 0..count {
-                let tokens = queries.visible[q].saturating_sub(first_token).min(pages.len() * PAGE_TOKENS);
-                let (grown, sum) = softmax_block::<L>(&mut scores[q], tokens, pages.len(), &mut largest[q]);
-                total[q] = total[q] * grown + sum;
-                if grown != 1.0 {
-                    queries.out[q * dim..][..dim].iter_mut().for_each(|v| *v *= grown);
-                }
-            }
-            // Cells beyond the last token may hold anything, even infinities, which no zero weight would mask.
-            let tokens = seen_max - first_token;
-            let mut q = 0;
-            while q < count {
-                let to = queries.out.as_mut_ptr().add(q * dim);
-                let weights = &scores[q..];
-                q += match count - q {
-                    1 => add_values::<L, 1>(weights, pages, tokens, &kv, dim, to),
-                    2 => add_values::<L, 2>(weights, pages, tokens, &kv, dim, to),
-                    3 => add_values::<L, 3>(weights, pages, tokens, &kv, dim, to),
-                    _ => add_values::<L, 4>(weights, pages, tokens, &kv, dim, to),
-                };
-            }
-        }
+/// What attention over some tokens has found, before the division by `total`.
+pub(crate) struct Partial<'a> {
+    /// The highest score of each query.
+    pub largest: &'a mut [f32],
+    /// The sum of `exp(score - largest)`.
+    pub total: &'a mut [f32],
+    /// The values so weighted. `[count, head_dim]`
+    pub sums: &'a mut [f32],
+}
+
+impl<'a> Partial<'a> {
+    /// The parts of `data`, which holds a maximum and a total for each query, then the sums.
+    pub(crate) fn of(data: &'a mut [f32], queries: usize) -> Self {
+        let (largest, rest) = data.split_at_mut(queries);
+        let (total, sums) = rest.split_at_mut(queries);
+        Self { largest, total, sums }
     }
-    for (q, total) in total[..count].iter().enumerate() {
-        queries.out[q * dim..][..dim].iter_mut().for_each(|v| *v /= total);
+
+    /// The state before any token.
+    pub(crate) fn clear(&mut self) {
+        self.largest.fill(f32::NEG_INFINITY);
+        self.total.fill(0.0);
+        self.sums.fill(0.0);
     }
 }
 
-/// Scores of `N` queries against the 16 tokens of a page; gives back `N`.
+/// Scores of a chunk, later weights.
+type Scores = [[f32; CHUNK_TOKENS]; QUERIES_MAX];
+
+/// Attention over one chunk, with a softmax of its own.
+///
+/// # Safety
+/// At most `QUERIES_MAX` queries and `CHUNK_PAGES` pages, `head_dim` a multiple of 16, the slices as long as described;
+/// every `visible` is covered by `pages`, and one is not 0; keys and values are valid for every page; the instruction
+/// set of `L` is there.
 #[inline(always)]
-unsafe fn page_scores<L: Lanes, const N: usize>(
+pub(crate) unsafe fn attend_chunk<L: Lanes>(queries: Queries<'_>, kv: PageParts<'_>, out: Partial<'_>) {
+    let count = queries.visible.len();
+    let dim = queries.head_dim;
+    let seen_max = queries.visible.iter().copied().max().unwrap_or(0);
+    let kv = PageParts { pages: &kv.pages[..seen_max.div_ceil(PAGE_TOKENS)], ..kv };
+    let mut scores: Scores = [[0.0; CHUNK_TOKENS]; QUERIES_MAX];
+    // SAFETY: all reads stay within the pages named; scores have room for a chunk of every query.
+    unsafe {
+        let mut q = 0;
+        while q < count {
+            let vectors = queries.vectors.as_ptr().add(q * dim);
+            let to = &mut scores[q..];
+            q += match count - q {
+                1 => chunk_scores::<L, 1, 8>(vectors, dim, &kv, to),
+                2 => chunk_scores::<L, 2, 4>(vectors, dim, &kv, to),
+                3 => chunk_scores::<L, 3, 4>(vectors, dim, &kv, to),
+                4 | 5 => chunk_scores::<L, 4, 2>(vectors, dim, &kv, to),
+                6 | 7 => chunk_scores::<L, 6, 2>(vectors, dim, &kv, to),
+                _ => chunk_scores::<L, 8, 2>(vectors, dim, &kv, to),
+            };
+        }
+        for q in 0..count {
+            (out.largest[q], out.total[q]) = softmax::<L>(&mut scores[q], queries.visible[q], kv.pages.len());
+        }
+        let mut q = 0;
+        while q < count {
+            let (weights, to) = (&scores[q..], out.sums.as_mut_ptr().add(q * dim));
+            q += match count - q {
+                1 => weighted_values::<L, 1>(weights, seen_max, &kv, dim, to),
+                2 => weighted_values::<L, 2>(weights, seen_max, &kv, dim, to),
+                3 => weighted_values::<L, 3>(weights, seen_max, &kv, dim, to),
+                4 | 5 => weighted_values::<L, 4>(weights, seen_max, &kv, dim, to),
+                _ => weighted_values::<L, 6>(weights, seen_max, &kv, dim, to),
+            };
+        }
+    }
+}
+
+/// Scores of `N` queries against all pages, `P` pages at a time; gives back `N`.
+#[inline(always)]
+unsafe fn chunk_scores<L: Lanes, const N: usize, const P: usize>(
     vectors: *const f32,
     dim: usize,
-    keys: *const u16,
-    scores: &mut [[f32; BLOCK_PAGES * LANES]],
-    page: usize,
+    kv: &PageParts<'_>,
+    scores: &mut [[f32; CHUNK_TOKENS]],
 ) -> usize {
-    // SAFETY: `N` vectors of `dim` and `dim` rows of 16 keys.
+    // SAFETY: `N` vectors of `dim`, and `dim` rows of 16 keys in every page.
     unsafe {
-        let mut sums = [L::splat(0.0); N];
-        for d in 0..dim {
-            let key = L::load_half(keys.add(d * LANES));
-            for n in 0..N {
-                sums[n] = L::fma(L::splat(*vectors.add(n * dim + d)), key, sums[n]);
-            }
+        let mut first = 0;
+        while first + P <= kv.pages.len() {
+            page_scores::<L, N, P>(vectors, dim, kv, first, scores);
+            first += P;
         }
-        for n in 0..N {
-            L::store(scores[n].as_mut_ptr().add(page * LANES), sums[n]);
+        while first < kv.pages.len() {
+            page_scores::<L, N, 1>(vectors, dim, kv, first, scores);
+            first += 1;
         }
     }
     N
 }
 
-/// Turns the first `tokens` scores into weights relative to the running maximum and the rest into (nearly) nothing.
-/// Gives the factor for what was summed so far, and the sum of the new weights.
 #[inline(always)]
-unsafe fn softmax_block<L: Lanes>(
-    scores: &mut [f32; BLOCK_PAGES * LANES],
-    tokens: usize,
-    pages: usize,
-    largest: &mut f32,
-) -> (f32, f32) {
-    scores[tokens..pages * LANES].fill(f32::NEG_INFINITY);
-    if tokens == 0 {
-        scores[..pages * LANES].fill(0.0);
-        return (1.0, 0.0);
-    }
-    // SAFETY: whole vectors within the array.
+unsafe fn page_scores<L: Lanes, const N: usize, const P: usize>(
+    vectors: *const f32,
+    dim: usize,
+    kv: &PageParts<'_>,
+    first: usize,
+    scores: &mut [[f32; CHUNK_TOKENS]],
+) {
+    // SAFETY: pages `first..first + P` are there; otherwise as above.
     unsafe {
-        let mut most = L::splat(*largest);
-        for p in 0..pages {
-            most = L::max(most, L::load(scores.as_ptr().add(p * LANES)));
+        let mut keys = [kv.keys; P];
+        for p in 0..P {
+            keys[p] = kv.keys.add(kv.pages[first + p] as usize * kv.stride);
         }
-        let most = L::largest(most);
-        let grown = if *largest == most { 1.0 } else { (*largest - most).exp() };
-        *largest = most;
-        let mut sum = L::splat(0.0);
-        for p in 0..pages {
-            let at = scores.as_mut_ptr().add(p * LANES);
-            let weight = L::exp(L::sub(L::load(at), L::splat(most)));
-            L::store(at, weight);
-            sum = L::add(sum, weight);
+        let mut sums = [[L::splat(0.0); N]; P];
+        let to_values = kv.values.offset_from(kv.keys);
+        for d in 0..dim {
+            for p in 0..P {
+                let key = L::load_half(keys[p].add(d * LANES));
+                if d % 2 == 0 {
+                    prefetch(keys[p].offset(to_values).add(d * LANES));
+                }
+                for n in 0..N {
+                    sums[p][n] = L::fma(L::splat(*vectors.add(n * dim + d)), key, sums[p][n]);
+                }
+            }
         }
-        (grown, L::sum(sum))
+        for p in 0..P {
+            for n in 0..N {
+                L::store(scores[n].as_mut_ptr().add((first + p) * LANES), sums[p][n]);
+            }
+        }
     }
 }
 
-/// Adds the weighted values of a block of pages to `N` results; gives back `N`.
+/// Turns the first `tokens` scores into weights relative to the highest, and the rest of `pages` pages into nothing.
+/// Gives the highest score and the sum of the weights.
 #[inline(always)]
-unsafe fn add_values<L: Lanes, const N: usize>(
-    weights: &[[f32; BLOCK_PAGES * LANES]],
-    pages: &[u32],
+unsafe fn softmax<L: Lanes>(scores: &mut [f32; CHUNK_TOKENS], tokens: usize, pages: usize) -> (f32, f32) {
+    if tokens == 0 {
+        scores[..pages * LANES].fill(0.0);
+        return (f32::NEG_INFINITY, 0.0);
+    }
+    scores[tokens..pages * LANES].fill(f32::NEG_INFINITY);
+    // SAFETY: whole vectors within the array.
+    unsafe {
+        let mut most = L::splat(f32::NEG_INFINITY);
+        for p in 0..pages {
+            most = L::max(most, L::load(scores.as_ptr().add(p * LANES)));
+        }
+        let largest = L::largest(most);
+        let mut sum = L::splat(0.0);
+        for p in 0..pages {
+            let at = scores.as_mut_ptr().add(p * LANES);
+            let weight = L::exp(L::sub(L::load(at), L::splat(largest)));
+            L::store(at, weight);
+            sum = L::add(sum, weight);
+        }
+        (largest, L::sum(sum))
+    }
+}
+
+/// The values of the first `tokens` tokens, weighted for `N` queries; gives back `N`.
+#[inline(always)]
+unsafe fn weighted_values<L: Lanes, const N: usize>(
+    weights: &[[f32; CHUNK_TOKENS]],
     tokens: usize,
     kv: &PageParts<'_>,
     dim: usize,
     out: *mut f32,
 ) -> usize {
-    // SAFETY: `dim` is whole vectors; values of a page are 16 rows of `dim`.
+    // SAFETY: `d` and the width are whole vectors within `dim`.
     unsafe {
         let mut d = 0;
         while d < dim {
-            let mut sums = [L::splat(0.0); N];
-            for n in 0..N {
-                sums[n] = L::load(out.add(n * dim + d));
-            }
-            for (p, page) in pages.iter().enumerate() {
-                let values = kv.values.add(*page as usize * kv.stride + d);
-                for token in 0..PAGE_TOKENS.min(tokens - p * PAGE_TOKENS) {
-                    let value = L::load_half(values.add(token * dim));
-                    for n in 0..N {
-                        sums[n] = L::fma(L::splat(weights[n][p * LANES + token]), value, sums[n]);
+            d += match (dim - d) / LANES {
+                4.. if N * 4 <= SUMS => value_columns::<L, N, 4>(weights, tokens, kv, dim, d, out),
+                2.. if N * 2 <= SUMS => value_columns::<L, N, 2>(weights, tokens, kv, dim, d, out),
+                _ => value_columns::<L, N, 1>(weights, tokens, kv, dim, d, out),
+            };
+        }
+    }
+    N
+}
+
+/// `D` vectors of the result, from dimension `d` on; gives back how many dimensions these are.
+#[inline(always)]
+unsafe fn value_columns<L: Lanes, const N: usize, const D: usize>(
+    weights: &[[f32; CHUNK_TOKENS]],
+    tokens: usize,
+    kv: &PageParts<'_>,
+    dim: usize,
+    d: usize,
+    out: *mut f32,
+) -> usize {
+    // SAFETY: values of a page are 16 rows of `dim`. Cells beyond the last token are not read: they may hold
+    // infinities, which no zero weight would mask.
+    unsafe {
+        let mut sums = [[L::splat(0.0); D]; N];
+        for (p, page) in kv.pages.iter().enumerate() {
+            let values = kv.values.add(*page as usize * kv.stride + d);
+            let next_keys = kv.next_pages.get(p).map(|page| kv.keys.add(*page as usize * kv.stride + d));
+            for token in 0..PAGE_TOKENS.min(tokens - p * PAGE_TOKENS) {
+                let mut row = [L::splat(0.0); D];
+                for i in 0..D {
+                    row[i] = L::load_half(values.add(token * dim + i * LANES));
+                }
+                if let Some(keys) = next_keys {
+                    prefetch(keys.add(token * dim));
+                }
+                for n in 0..N {
+                    let weight = L::splat(weights[n][p * LANES + token]);
+                    for i in 0..D {
+                        sums[n][i] = L::fma(weight, row[i], sums[n][i]);
                     }
                 }
             }
-            for n in 0..N {
-                L::store(out.add(n * dim + d), sums[n]);
+        }
+        for n in 0..N {
+            for i in 0..D {
+                L::store(out.add(n * dim + d + i * LANES), sums[n][i]);
+            }
+        }
+    }
+    D * LANES
+}
+
+/// Fetches a cache line that will be read soon.
+#[inline(always)]
+fn prefetch(at: *const u16) {
+    // SAFETY: a hint, which may name any address.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Adds the result of the next chunk to what was found so far.
+///
+/// # Safety
+/// Both are of as many queries of `head_dim` (a multiple of 16); the instruction set of `L` is there.
+#[inline(always)]
+pub(crate) unsafe fn merge<L: Lanes>(so_far: Partial<'_>, next: Partial<'_>, head_dim: usize) {
+    for q in 0..so_far.total.len() {
+        // A query that sees nothing of the chunk; nor does it keep a chunk from being the first.
+        if next.total[q] == 0.0 {
+            continue;
+        }
+        let largest = so_far.largest[q].max(next.largest[q]);
+        let old = (so_far.largest[q] - largest).exp();
+        let new = (next.largest[q] - largest).exp();
+        so_far.largest[q] = largest;
+        so_far.total[q] = so_far.total[q] * old + next.total[q] * new;
+        let (to, from) = (so_far.sums[q * head_dim..].as_mut_ptr(), next.sums[q * head_dim..].as_ptr());
+        let mut d = 0;
+        while d < head_dim {
+            // SAFETY: whole vectors within the query's part.
+            unsafe {
+                let kept = L::mul(L::load(to.add(d)), L::splat(old));
+                L::store(to.add(d), L::fma(L::load(from.add(d)), L::splat(new), kept));
             }
             d += LANES;
         }
     }
-    N
 }

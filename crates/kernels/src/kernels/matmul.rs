@@ -1,13 +1,15 @@
-//! One tile of weights (16 rows) times up to `TOKENS_MAX` token columns.
+//! One tile of weights (16 rows) times a few token columns.
 
 use crate::lanes::{LANES, Lanes};
 use crate::weights::{Format, GROUP, Planes, Scales, WeightType};
 
-/// Token columns per call at most.
-pub(crate) const TOKENS_MAX: usize = 8;
-
-/// Results of a call: for each token, the 16 rows.
-pub(crate) type TileSums = [[f32; LANES]; TOKENS_MAX];
+/// Where a call leaves its results: for each token, the 16 rows.
+#[derive(Clone, Copy)]
+pub(crate) struct TileSums {
+    pub start: *mut f32,
+    /// Elements from one token to the next.
+    pub stride: usize,
+}
 
 /// Quantized token columns, one after the other, from the first of the call.
 #[derive(Clone, Copy)]
@@ -16,8 +18,34 @@ pub(crate) struct QuantColumns {
     pub codes: *const i8,
     /// `[tokens, cols / 32]`
     pub scales: *const f32,
-    /// `[tokens, cols / 16]`
+    /// Sums of codes. `[tokens, cols / 16]`
     pub sums: *const i32,
+    /// Scale times sum of codes. `[tokens, cols / 32]`
+    pub scaled_sums: *const f32,
+    /// What each token's results are multiplied by. `[tokens]`
+    pub factors: *const f32,
+}
+
+impl QuantColumns {
+    /// # Safety
+    /// The columns have that many groups, all tokens counted.
+    #[inline(always)]
+    unsafe fn group(&self, at: usize) -> GroupColumn {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sums = [*self.sums.add(at * 2), *self.sums.add(at * 2 + 1)];
+            GroupColumn { scale: *self.scales.add(at), scaled_sum: *self.scaled_sums.add(at), sums }
+        }
+    }
+}
+
+/// Float token columns, one after the other.
+#[derive(Clone, Copy)]
+pub(crate) struct FloatColumns {
+    /// `[tokens, cols]`
+    pub values: *const f32,
+    /// As in `QuantColumns`.
+    pub factors: *const f32,
 }
 
 /// One tile of an integer matrix.
@@ -29,9 +57,49 @@ pub(crate) struct IntegerTile {
 }
 
 /// Scales and offsets of a group: one each, or two for its halves.
-struct GroupScales<L: Lanes> {
+pub(super) struct GroupScales<L: Lanes> {
     scale: [L::F; 2],
     offset: [L::F; 2],
+}
+
+impl<L: Lanes> GroupScales<L> {
+    /// Adds the products of a group, given as integer sums (of both halves, if these have scales of their own), to a
+    /// token's total. One place for all kernels: they give the same bits because they round in the same order.
+    ///
+    /// # Safety
+    /// The instruction set of `L` is there.
+    #[inline(always)]
+    pub(super) unsafe fn add<F: Format>(&self, total: L::F, dots: [L::I; 2], x: GroupColumn) -> L::F {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let scale = L::splat(x.scale);
+            let mut total = L::fma(L::to_float(dots[0]), L::mul(self.scale[0], scale), total);
+            if has_halves::<F>() {
+                total = L::fma(L::to_float(dots[1]), L::mul(self.scale[1], scale), total);
+            }
+            if F::SCALES.has_offset() && has_halves::<F>() {
+                for half in 0..2 {
+                    total = L::fma(self.offset[half], L::splat(x.scale * x.sums[half] as f32), total);
+                }
+            } else if F::SCALES.has_offset() {
+                total = L::fma(self.offset[0], L::splat(x.scaled_sum), total);
+            }
+            total
+        }
+    }
+}
+
+/// What is known of a group of a token column besides its codes.
+#[derive(Clone, Copy)]
+pub(super) struct GroupColumn {
+    pub scale: f32,
+    pub scaled_sum: f32,
+    pub sums: [i32; 2],
+}
+
+/// Whether the halves of a group have scales of their own.
+pub(super) const fn has_halves<F: Format>() -> bool {
+    F::SCALES.sub_len() == 16
 }
 
 /// Codes times quantized tokens. Sums are exact integers within a group; only scaling is in floats.
@@ -42,12 +110,12 @@ struct GroupScales<L: Lanes> {
 pub(crate) unsafe fn integer_tile<L: Lanes, F: Format, const N: usize>(
     tile: IntegerTile,
     x: QuantColumns,
-    out: &mut TileSums,
+    out: TileSums,
 ) {
     // SAFETY: every offset below stays within `cols` columns of the tile and of `N` tokens.
     unsafe {
         let groups = tile.cols / GROUP;
-        let halves = F::SCALES.sub_len() == 16;
+        let halves = has_halves::<F>();
         let zero = if is_wide::<F>() && L::WIDE_IS_CENTERED { 0 } else { i32::from(F::ZERO) };
         let mut totals = [L::splat(0.0); N];
         for g in 0..groups {
@@ -86,24 +154,11 @@ pub(crate) unsafe fn integer_tile<L: Lanes, F: Format, const N: usize>(
             quad!(3);
             quad!(7);
             for t in 0..N {
-                let scale = *x.scales.add(t * groups + g);
-                let sums = x.sums.add((t * groups + g) * 2);
-                let factor = L::mul(scales.scale[0], L::splat(scale));
-                totals[t] = L::fma(L::to_float(dots[t][0]), factor, totals[t]);
-                if halves {
-                    let factor = L::mul(scales.scale[1], L::splat(scale));
-                    totals[t] = L::fma(L::to_float(dots[t][1]), factor, totals[t]);
-                }
-                if F::SCALES.has_offset() && halves {
-                    totals[t] = L::fma(scales.offset[0], L::splat(scale * *sums as f32), totals[t]);
-                    totals[t] = L::fma(scales.offset[1], L::splat(scale * *sums.add(1) as f32), totals[t]);
-                } else if F::SCALES.has_offset() {
-                    totals[t] = L::fma(scales.offset[0], L::splat(scale * (*sums + *sums.add(1)) as f32), totals[t]);
-                }
+                totals[t] = scales.add::<F>(totals[t], dots[t], x.group(t * groups + g));
             }
         }
         for t in 0..N {
-            L::store(out[t].as_mut_ptr(), totals[t]);
+            L::store(out.start.add(t * out.stride), L::mul(totals[t], L::splat(*x.factors.add(t))));
         }
     }
 }
@@ -115,7 +170,7 @@ const fn is_wide<F: Format>() -> bool {
 
 /// The line of codes of columns `4q..4q+4` of a group, put together from its planes.
 #[inline(always)]
-unsafe fn quad_codes<L: Lanes, F: Format>(lines: *const u8, q: usize) -> L::B {
+pub(super) unsafe fn quad_codes<L: Lanes, F: Format>(lines: *const u8, q: usize) -> L::B {
     // SAFETY: line numbers stay below `PLANES.lines()`.
     unsafe {
         let line = |i: usize| L::load_line(lines.add(i * 64));
@@ -138,7 +193,7 @@ unsafe fn quad_codes<L: Lanes, F: Format>(lines: *const u8, q: usize) -> L::B {
 }
 
 #[inline(always)]
-unsafe fn group_scales<L: Lanes, F: Format>(scales: *const u8, g: usize) -> GroupScales<L> {
+pub(super) unsafe fn group_scales<L: Lanes, F: Format>(scales: *const u8, g: usize) -> GroupScales<L> {
     // SAFETY: a record covers `record_groups` groups, and the stream has one for each.
     unsafe {
         let kind: Scales = F::SCALES;
@@ -165,14 +220,14 @@ unsafe fn group_scales<L: Lanes, F: Format>(scales: *const u8, g: usize) -> Grou
 /// Float weights times float tokens.
 ///
 /// # Safety
-/// `codes` holds `cols` runs of 16 numbers of `kind`, a float type; `x` is `[N, cols]`; the instruction set is there.
+/// `codes` holds `cols` runs of 16 numbers of `kind`, a float type; `x` holds `N` tokens; the instruction set is there.
 #[inline(always)]
 pub(crate) unsafe fn float_tile<L: Lanes, const N: usize>(
     kind: WeightType,
     codes: *const u8,
     cols: usize,
-    x: *const f32,
-    out: &mut TileSums,
+    x: FloatColumns,
+    out: TileSums,
 ) {
     // SAFETY: `k` stays below `cols`.
     unsafe {
@@ -184,7 +239,7 @@ pub(crate) unsafe fn float_tile<L: Lanes, const N: usize>(
                     ($k:expr, $slot:literal) => {
                         let weights = $load($k);
                         for t in 0..N {
-                            let value = L::splat(*x.add(t * cols + $k));
+                            let value = L::splat(*x.values.add(t * cols + $k));
                             totals[t][$slot] = L::fma(weights, value, totals[t][$slot]);
                         }
                     };
@@ -197,7 +252,8 @@ pub(crate) unsafe fn float_tile<L: Lanes, const N: usize>(
                     column!(cols - 1, 0);
                 }
                 for t in 0..N {
-                    L::store(out[t].as_mut_ptr(), L::add(totals[t][0], totals[t][1]));
+                    let total = L::add(totals[t][0], totals[t][1]);
+                    L::store(out.start.add(t * out.stride), L::mul(total, L::splat(*x.factors.add(t))));
                 }
             }};
         }

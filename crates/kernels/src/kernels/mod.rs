@@ -4,10 +4,12 @@
 // Token and query loops index several small arrays and raw offsets by the same number; zipped iterators hide that.
 #![allow(clippy::needless_range_loop)]
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod amx;
 pub(crate) mod attention;
 pub(crate) mod matmul;
 pub(crate) mod rows;
 mod table;
 
 pub use table::KernelSet;
-pub(crate) use table::Table;
+pub(crate) use table::{Table, Wide};

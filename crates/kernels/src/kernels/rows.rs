@@ -1,4 +1,4 @@
-//! Kernels over single rows: norm, quantization, gated activation, softmax pieces.
+//! Kernels over parts of single rows: norm, quantization, gated activation, conversion.
 
 use crate::lanes::{LANES, Lanes};
 use crate::weights::GROUP;
@@ -17,47 +17,89 @@ fn split(len: usize, mut whole: impl FnMut(usize), mut tail: impl FnMut(usize)) 
     }
 }
 
-/// `out = x / rms(x) * weight`.
+/// `out = x * weight`, and the sum of squares of each group of 32 numbers of `x`.
 ///
 /// # Safety
-/// The three slices have one length; the instruction set of `L` is there.
+/// The first three slices have one length, and `squares` a number for each group, the last of which may be shorter; the
+/// instruction set of `L` is there.
 #[inline(always)]
-pub(crate) unsafe fn rms_norm<L: Lanes>(x: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
+pub(crate) unsafe fn weigh<L: Lanes>(x: &[f32], weight: &[f32], out: &mut [f32], squares: &mut [f32]) {
+    // SAFETY: `split` keeps offsets within a group.
+    unsafe {
+        for (g, squares) in squares.iter_mut().enumerate() {
+            let (x, weight) = (&x[g * GROUP..], &weight[g * GROUP..]);
+            let to = out[g * GROUP..].as_mut_ptr();
+            let mut sum = L::splat(0.0);
+            let mut tail_sum = 0.0;
+            split(
+                x.len().min(GROUP),
+                |i| {
+                    let v = L::load(x.as_ptr().add(i));
+                    sum = L::fma(v, v, sum);
+                    L::store(to.add(i), L::mul(v, L::load(weight.as_ptr().add(i))));
+                },
+                |i| {
+                    tail_sum += x[i] * x[i];
+                    *to.add(i) = x[i] * weight[i];
+                },
+            );
+            *squares = L::sum(sum) + tail_sum;
+        }
+    }
+}
+
+/// The sum of some numbers.
+///
+/// # Safety
+/// The instruction set of `L` is there.
+#[inline(always)]
+pub(crate) unsafe fn sum<L: Lanes>(x: &[f32]) -> f32 {
+    // SAFETY: `split` keeps offsets within the slice.
+    unsafe {
+        let mut sum = L::splat(0.0);
+        let mut tail_sum = 0.0;
+        split(x.len(), |i| sum = L::add(sum, L::load(x.as_ptr().add(i))), |i| tail_sum += x[i]);
+        L::sum(sum) + tail_sum
+    }
+}
+
+/// `x += y`.
+///
+/// # Safety
+/// The slices have one length; the instruction set of `L` is there.
+#[inline(always)]
+pub(crate) unsafe fn add<L: Lanes>(x: &mut [f32], y: &[f32]) {
     // SAFETY: `split` keeps offsets within the common length.
     unsafe {
-        let mut squares = L::splat(0.0);
-        let mut tail_squares = 0.0;
+        let to = x.as_mut_ptr();
         split(
-            x.len(),
-            |i| {
-                let v = L::load(x.as_ptr().add(i));
-                squares = L::fma(v, v, squares);
-            },
-            |i| tail_squares += x[i] * x[i],
-        );
-        let mean = (L::sum(squares) + tail_squares) / x.len() as f32;
-        let factor = 1.0 / (mean + epsilon).sqrt();
-        let to = out.as_mut_ptr();
-        split(
-            x.len(),
-            |i| {
-                let scaled = L::mul(L::load(x.as_ptr().add(i)), L::splat(factor));
-                L::store(to.add(i), L::mul(scaled, L::load(weight.as_ptr().add(i))));
-            },
-            |i| *to.add(i) = x[i] * factor * weight[i],
+            y.len(),
+            |i| L::store(to.add(i), L::add(L::load(to.add(i)), L::load(y.as_ptr().add(i)))),
+            |i| *to.add(i) += y[i],
         );
     }
 }
 
-/// Rounds each group of 32 to 8 bits with a scale of its own, and sums the codes of each 16.
+/// 8-bit numbers with what matmuls need to know of them.
+pub(crate) struct Quantized<'a> {
+    pub codes: &'a mut [i8],
+    /// Of each group of 32.
+    pub scales: &'a mut [f32],
+    /// Of the codes of each 16.
+    pub sums: &'a mut [i32],
+    /// Scale times sum of each group of 32.
+    pub scaled_sums: &'a mut [f32],
+}
+
+/// Rounds each group of 32 to 8 bits with a scale of its own.
 ///
 /// # Safety
-/// `x.len()` is a multiple of 32; `codes` is as long, `scales` a 32nd, `sums` a 16th; the instruction set is there.
+/// `x.len()` is a multiple of 32 and `out` of the lengths that go with it; the instruction set of `L` is there.
 #[inline(always)]
-pub(crate) unsafe fn quantize<L: Lanes>(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]) {
+pub(crate) unsafe fn quantize<L: Lanes>(x: &[f32], out: Quantized<'_>) {
     // SAFETY: two vectors cover a group, and there are `x.len() / 32` groups.
     unsafe {
-        for (g, scale) in scales.iter_mut().enumerate() {
+        for (g, scale) in out.scales.iter_mut().enumerate() {
             let from = x.as_ptr().add(g * GROUP);
             let (a, b) = (L::load(from), L::load(from.add(LANES)));
             let largest = L::largest(L::max(L::abs(a), L::abs(b)));
@@ -65,34 +107,36 @@ pub(crate) unsafe fn quantize<L: Lanes>(x: &[f32], codes: &mut [i8], scales: &mu
             // Below this the inverse would overflow, and the group is as good as zero.
             let inverse = L::splat(if largest > 1e-30 { 127.0 / largest } else { 0.0 });
             let (a, b) = (L::round(L::mul(a, inverse)), L::round(L::mul(b, inverse)));
-            let to = codes.as_mut_ptr().add(g * GROUP);
+            let to = out.codes.as_mut_ptr().add(g * GROUP);
             L::store_i8(to, a);
             L::store_i8(to.add(LANES), b);
-            sums[g * 2] = L::sum(a) as i32;
-            sums[g * 2 + 1] = L::sum(b) as i32;
+            let (a, b) = (L::sum(a), L::sum(b));
+            out.sums[g * 2] = a as i32;
+            out.sums[g * 2 + 1] = b as i32;
+            out.scaled_sums[g] = *scale * (a + b);
         }
     }
 }
 
-/// `out = silu(gate) * up`.
+/// `gate = silu(gate) * up`.
 ///
 /// # Safety
-/// The three slices have one length; the instruction set of `L` is there.
+/// The slices have one length; the instruction set of `L` is there.
 #[inline(always)]
-pub(crate) unsafe fn swiglu<L: Lanes>(gate: &[f32], up: &[f32], out: &mut [f32]) {
+pub(crate) unsafe fn swiglu<L: Lanes>(up: &[f32], gate: &mut [f32]) {
     // SAFETY: `split` keeps offsets within the common length.
     unsafe {
-        let to = out.as_mut_ptr();
+        let to = gate.as_mut_ptr();
         split(
-            gate.len(),
+            up.len(),
             |i| {
-                let g = L::load(gate.as_ptr().add(i));
+                let g = L::load(to.add(i));
                 let one = L::splat(1.0);
                 let decay = L::exp(L::sub(L::splat(0.0), L::max(g, L::splat(-80.0))));
                 let silu = L::div(g, L::add(one, decay));
                 L::store(to.add(i), L::mul(silu, L::load(up.as_ptr().add(i))));
             },
-            |i| *to.add(i) = gate[i] / (1.0 + (-gate[i]).exp()) * up[i],
+            |i| *to.add(i) = *to.add(i) / (1.0 + (-*to.add(i)).exp()) * up[i],
         );
     }
 }

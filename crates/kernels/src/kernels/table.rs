@@ -2,26 +2,48 @@
 
 use std::sync::OnceLock;
 
-use super::attention::{PageParts, Queries};
-use super::matmul::{IntegerTile, QuantColumns, TileSums};
+use super::attention::{PageParts, Partial, Queries};
+use super::matmul::{FloatColumns, IntegerTile, QuantColumns, TileSums};
+use super::rows::Quantized;
 use crate::lanes::Lanes;
 use crate::weights::WeightType;
-
-/// Floats in; codes, scales and sums of codes out.
-type Quantize = unsafe fn(&[f32], &mut [i8], &mut [f32], &mut [i32]);
 
 /// The kernels compiled for one instruction set. Each is as safe to call as the generic function behind it, provided
 /// that the processor has the instructions: tables are only handed out by `KernelSet::table`, which checks that.
 pub(crate) struct Table {
     /// Token columns per matmul call that keep everything in registers.
     pub tokens: usize,
-    pub integer_tile: unsafe fn(WeightType, IntegerTile, QuantColumns, usize, &mut TileSums),
-    pub float_tile: unsafe fn(WeightType, *const u8, usize, *const f32, usize, &mut TileSums),
-    pub rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
-    pub quantize: Quantize,
-    pub swiglu: unsafe fn(&[f32], &[f32], &mut [f32]),
+    pub integer_tile: unsafe fn(WeightType, IntegerTile, QuantColumns, usize, TileSums),
+    pub float_tile: unsafe fn(WeightType, *const u8, usize, FloatColumns, usize, TileSums),
+    /// Where there is a better way for many tokens.
+    pub wide: Option<Wide>,
+    pub weigh: unsafe fn(&[f32], &[f32], &mut [f32], &mut [f32]),
+    pub sum: unsafe fn(&[f32]) -> f32,
+    pub add: unsafe fn(&mut [f32], &[f32]),
+    pub quantize: unsafe fn(&[f32], Quantized<'_>),
+    pub swiglu: unsafe fn(&[f32], &mut [f32]),
     pub to_half: unsafe fn(&[f32], &mut [u16]),
-    pub attend: unsafe fn(Queries<'_>, PageParts<'_>),
+    pub attend_chunk: unsafe fn(Queries<'_>, PageParts<'_>, Partial<'_>),
+    pub merge: unsafe fn(Partial<'_>, Partial<'_>, usize),
+}
+
+/// Matmul of weights that are unpacked to bytes first, once for all tokens.
+#[derive(Clone, Copy)]
+pub(crate) struct Wide {
+    /// Tokens per call at most; this many must be readable.
+    pub tokens: usize,
+    /// Fewer are better left to `integer_tile`.
+    pub tokens_min: usize,
+    /// Bytes that a tile takes for each column.
+    pub column_bytes: usize,
+    /// Bytes that a group of 32 columns of `tokens` tokens takes arranged.
+    pub group_bytes: usize,
+    pub unpack: unsafe fn(WeightType, IntegerTile, *mut i8),
+    /// Brings so many groups of `tokens` tokens into the order that `multiply` wants.
+    pub arrange: unsafe fn(QuantColumns, usize, *mut u8),
+    /// Neighbouring tiles of one matrix, the same unpacked, one after the other; tokens, arranged, their factors, and how
+    /// many of them count. The tiles' results stand side by side; there must be room for `tokens` of them.
+    pub multiply: unsafe fn(WeightType, &[IntegerTile], *const i8, *const u8, *const f32, usize, TileSums),
 }
 
 /// Compiles every kernel for one instruction set, as a module with a `TABLE`. The list holds the numbers of token columns
@@ -37,19 +59,23 @@ macro_rules! compile_kernels {
             use crate::lanes::$lanes as L;
             use crate::weights::{Format, for_format};
 
-            pub(super) static TABLE: Table = Table {
+            pub(super) const TABLE: Table = Table {
                 tokens: <L as Lanes>::TOKENS,
                 integer_tile,
                 float_tile,
-                rms_norm,
+                wide: None,
+                weigh,
+                sum,
+                add,
                 quantize,
                 swiglu,
                 to_half,
-                attend,
+                attend_chunk,
+                merge,
             };
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn integer<F: Format, const N: usize>(tile: IntegerTile, x: QuantColumns, out: &mut TileSums) {
+            unsafe fn integer<F: Format, const N: usize>(tile: IntegerTile, x: QuantColumns, out: TileSums) {
                 unsafe { matmul::integer_tile::<L, F, N>(tile, x, out) }
             }
 
@@ -58,7 +84,7 @@ macro_rules! compile_kernels {
                 tile: IntegerTile,
                 x: QuantColumns,
                 tokens: usize,
-                out: &mut TileSums,
+                out: TileSums,
             ) {
                 for_format!(kind, F => unsafe { match tokens {
                     $($tokens => integer::<F, $tokens>(tile, x, out),)*
@@ -71,9 +97,9 @@ macro_rules! compile_kernels {
                 kind: WeightType,
                 codes: *const u8,
                 cols: usize,
-                x: *const f32,
+                x: FloatColumns,
                 tokens: usize,
-                out: &mut TileSums,
+                out: TileSums,
             ) {
                 unsafe {
                     match tokens {
@@ -84,18 +110,28 @@ macro_rules! compile_kernels {
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
-                unsafe { rows::rms_norm::<L>(x, weight, epsilon, out) }
+            unsafe fn weigh(x: &[f32], weight: &[f32], out: &mut [f32], squares: &mut [f32]) {
+                unsafe { rows::weigh::<L>(x, weight, out, squares) }
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn quantize(x: &[f32], codes: &mut [i8], scales: &mut [f32], sums: &mut [i32]) {
-                unsafe { rows::quantize::<L>(x, codes, scales, sums) }
+            unsafe fn sum(x: &[f32]) -> f32 {
+                unsafe { rows::sum::<L>(x) }
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
-                unsafe { rows::swiglu::<L>(gate, up, out) }
+            unsafe fn add(x: &mut [f32], y: &[f32]) {
+                unsafe { rows::add::<L>(x, y) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn quantize(x: &[f32], out: Quantized<'_>) {
+                unsafe { rows::quantize::<L>(x, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn swiglu(up: &[f32], gate: &mut [f32]) {
+                unsafe { rows::swiglu::<L>(up, gate) }
             }
 
             $(#[target_feature(enable = $features)])?
@@ -104,8 +140,13 @@ macro_rules! compile_kernels {
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn attend(queries: Queries<'_>, kv: PageParts<'_>) {
-                unsafe { attention::attend::<L>(queries, kv) }
+            unsafe fn attend_chunk(queries: Queries<'_>, kv: PageParts<'_>, out: Partial<'_>) {
+                unsafe { attention::attend_chunk::<L>(queries, kv, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn merge(so_far: Partial<'_>, next: Partial<'_>, head_dim: usize) {
+                unsafe { attention::merge::<L>(so_far, next, head_dim) }
             }
         }
     };
@@ -116,6 +157,9 @@ compile_kernels!(scalar, Scalar, [1 2]);
 compile_kernels!(avx2, Avx2, [1 2], "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
 compile_kernels!(avx512, Avx512, [1 2 3 4 5 6 7 8], "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
+/// The tile unit for many tokens, AVX-512 for all else.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+static AMX: Table = Table { wide: Some(super::amx::WIDE), ..avx512::TABLE };
 #[cfg(target_arch = "aarch64")]
 compile_kernels!(neon, Neon, [1 2]);
 #[cfg(target_arch = "aarch64")]
@@ -127,19 +171,21 @@ pub enum KernelSet {
     Scalar,
     Avx2,
     Avx512,
+    Amx,
     Neon,
     NeonDot,
 }
 
 impl KernelSet {
     /// From the plainest to the fastest.
-    pub const ALL: [Self; 5] = [Self::Scalar, Self::Avx2, Self::Avx512, Self::Neon, Self::NeonDot];
+    pub const ALL: [Self; 6] = [Self::Scalar, Self::Avx2, Self::Avx512, Self::Amx, Self::Neon, Self::NeonDot];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
+            Self::Amx => "amx",
             Self::Neon => "neon",
             Self::NeonDot => "neon-dot",
         }
@@ -164,6 +210,8 @@ impl KernelSet {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vnni")
             }
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            Self::Amx => Self::Avx512.is_available() && super::amx::is_permitted(),
             #[cfg(target_arch = "aarch64")]
             Self::Neon => true,
             #[cfg(target_arch = "aarch64")]
@@ -188,14 +236,16 @@ impl KernelSet {
         assert!(self.is_available(), "{} kernels need another processor", self.name());
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => &avx2::TABLE,
+            Self::Avx2 => &const { avx2::TABLE },
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => &avx512::TABLE,
+            Self::Avx512 => &const { avx512::TABLE },
+            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            Self::Amx => &AMX,
             #[cfg(target_arch = "aarch64")]
-            Self::Neon => &neon::TABLE,
+            Self::Neon => &const { neon::TABLE },
             #[cfg(target_arch = "aarch64")]
-            Self::NeonDot => &neon_dot::TABLE,
-            _ => &scalar::TABLE,
+            Self::NeonDot => &const { neon_dot::TABLE },
+            _ => &const { scalar::TABLE },
         }
     }
 }

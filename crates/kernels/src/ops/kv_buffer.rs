@@ -26,13 +26,14 @@ impl KvShape {
         self.head_dim * PAGE_TOKENS
     }
 
-    /// Elements of a page: `[layers, keys and values, kv_heads, head_len]`.
-    pub(crate) fn page_len(&self) -> usize {
-        self.layers * 2 * self.kv_heads * self.head_len()
+    /// Elements of the keys and values of one head in one layer of a page.
+    pub(crate) fn cell_len(&self) -> usize {
+        2 * self.head_len()
     }
 }
 
-/// Half-float keys and values of all pages. Memory is taken when a page is first written.
+/// Half-float keys and values: `[layers, kv_heads, pages, keys and values, head_len]`, so that the pages of a sequence,
+/// mostly neighbours, are one stream for attention. Memory is taken when a page is first written.
 #[derive(Debug)]
 pub struct KvBuffer {
     pub(crate) data: Shared<u16>,
@@ -45,20 +46,21 @@ impl KvBuffer {
     pub fn new(pool: &Pool, shape: KvShape, pages: usize) -> Self {
         assert!(shape.head_dim <= HEAD_DIM_MAX, "head dimension {} is above {HEAD_DIM_MAX}", shape.head_dim);
         assert!(shape.head_dim.is_multiple_of(16), "head dimension {} is not a multiple of 16", shape.head_dim);
-        Self { data: Shared::zeroed(pool, pages * shape.page_len()), shape, pages }
+        Self { data: Shared::zeroed(pool, shape.layers * shape.kv_heads * pages * shape.cell_len()), shape, pages }
     }
 
     pub fn pages(&self) -> usize {
         self.pages
     }
 
-    /// Where the keys of `head` in `layer` of page 0 start; those of page `p` are `p * page_len` further.
+    /// Where the keys of `head` in `layer` of page 0 start; those of page `p` are `p * cell_len` further.
     pub(crate) fn keys_at(&self, layer: usize, head: usize) -> usize {
-        (layer * 2 * self.shape.kv_heads + head) * self.shape.head_len()
+        assert!(layer < self.shape.layers && head < self.shape.kv_heads);
+        (layer * self.shape.kv_heads + head) * self.pages * self.shape.cell_len()
     }
 
     pub(crate) fn values_at(&self, layer: usize, head: usize) -> usize {
-        self.keys_at(layer, head + self.shape.kv_heads)
+        self.keys_at(layer, head) + self.shape.head_len()
     }
 }
 
@@ -72,6 +74,18 @@ pub struct SequenceRows<'a> {
     pub pages: &'a [u32],
 }
 
+impl SequenceRows<'_> {
+    /// The sequence's length with these rows.
+    pub(crate) fn tokens(&self) -> usize {
+        self.start + self.rows.len()
+    }
+
+    /// Position of the token of a row.
+    pub(crate) fn position(&self, row: usize) -> usize {
+        self.start + row - self.rows.start
+    }
+}
+
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BatchError {
     #[error("rows of the batch do not follow each other: expected {expected}, got {got}")]
@@ -80,11 +94,12 @@ pub enum BatchError {
     TooFewPages { tokens: usize, pages: usize },
     #[error("page {0} does not exist")]
     NoSuchPage(u32),
-    #[error("page {0} would be written by two sequences")]
-    PageWrittenTwice(u32),
+    #[error("page {0} would be written by one sequence and used by another")]
+    PageWrittenAndUsed(u32),
 }
 
-/// The rows of a forward pass, checked: every row belongs to one token, and no page is written by two sequences.
+/// The rows of a forward pass, checked: every row belongs to one token, and a page that is written belongs to one
+/// sequence alone.
 #[derive(Debug)]
 pub struct Batch<'a> {
     sequences: Vec<SequenceRows<'a>>,
@@ -94,26 +109,21 @@ pub struct Batch<'a> {
 impl<'a> Batch<'a> {
     pub fn new(sequences: Vec<SequenceRows<'a>>, kv: &KvBuffer) -> Result<Self, BatchError> {
         let mut rows = 0;
-        let mut written = Vec::new();
         for sequence in &sequences {
             if sequence.rows.start != rows || sequence.rows.is_empty() {
                 return Err(BatchError::Rows { expected: rows, got: sequence.rows.start });
             }
             rows = sequence.rows.end;
-            let tokens = sequence.start + sequence.rows.len();
+            let tokens = sequence.tokens();
             if sequence.pages.len() * PAGE_TOKENS < tokens {
                 return Err(BatchError::TooFewPages { tokens, pages: sequence.pages.len() });
             }
             if let Some(page) = sequence.pages.iter().find(|page| **page as usize >= kv.pages()) {
                 return Err(BatchError::NoSuchPage(*page));
             }
-            written.extend(&sequence.pages[sequence.start / PAGE_TOKENS..tokens.div_ceil(PAGE_TOKENS)]);
         }
-        written.sort_unstable();
-        match written.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(BatchError::PageWrittenTwice(pair[0])),
-            None => Ok(Self { sequences, rows }),
-        }
+        check_written(&sequences)?;
+        Ok(Self { sequences, rows })
     }
 
     pub fn rows(&self) -> usize {
@@ -123,4 +133,19 @@ impl<'a> Batch<'a> {
     pub fn sequences(&self) -> &[SequenceRows<'a>] {
         &self.sequences
     }
+}
+
+/// Each page that is written must occur only once among the pages of all sequences that are read or written.
+fn check_written(sequences: &[SequenceRows<'_>]) -> Result<(), BatchError> {
+    let used = |sequence: &SequenceRows<'_>| sequence.tokens().div_ceil(PAGE_TOKENS);
+    let mut written: Vec<u32> = sequences
+        .iter()
+        .flat_map(|sequence| &sequence.pages[sequence.start / PAGE_TOKENS..used(sequence)])
+        .copied()
+        .collect();
+    written.sort_unstable();
+    let twice = written.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+    let only_read = sequences.iter().flat_map(|sequence| &sequence.pages[..sequence.start / PAGE_TOKENS]);
+    let read = || only_read.copied().find(|page| written.binary_search(page).is_ok());
+    twice.or_else(read).map_or(Ok(()), |page| Err(BatchError::PageWrittenAndUsed(page)))
 }

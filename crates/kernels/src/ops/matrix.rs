@@ -1,7 +1,6 @@
-//! Row-major buffers of a forward pass, with room for the largest batch.
+//! Row-major floats of a forward pass, with room for the largest batch.
 
 use crate::threads::{Access, Pool, Shared, Worker};
-use crate::weights::GROUP;
 
 /// Floats `[rows, cols]`.
 #[derive(Debug)]
@@ -30,66 +29,22 @@ impl Matrix {
         &self.data.read(worker)[row * self.cols..][..self.cols]
     }
 
-    /// A row of this worker's share.
+    /// Part of a row that falls to this worker.
     ///
     /// # Safety
-    /// `row` is one of `own_rows`, and the caller holds no other view of it.
+    /// By the partition that `access` names, these elements are this worker's, and the caller holds no other view of
+    /// them.
     #[allow(clippy::mut_from_ref)]
-    pub(crate) unsafe fn own_row_mut<'w>(&'w self, worker: &'w Worker<'_>, row: usize) -> &'w mut [f32] {
-        assert!(row < self.rows);
-        let start = self.data.write(worker, Access::WriteRows);
-        // SAFETY: in bounds; rows are disjoint between workers, and the caller vouches for this one.
-        unsafe { std::slice::from_raw_parts_mut(start.add(row * self.cols), self.cols) }
-    }
-}
-
-/// The input of matmuls: floats, and the same rounded to 8 bits, for whichever the weights need.
-#[derive(Debug)]
-pub struct Activations {
-    pub(crate) floats: Matrix,
-    /// `[rows, cols]`
-    pub(crate) codes: Shared<i8>,
-    /// `[rows, cols / 32]`
-    pub(crate) scales: Shared<f32>,
-    /// `[rows, cols / 16]`
-    pub(crate) sums: Shared<i32>,
-}
-
-impl Activations {
-    pub fn new(pool: &Pool, rows: usize, cols: usize) -> Self {
-        // Where columns are not whole groups, there are only float weights.
-        let quantized = if cols.is_multiple_of(GROUP) { rows * cols } else { 0 };
-        Self {
-            floats: Matrix::new(pool, rows, cols),
-            codes: Shared::zeroed(pool, quantized),
-            scales: Shared::zeroed(pool, quantized / GROUP),
-            sums: Shared::zeroed(pool, quantized / GROUP * 2),
-        }
-    }
-
-    pub fn cols(&self) -> usize {
-        self.floats.cols
-    }
-
-    /// Rounds `floats`, one of this worker's rows, to 8 bits.
-    ///
-    /// # Safety
-    /// `row` is one of `own_rows`.
-    pub(crate) unsafe fn quantize_own_row(&self, worker: &Worker<'_>, row: usize, floats: &[f32]) {
-        if self.codes.is_empty() {
-            return;
-        }
-        let cols = self.cols();
-        assert!(row < self.floats.rows && floats.len() == cols);
-        let codes = self.codes.write(worker, Access::WriteRows);
-        let scales = self.scales.write(worker, Access::WriteRows);
-        let sums = self.sums.write(worker, Access::WriteRows);
-        // SAFETY: each slice is the part of `row`, in bounds, and rows are disjoint between workers.
-        unsafe {
-            let codes = std::slice::from_raw_parts_mut(codes.add(row * cols), cols);
-            let scales = std::slice::from_raw_parts_mut(scales.add(row * cols / GROUP), cols / GROUP);
-            let sums = std::slice::from_raw_parts_mut(sums.add(row * cols / GROUP * 2), cols / GROUP * 2);
-            (worker.kernels().quantize)(floats, codes, scales, sums);
-        }
+    pub(crate) unsafe fn own_part<'w>(
+        &'w self,
+        worker: &'w Worker<'_>,
+        access: Access,
+        row: usize,
+        cols: std::ops::Range<usize>,
+    ) -> &'w mut [f32] {
+        assert!(row < self.rows && cols.start <= cols.end && cols.end <= self.cols);
+        let start = self.data.write(worker, access);
+        // SAFETY: in bounds; parts are disjoint between workers, and the caller vouches for this one.
+        unsafe { std::slice::from_raw_parts_mut(start.add(row * self.cols + cols.start), cols.len()) }
     }
 }

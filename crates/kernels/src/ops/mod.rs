@@ -1,23 +1,28 @@
 //! The operations of a forward pass. Every thread of a region calls the same operations in the same order; each does
 //! its share of the work. Results are complete after the next barrier.
 
+mod activations;
+mod append;
 mod attention;
 mod kv_buffer;
 mod linear;
+mod matmul;
 mod matrix;
 mod rope;
 mod rows;
 
-pub use attention::{AttentionShape, attention};
+pub use activations::Activations;
+pub use attention::{Attention, AttentionShape, SharedItems};
 pub use kv_buffer::{Batch, BatchError, HEAD_DIM_MAX, KvBuffer, KvShape, PAGE_TOKENS, SequenceRows};
-pub use linear::{Linear, LinearError, Output, matmul};
-pub use matrix::{Activations, Matrix};
-pub use rope::{RopeStyle, RopeTable, rope_and_append};
-pub use rows::{quantize, rms_norm, swiglu};
+pub use linear::{Linear, LinearError};
+pub use matmul::{matmul, matmul_residual, matmul_swiglu};
+pub use matrix::Matrix;
+pub use rope::{RopeStyle, RopeTable};
+pub use rows::normalize;
 
 use crate::Worker;
 
-/// The rows of a batch that fall to a worker: every `count`-th, so that causal attention's growing cost is shared.
+/// The rows of a batch that fall to a worker.
 pub(crate) fn own_rows(worker: &Worker<'_>, rows: usize) -> impl Iterator<Item = usize> + use<> {
     (worker.index()..rows).step_by(worker.count())
 }

@@ -1,8 +1,10 @@
 //! Worker threads that run one parallel region per step, and the buffers that they share within it.
 
 mod pool;
+mod scratch;
 mod shared;
 
 pub use pool::{Pool, Worker};
+pub(crate) use scratch::{Buffer, Scratch};
 pub(crate) use shared::Access;
 pub use shared::Shared;

@@ -1,16 +1,18 @@
 //! Persistent worker threads. A region runs the same closure on every thread; barriers divide it into phases.
 
 use std::any::Any;
+use std::cell::{RefCell, RefMut};
 use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use super::Scratch;
 use crate::kernels::{KernelSet, Table};
 
 /// Rounds of the spin hint before a waiting thread gives way: some ten microseconds, longer than a usual phase's skew.
-const SPINS: usize = 400;
+const SPINS: usize = 2000;
 /// Rounds of yielding before an idle thread goes to sleep.
 const YIELDS: usize = 20;
 
@@ -33,6 +35,8 @@ struct Team {
     broken: AtomicBool,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     closing: AtomicBool,
+    /// One for each thread, which takes it for the time of a region.
+    scratch: Vec<Mutex<Scratch>>,
 }
 
 /// A fixed number of threads, the caller's included, that run regions together.
@@ -46,6 +50,7 @@ pub struct Worker<'p> {
     team: &'p Team,
     index: usize,
     phase: u64,
+    scratch: RefCell<MutexGuard<'p, Scratch>>,
 }
 
 impl Pool {
@@ -65,6 +70,7 @@ impl Pool {
             broken: AtomicBool::new(false),
             panic: Mutex::new(None),
             closing: AtomicBool::new(false),
+            scratch: (0..threads.max(1)).map(|_| Mutex::default()).collect(),
         });
         let helpers = (1..team.size)
             .map(|index| {
@@ -126,7 +132,9 @@ impl Drop for Pool {
 
 impl Team {
     fn work(&self, index: usize, job: &Job) {
-        let mut worker = Worker { team: self, index, phase: self.phase.load(Ordering::Acquire) };
+        // A panic may have left anything in it, which does no harm.
+        let scratch = RefCell::new(self.scratch[index].lock().unwrap_or_else(PoisonError::into_inner));
+        let mut worker = Worker { team: self, index, phase: self.phase.load(Ordering::Acquire), scratch };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&mut worker))) {
             // The first panic is the cause; those of threads that left a barrier follow from it.
             self.panic.lock().expect("no thread panics with the lock held").get_or_insert(panic);
@@ -183,6 +191,11 @@ impl Worker<'_> {
 
     pub(crate) fn kernels(&self) -> &'static Table {
         self.team.kernels
+    }
+
+    /// This thread's own memory, for one operation at a time.
+    pub(crate) fn scratch(&self) -> RefMut<'_, Scratch> {
+        RefMut::map(self.scratch.borrow_mut(), |guard| &mut **guard)
     }
 
     pub(crate) fn pool_id(&self) -> u64 {

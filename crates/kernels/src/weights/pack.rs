@@ -7,6 +7,7 @@ use super::block::Block;
 use super::format::{Format, for_format};
 use super::tiles::{GROUP, LINE, PackedMatrix, TILE_ROWS, is_float, tile_bytes};
 use super::{Planes, WeightType};
+use crate::Arena;
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PackError {
@@ -17,14 +18,20 @@ pub enum PackError {
 }
 
 impl PackedMatrix {
-    /// Repacks `rows` x `cols` weights, stored row by row in GGUF's blocks.
-    pub fn pack(kind: WeightType, rows: usize, cols: usize, bytes: &[u8]) -> Result<Self, PackError> {
+    /// Repacks `rows` x `cols` weights, stored row by row in GGUF's blocks, into memory of `arena`.
+    pub fn pack(
+        kind: WeightType,
+        rows: usize,
+        cols: usize,
+        bytes: &[u8],
+        arena: &mut Arena,
+    ) -> Result<Self, PackError> {
         let row_bytes = kind.row_bytes(cols).filter(|_| rows > 0 && cols > 0);
         let expected = row_bytes.and_then(|row| row.checked_mul(rows));
         let (Some(row_bytes), true) = (row_bytes, expected == Some(bytes.len())) else {
             return Err(PackError::Size { kind, rows, cols, expected, got: bytes.len() });
         };
-        let mut packed = Self::empty(kind, rows, cols);
+        let mut packed = Self::empty(kind, rows, cols, arena);
         packed.fill(bytes, row_bytes)?;
         Ok(packed)
     }

@@ -7,7 +7,7 @@
 //! super-block formats followed by 8-bit factors of the record's 8 groups.
 //! Float formats: for each tile and column, 16 values.
 
-use crate::aligned::AlignedVec;
+use crate::arena::{Arena, ArenaBytes};
 
 use super::format::{Format, for_format};
 use super::{Planes, Scales, WeightType};
@@ -25,15 +25,15 @@ pub struct PackedMatrix {
     kind: WeightType,
     rows: usize,
     cols: usize,
-    pub(super) codes: AlignedVec<u8>,
-    pub(super) scales: AlignedVec<u8>,
+    pub(super) codes: ArenaBytes,
+    pub(super) scales: ArenaBytes,
 }
 
 impl PackedMatrix {
-    pub(super) fn empty(kind: WeightType, rows: usize, cols: usize) -> Self {
+    pub(super) fn empty(kind: WeightType, rows: usize, cols: usize, arena: &mut Arena) -> Self {
         let tiles = rows.div_ceil(TILE_ROWS);
         let (codes, scales) = tile_bytes(kind, cols);
-        Self { kind, rows, cols, codes: AlignedVec::zeroed(tiles * codes), scales: AlignedVec::zeroed(tiles * scales) }
+        Self { kind, rows, cols, codes: arena.zeroed(tiles * codes), scales: arena.zeroed(tiles * scales) }
     }
 
     pub fn kind(&self) -> WeightType {

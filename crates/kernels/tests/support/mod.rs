@@ -3,8 +3,8 @@
 #![allow(dead_code)]
 
 use half::f16;
-use ruvllm_kernels::ops::{Activations, Linear, Matrix, Output, matmul};
-use ruvllm_kernels::{KernelSet, PackedMatrix, Pool, WeightType};
+use ruvllm_kernels::ops::{Activations, Linear, Matrix, matmul};
+use ruvllm_kernels::{Arena, KernelSet, PackedMatrix, Pool, WeightType};
 
 /// A small generator (SplitMix64): the same numbers for the same seed everywhere.
 pub struct Random(pub u64);
@@ -72,34 +72,48 @@ pub fn matrix(pool: &Pool, rows: &[Vec<f32>]) -> Matrix {
     matrix
 }
 
-/// The floats of the first `rows` rows. Exact where they are finite: the others of a row are multiplied by zero.
-pub fn floats(pool: &mut Pool, activations: &Activations, rows: usize) -> Vec<Vec<f32>> {
-    let cols = activations.cols();
-    let identity = (0..cols * cols).flat_map(|i| f32::from(i % (cols + 1) == 0).to_le_bytes()).collect();
-    through(pool, activations, rows, WeightType::F32, identity)
+/// A matrix of one part.
+pub fn linear(kind: WeightType, rows: usize, cols: usize, bytes: &[u8]) -> Linear {
+    Linear::new(vec![PackedMatrix::pack(kind, rows, cols, bytes, &mut Arena::new()).unwrap()], None).unwrap()
 }
 
-/// What the 8-bit codes of the first `rows` rows stand for: code times scale.
-pub fn rounded(pool: &mut Pool, activations: &Activations, rows: usize) -> Vec<Vec<f32>> {
-    let cols = activations.cols();
-    let identity = (0..cols * cols / 32)
-        .flat_map(|block| {
+/// The identity for floats, and for numbers rounded to 8 bits where columns are whole groups of 32.
+pub fn identities(cols: usize) -> Vec<Linear> {
+    let floats: Vec<u8> = (0..cols * cols).flat_map(|i| f32::from(i % (cols + 1) == 0).to_le_bytes()).collect();
+    let mut identities = vec![linear(WeightType::F32, cols, cols, &floats)];
+    if cols.is_multiple_of(32) {
+        let blocks = (0..cols * cols / 32).flat_map(|block| {
             let mut bytes = [0u8; 34];
             bytes[..2].copy_from_slice(&f16::ONE.to_le_bytes());
             for (i, code) in bytes[2..].iter_mut().enumerate() {
                 *code = u8::from((block * 32 + i) % (cols + 1) == 0);
             }
             bytes
-        })
-        .collect();
-    through(pool, activations, rows, WeightType::Q8_0, identity)
+        });
+        identities.push(linear(WeightType::Q8_0, cols, cols, &blocks.collect::<Vec<u8>>()));
+    }
+    identities
+}
+
+/// Room for inputs that can be read back, as floats and rounded.
+pub fn readable(pool: &Pool, rows: usize, cols: usize) -> Activations {
+    Activations::new(pool, rows, &identities(cols))
+}
+
+/// The floats of the first `rows` rows of `readable` inputs. Exact where they are finite: the others of a row are
+/// multiplied by zero.
+pub fn floats(pool: &mut Pool, activations: &Activations, rows: usize) -> Vec<Vec<f32>> {
+    through(pool, activations, rows, &identities(activations.cols())[0])
+}
+
+/// What the 8-bit codes of the first `rows` rows stand for: code times scale.
+pub fn rounded(pool: &mut Pool, activations: &Activations, rows: usize) -> Vec<Vec<f32>> {
+    through(pool, activations, rows, &identities(activations.cols())[1])
 }
 
 /// The first rows times a square matrix.
-fn through(pool: &mut Pool, input: &Activations, rows: usize, kind: WeightType, square: Vec<u8>) -> Vec<Vec<f32>> {
-    let cols = input.cols();
-    let weights = Linear::new(vec![PackedMatrix::pack(kind, cols, cols, &square).unwrap()], None).unwrap();
-    let mut out = Matrix::new(pool, rows, cols);
-    pool.run(|worker| matmul(worker, &weights, input, rows, &out, Output::Store));
+fn through(pool: &mut Pool, input: &Activations, rows: usize, square: &Linear) -> Vec<Vec<f32>> {
+    let mut out = Matrix::new(pool, rows, input.cols());
+    pool.run(|worker| matmul(worker, square, input, rows, &out));
     (0..rows).map(|t| out.row_mut(t).to_vec()).collect()
 }

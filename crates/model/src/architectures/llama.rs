@@ -2,8 +2,8 @@
 //! Qwen2 is the same with biases on Q, K and V and another pairing of rotated elements.
 
 use ruvllm_kernels::ops::{
-    AttentionShape, Batch, KvBuffer, Linear, Output, RopeStyle, RopeTable, attention, matmul, quantize, rms_norm,
-    rope_and_append, swiglu,
+    Activations, Attention, AttentionShape, Batch, KvBuffer, Linear, Matrix, RopeStyle, RopeTable, SharedItems, matmul,
+    matmul_residual, matmul_swiglu, normalize,
 };
 use ruvllm_kernels::{PackedMatrix, Pool, WeightType, Worker, dequantize_row};
 
@@ -117,16 +117,17 @@ impl Llama {
             self.embedding.row(*token, state.x.row_mut(row));
         }
         let state = &*state;
+        let rows = batch.rows();
         pool.run(|worker| {
+            normalize(worker, &state.x, &state.all_rows[..rows], &self.layers[0].attention_norm, &state.normed);
+            worker.barrier();
             for (i, layer) in self.layers.iter().enumerate() {
+                // A layer leaves its output normalized for the next.
+                let next_norm = self.layers.get(i + 1).map_or(&self.output_norm, |next| &next.attention_norm);
                 self.attend(worker, state, kv, batch, i, layer);
-                self.feed_forward(worker, state, batch.rows(), layer);
+                self.feed_forward(worker, state, rows, layer, next_norm);
             }
-            if !logit_rows.is_empty() {
-                rms_norm(worker, &state.x, logit_rows, &self.output_norm, self.config.norm_epsilon, &state.last);
-                worker.barrier();
-                matmul(worker, &self.output, &state.last, logit_rows.len(), &state.logits, Output::Store);
-            }
+            self.logits(worker, state, rows, logit_rows);
         });
     }
 
@@ -140,32 +141,65 @@ impl Llama {
         layer: &Layer,
     ) {
         let rows = batch.rows();
-        let config = &self.config;
-        let shape = AttentionShape { heads: config.heads, scale: 1.0 / (config.head_dim as f32).sqrt() };
-        rms_norm(worker, &state.x, &state.all_rows[..rows], &layer.attention_norm, config.norm_epsilon, &state.normed);
+        matmul(worker, &layer.qkv, &state.normed, rows, &state.qkv);
         worker.barrier();
-        matmul(worker, &layer.qkv, &state.normed, rows, &state.qkv, Output::Store);
+        let attention = Attention {
+            qkv: &state.qkv,
+            batch,
+            rope: &self.rope,
+            kv,
+            layer: index,
+            shape: self.attention_shape(),
+            shared: &state.shared_items,
+            out: &state.attended,
+        };
+        attention.run(worker);
         worker.barrier();
-        rope_and_append(worker, &state.qkv, batch, &self.rope, kv, index);
-        worker.barrier();
-        attention(worker, &state.qkv, batch, kv, index, shape, &state.attended);
-        worker.barrier();
-        quantize(worker, rows, &state.attended);
-        worker.barrier();
-        matmul(worker, &layer.attention_output, &state.attended, rows, &state.x, Output::Add);
+        let (output, norm) = (&layer.attention_output, &layer.feed_forward_norm);
+        matmul_residual(worker, output, &state.attended, rows, &state.x, norm, &state.normed);
         worker.barrier();
     }
 
-    fn feed_forward(&self, worker: &mut Worker<'_>, state: &RunState, rows: usize, layer: &Layer) {
-        let epsilon = self.config.norm_epsilon;
-        rms_norm(worker, &state.x, &state.all_rows[..rows], &layer.feed_forward_norm, epsilon, &state.normed);
+    fn feed_forward(&self, worker: &mut Worker<'_>, state: &RunState, rows: usize, layer: &Layer, next_norm: &[f32]) {
+        matmul_swiglu(worker, &layer.gate_up, &state.normed, rows, &state.gated);
         worker.barrier();
-        matmul(worker, &layer.gate_up, &state.normed, rows, &state.gate_up, Output::Store);
+        matmul_residual(worker, &layer.down, &state.gated, rows, &state.x, next_norm, &state.normed);
         worker.barrier();
-        swiglu(worker, &state.gate_up, rows, &state.gated);
-        worker.barrier();
-        matmul(worker, &layer.down, &state.gated, rows, &state.x, Output::Add);
-        worker.barrier();
+    }
+
+    fn logits(&self, worker: &mut Worker<'_>, state: &RunState, rows: usize, logit_rows: &[usize]) {
+        if logit_rows == &state.all_rows[..rows] {
+            matmul(worker, &self.output, &state.normed, rows, &state.logits);
+        } else if !logit_rows.is_empty() {
+            normalize(worker, &state.x, logit_rows, &self.output_norm, &state.last);
+            worker.barrier();
+            matmul(worker, &self.output, &state.last, logit_rows.len(), &state.logits);
+        }
+    }
+
+    fn attention_shape(&self) -> AttentionShape {
+        AttentionShape { heads: self.config.heads, scale: 1.0 / (self.config.head_dim as f32).sqrt() }
+    }
+
+    /// The buffers of forward passes of up to `rows` rows, of which `logit_rows` give logits.
+    pub fn run_state(&self, pool: &Pool, kv: &KvBuffer, rows: usize, logit_rows: usize) -> RunState {
+        let config = &self.config;
+        let epsilon = config.norm_epsilon;
+        let inputs = |of: fn(&Layer) -> &Linear| Activations::new(pool, rows, self.layers.iter().map(of));
+        let normed = self.layers.iter().flat_map(|layer| [&layer.qkv, &layer.gate_up]).chain([&self.output]);
+        RunState {
+            rows_max: rows,
+            logit_rows_max: logit_rows,
+            all_rows: (0..rows).collect(),
+            x: Matrix::new(pool, rows, config.hidden),
+            normed: Activations::new(pool, rows, normed).normalized(pool, epsilon),
+            qkv: Matrix::new(pool, rows, (config.heads + 2 * config.kv_heads) * config.head_dim),
+            shared_items: SharedItems::new(pool, kv, self.attention_shape(), self.context),
+            attended: inputs(|layer| &layer.attention_output),
+            gated: inputs(|layer| &layer.down),
+            last: Activations::new(pool, logit_rows, [&self.output]).normalized(pool, epsilon),
+            logits: Matrix::new(pool, logit_rows, config.vocabulary),
+        }
     }
 }
 

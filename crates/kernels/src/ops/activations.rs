@@ -1,0 +1,187 @@
+//! The input of matmuls: numbers rounded to 8 bits for integer weights, floats for float weights, or both.
+
+use std::ops::Range;
+use std::slice::from_raw_parts_mut;
+
+use super::{Linear, Matrix};
+use crate::kernels::matmul::{FloatColumns, QuantColumns};
+use crate::kernels::rows::Quantized;
+use crate::threads::{Access, Pool, Shared, Worker};
+use crate::weights::GROUP;
+
+/// Rows are kept readable up to the next multiple of this, so that kernels may take more tokens than there are.
+const ROWS_MULTIPLE: usize = 16;
+
+/// `[rows, cols]` numbers for whatever the weights need that they will be multiplied with.
+///
+/// A normalized input is stored before the division by its root mean square: that needs the whole row, which no thread
+/// has while it writes its columns. Matmul divides its results instead.
+#[derive(Debug)]
+pub struct Activations {
+    rows: usize,
+    cols: usize,
+    floats: Option<Matrix>,
+    quantized: Option<QuantizedRows>,
+    normalized: Option<Normalized>,
+}
+
+#[derive(Debug)]
+struct QuantizedRows {
+    /// `[rows, cols]`
+    codes: Shared<i8>,
+    /// `[rows, cols / 32]`
+    scales: Shared<f32>,
+    /// `[rows, cols / 16]`
+    sums: Shared<i32>,
+    /// `[rows, cols / 32]`
+    scaled_sums: Shared<f32>,
+}
+
+#[derive(Debug)]
+struct Normalized {
+    epsilon: f32,
+    groups: usize,
+    /// Sums of squares. `[rows, groups of 32]`
+    squares: Shared<f32>,
+}
+
+impl Activations {
+    /// Room for `rows` inputs of any of `consumers`. Panics if these differ in columns, or there is none.
+    pub fn new<'a>(pool: &Pool, rows: usize, consumers: impl IntoIterator<Item = &'a Linear>) -> Self {
+        let (mut cols, mut floats, mut integers) = (None, false, false);
+        for consumer in consumers {
+            assert_eq!(*cols.get_or_insert(consumer.cols()), consumer.cols(), "consumers differ in columns");
+            floats |= consumer.parts().iter().any(|part| part.is_float());
+            integers |= consumer.parts().iter().any(|part| !part.is_float());
+        }
+        let cols = cols.expect("an input is for some matrix");
+        let len = rows.next_multiple_of(ROWS_MULTIPLE) * cols;
+        let quantized = integers.then(|| QuantizedRows {
+            codes: Shared::zeroed(pool, len),
+            scales: Shared::zeroed(pool, len / GROUP),
+            sums: Shared::zeroed(pool, len / GROUP * 2),
+            scaled_sums: Shared::zeroed(pool, len / GROUP),
+        });
+        Self { rows, cols, floats: floats.then(|| Matrix::new(pool, rows, cols)), quantized, normalized: None }
+    }
+
+    /// Makes it the input of a layer that begins with a root-mean-square norm.
+    pub fn normalized(mut self, pool: &Pool, epsilon: f32) -> Self {
+        let groups = self.cols.div_ceil(GROUP);
+        self.normalized = Some(Normalized { epsilon, groups, squares: Shared::zeroed(pool, self.rows * groups) });
+        self
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Rounds (and keeps, where needed) `values`, columns `cols` of a row.
+    ///
+    /// # Safety
+    /// By the partition that `access` names, these columns are this worker's; `cols` starts at a whole group, and ends
+    /// at one or with the row.
+    pub(crate) unsafe fn put(
+        &self,
+        worker: &Worker<'_>,
+        access: Access,
+        row: usize,
+        cols: Range<usize>,
+        values: &[f32],
+    ) {
+        assert!(row < self.rows && cols.len() == values.len() && cols.end <= self.cols);
+        if let Some(floats) = &self.floats {
+            // SAFETY: the caller's promise.
+            unsafe { floats.own_part(worker, access, row, cols.clone()) }.copy_from_slice(values);
+        }
+        let Some(to) = &self.quantized else { return };
+        let (at, len) = (row * self.cols + cols.start, cols.len());
+        assert!(at.is_multiple_of(GROUP) && len.is_multiple_of(GROUP));
+        // SAFETY: in bounds, since the columns are; disjoint between workers, by the caller's promise.
+        unsafe {
+            let quantized = Quantized {
+                codes: from_raw_parts_mut(to.codes.write(worker, access).add(at), len),
+                scales: from_raw_parts_mut(to.scales.write(worker, access).add(at / GROUP), len / GROUP),
+                sums: from_raw_parts_mut(to.sums.write(worker, access).add(at / GROUP * 2), len / GROUP * 2),
+                scaled_sums: from_raw_parts_mut(to.scaled_sums.write(worker, access).add(at / GROUP), len / GROUP),
+            };
+            (worker.kernels().quantize)(values, quantized);
+        }
+    }
+
+    /// `put` for a normalized input: `x` times `weight`, and the squares of `x`. `space` is as long as `x`.
+    ///
+    /// # Safety
+    /// As `put`.
+    pub(crate) unsafe fn put_normalized(
+        &self,
+        worker: &Worker<'_>,
+        access: Access,
+        row: usize,
+        cols: Range<usize>,
+        x: &[f32],
+        weight: &[f32],
+        space: &mut [f32],
+    ) {
+        let Some(normalized) = &self.normalized else { unreachable!("the input of a norm was made as one") };
+        assert!(row < self.rows && weight.len() == self.cols && cols.start.is_multiple_of(GROUP));
+        assert!(x.len() == cols.len() && space.len() == x.len());
+        let groups = cols.start / GROUP..cols.end.div_ceil(GROUP);
+        // SAFETY: in bounds; groups belong to the worker that has their columns.
+        unsafe {
+            let start = normalized.squares.write(worker, access).add(row * normalized.groups + groups.start);
+            let squares = from_raw_parts_mut(start, groups.len());
+            (worker.kernels().weigh)(x, &weight[cols.clone()], space, squares);
+            self.put(worker, access, row, cols, space);
+        }
+    }
+
+    /// What the results of each of the first `factors.len()` rows must be multiplied by.
+    pub(crate) fn factors(&self, worker: &Worker<'_>, factors: &mut [f32]) {
+        let Some(normalized) = &self.normalized else { return factors.fill(1.0) };
+        let squares = normalized.squares.read(worker).chunks_exact(normalized.groups);
+        for (factor, squares) in factors.iter_mut().zip(squares) {
+            // SAFETY: any slice will do.
+            let mean = unsafe { (worker.kernels().sum)(squares) } / self.cols as f32;
+            *factor = 1.0 / (mean + normalized.epsilon).sqrt();
+        }
+    }
+
+    /// Rounded rows from `first` on, of which at least `rows` are readable. `factors` are theirs.
+    pub(crate) fn quant_columns(
+        &self,
+        worker: &Worker<'_>,
+        first: usize,
+        rows: usize,
+        factors: &[f32],
+    ) -> QuantColumns {
+        let from = self.quantized.as_ref().expect("integer weights were among the consumers");
+        let (at, end) = (first * self.cols, (first + rows) * self.cols);
+        assert!(factors.len() >= rows);
+        QuantColumns {
+            codes: from.codes.read(worker)[at..end].as_ptr(),
+            scales: from.scales.read(worker)[at / GROUP..end / GROUP].as_ptr(),
+            sums: from.sums.read(worker)[at / GROUP * 2..end / GROUP * 2].as_ptr(),
+            scaled_sums: from.scaled_sums.read(worker)[at / GROUP..end / GROUP].as_ptr(),
+            factors: factors.as_ptr(),
+        }
+    }
+
+    /// `quant_columns` for float weights.
+    pub(crate) fn float_columns(
+        &self,
+        worker: &Worker<'_>,
+        first: usize,
+        rows: usize,
+        factors: &[f32],
+    ) -> FloatColumns {
+        let from = self.floats.as_ref().expect("float weights were among the consumers");
+        assert!(factors.len() >= rows);
+        let values = from.data.read(worker)[first * self.cols..(first + rows) * self.cols].as_ptr();
+        FloatColumns { values, factors: factors.as_ptr() }
+    }
+}
