@@ -1,4 +1,4 @@
-//! Matmul of many tokens on AMX tiles: the integer sums of 16 rows times 8 or 16 tokens in one instruction per group.
+//! Matmul of many tokens on AMX tiles: the integer sums of 16 rows times 16 tokens in one instruction per group.
 //!
 //! Weights are first unpacked to signed bytes, once for all tokens. Scales stay outside of the tile unit, in the same
 //! order of float operations as in `matmul`, so a token gets the same bits whichever kernel takes it.
@@ -12,7 +12,7 @@ use super::matmul::{GroupColumn, IntegerTile, QuantColumns, TileSums, group_scal
 use crate::lanes::{Avx512, LANES, Lanes};
 use crate::weights::{Format, GROUP, WeightType, for_format};
 
-/// Tokens per call at most: the rows of a tile.
+/// Tokens per call: the rows of a tile.
 const TOKENS: usize = 16;
 /// Results of the tile unit before the vector unit's turn, at most.
 const TURN_RESULTS: usize = 18;
@@ -20,7 +20,8 @@ const TURN_RESULTS: usize = 18;
 /// What `table` knows of this module.
 pub(super) const WIDE: Wide = Wide {
     tokens: TOKENS,
-    tokens_min: 6,
+    rows_min: 24,
+    tokens_min: 11,
     column_bytes: LANES,
     group_bytes: size_of::<Arranged>(),
     unpack,
@@ -28,28 +29,23 @@ pub(super) const WIDE: Wide = Wide {
     multiply,
 };
 
+#[allow(clippy::undocumented_unsafe_blocks)]
 unsafe fn unpack(kind: WeightType, tile: IntegerTile, out: *mut i8) {
     // SAFETY: the contract of `Wide`.
     for_format!(kind, F => unsafe { unpack_tile::<F>(tile, out) })
 }
 
+#[allow(clippy::undocumented_unsafe_blocks)]
 unsafe fn multiply(
     kind: WeightType,
     tiles: &[IntegerTile],
     values: *const i8,
     x: *const u8,
     factors: *const f32,
-    tokens: usize,
     out: TileSums,
 ) {
     // SAFETY: the contract of `Wide`.
-    for_format!(kind, F => unsafe {
-        if tokens > 8 {
-            multiply_tiles::<F, 16>(tiles, values, x.cast(), factors, out)
-        } else {
-            multiply_tiles::<F, 8>(tiles, values, x.cast(), factors, out)
-        }
-    })
+    for_format!(kind, F => unsafe { multiply_tiles::<F>(tiles, values, x.cast(), factors, out) })
 }
 
 /// Unpacks a tile to signed bytes: for each group 8 lines of 16 rows x 4 columns.
@@ -102,17 +98,17 @@ unsafe fn arrange(x: QuantColumns, groups: usize, out: *mut u8) {
     }
 }
 
-/// The products of unpacked tiles with `N` (8 or 16) token columns.
+/// The products of unpacked tiles with `TOKENS` token columns.
 ///
 /// Tile unit and vector unit take long turns: while tile instructions are in flight, this processor's vector unit runs
 /// at half its speed. All tiles have their turn on some groups before the next groups, so that the tokens of a turn stay
 /// in the first-level cache.
 ///
 /// # Safety
-/// `values` is the tiles unpacked; `x` is all groups of `N` tokens; `factors` and `out` are valid for as many, and `out`
+/// `values` is the tiles unpacked; `x` is all groups of `TOKENS` tokens; `factors` and `out` are valid for as many, and `out`
 /// for all tiles; AVX-512 and AMX are there, and the kernel has given permission to use tiles.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-unsafe fn multiply_tiles<F: Format, const N: usize>(
+unsafe fn multiply_tiles<F: Format>(
     tiles: &[IntegerTile],
     values: *const i8,
     x: *const Arranged,
@@ -127,16 +123,16 @@ unsafe fn multiply_tiles<F: Format, const N: usize>(
     // SAFETY: turns stay within the groups of tiles and tokens; tiles, values and results follow each other. Whatever is
     // read of `dots` has been stored before.
     unsafe {
-        configure::<F, N>();
+        configure::<F>();
         for first in (0..groups).step_by(turn) {
             let end = groups.min(first + turn);
             for (i, tile) in tiles.iter().enumerate() {
                 let lines = values.add((i * cols + first * GROUP) * LANES);
                 tile_turn::<F>(x.add(first), lines, end - first, dots);
                 let to = out.start.add(i * LANES);
-                let mut totals = [Avx512::splat(0.0); N];
+                let mut totals = [Avx512::splat(0.0); TOKENS];
                 if first > 0 {
-                    for t in 0..N {
+                    for t in 0..TOKENS {
                         totals[t] = Avx512::load(to.add(t * out.stride));
                     }
                 }
@@ -144,7 +140,7 @@ unsafe fn multiply_tiles<F: Format, const N: usize>(
                     let scales = group_scales::<Avx512, F>(tile.scales, g);
                     let x = &*x.add(g);
                     let dots = dots.add((g - first) * per_group::<F>());
-                    for t in 0..N {
+                    for t in 0..TOKENS {
                         let (scale, scaled_sum, sums) = (x.scales[t], x.scaled_sums[t], x.sums[t]);
                         let first = load(&(*dots)[t]);
                         let second = if has_halves::<F>() { load(&(*dots.add(1))[t]) } else { first };
@@ -152,7 +148,7 @@ unsafe fn multiply_tiles<F: Format, const N: usize>(
                         totals[t] = scales.add::<F>(totals[t], [first, second], column);
                     }
                 }
-                for t in 0..N {
+                for t in 0..TOKENS {
                     let factor = if end == groups { *factors.add(t) } else { 1.0 };
                     Avx512::store(to.add(t * out.stride), Avx512::mul(totals[t], Avx512::splat(factor)));
                 }
@@ -187,18 +183,18 @@ struct TileConfig {
     rows: [u8; 16],
 }
 
-/// Shapes the tile registers for `N` tokens and format `F`: 0-3 results, 4-5 tokens, 6-7 weights.
+/// Shapes the tile registers for format `F`: 0-3 results, 4-5 tokens, 6-7 weights.
 /// `release` must follow when the matmul is done.
 ///
 /// # Safety
 /// AMX is there, and the kernel has given permission to use tiles.
-unsafe fn configure<F: Format, const N: usize>() {
+unsafe fn configure<F: Format>() {
     let sub = F::SCALES.sub_len();
     let mut config = TileConfig { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
     for tile in 0..8 {
         (config.rows[tile], config.row_bytes[tile]) = match tile {
-            0..4 => (N as u8, 64),
-            4..6 => (N as u8, sub as u16),
+            0..4 => (TOKENS as u8, 64),
+            4..6 => (TOKENS as u8, sub as u16),
             _ => (sub as u8 / 4, 64),
         };
     }

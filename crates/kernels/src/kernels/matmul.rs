@@ -102,46 +102,47 @@ pub(super) const fn has_halves<F: Format>() -> bool {
     F::SCALES.sub_len() == 16
 }
 
-/// Codes times quantized tokens. Sums are exact integers within a group; only scaling is in floats.
+/// Codes of `T` tiles times `N` quantized tokens. Sums are exact integers within a group; only scaling is in floats.
+/// Several tiles at once share the loads of a token's numbers.
 ///
 /// # Safety
-/// `tile` and `x` are valid for `tile.cols` columns in format `F` and `N` tokens; the instruction set of `L` is there.
+/// `tiles` (of equally many columns) and `x` are valid in format `F` and for `N` tokens; `out` has room for the results of
+/// the tiles side by side; the instruction set of `L` is there.
 #[inline(always)]
-pub(crate) unsafe fn integer_tile<L: Lanes, F: Format, const N: usize>(
-    tile: IntegerTile,
+pub(crate) unsafe fn integer_tiles<L: Lanes, F: Format, const T: usize, const N: usize>(
+    tiles: &[IntegerTile; T],
     x: QuantColumns,
     out: TileSums,
 ) {
-    // SAFETY: every offset below stays within `cols` columns of the tile and of `N` tokens.
+    // SAFETY: every offset below stays within `cols` columns of the tiles and of `N` tokens.
     unsafe {
-        let groups = tile.cols / GROUP;
+        let cols = tiles[0].cols;
+        let groups = cols / GROUP;
         let halves = has_halves::<F>();
         let zero = if is_wide::<F>() && L::WIDE_IS_CENTERED { 0 } else { i32::from(F::ZERO) };
-        let mut totals = [L::splat(0.0); N];
+        let mut totals = [[L::splat(0.0); T]; N];
         for g in 0..groups {
-            let scales = group_scales::<L, F>(tile.scales, g);
-            let lines = tile.codes.add(g * F::PLANES.lines() * 64);
-            let mut dots = [[L::splat_int(0); 2]; N];
+            let mut dots = [[[L::splat_int(0); 2]; T]; N];
             for t in 0..N {
                 let sums = x.sums.add((t * groups + g) * 2);
                 if halves {
-                    dots[t] = [L::splat_int(-zero * *sums), L::splat_int(-zero * *sums.add(1))];
+                    dots[t] = [[L::splat_int(-zero * *sums), L::splat_int(-zero * *sums.add(1))]; T];
                 } else if zero != 0 {
-                    dots[t][0] = L::splat_int(-zero * (*sums + *sums.add(1)));
+                    dots[t] = [[L::splat_int(-zero * (*sums + *sums.add(1))); 2]; T];
                 }
             }
             let columns = x.codes.add(g * GROUP);
             macro_rules! quad {
                 ($q:literal) => {
-                    let codes = quad_codes::<L, F>(lines, $q);
-                    let half = if halves { $q / 4 } else { 0 };
-                    for t in 0..N {
-                        let four = columns.add(t * tile.cols + $q * 4);
-                        dots[t][half] = if is_wide::<F>() {
-                            L::dot_wide(dots[t][half], codes, four)
-                        } else {
-                            L::dot(dots[t][half], codes, four)
-                        };
+                    for i in 0..T {
+                        let codes = quad_codes::<L, F>(tiles[i].codes.add(g * F::PLANES.lines() * 64), $q);
+                        let half = if halves { $q / 4 } else { 0 };
+                        for t in 0..N {
+                            let four = columns.add(t * cols + $q * 4);
+                            let dot = &mut dots[t][i][half];
+                            *dot =
+                                if is_wide::<F>() { L::dot_wide(*dot, codes, four) } else { L::dot(*dot, codes, four) };
+                        }
                     }
                 };
             }
@@ -153,12 +154,18 @@ pub(crate) unsafe fn integer_tile<L: Lanes, F: Format, const N: usize>(
             quad!(6);
             quad!(3);
             quad!(7);
-            for t in 0..N {
-                totals[t] = scales.add::<F>(totals[t], dots[t], x.group(t * groups + g));
+            for i in 0..T {
+                let scales = group_scales::<L, F>(tiles[i].scales, g);
+                for t in 0..N {
+                    totals[t][i] = scales.add::<F>(totals[t][i], dots[t][i], x.group(t * groups + g));
+                }
             }
         }
         for t in 0..N {
-            L::store(out.start.add(t * out.stride), L::mul(totals[t], L::splat(*x.factors.add(t))));
+            for i in 0..T {
+                let total = L::mul(totals[t][i], L::splat(*x.factors.add(t)));
+                L::store(out.start.add(t * out.stride + i * LANES), total);
+            }
         }
     }
 }

@@ -5,19 +5,23 @@ use std::sync::OnceLock;
 use super::attention::{PageParts, Partial, Queries};
 use super::matmul::{FloatColumns, IntegerTile, QuantColumns, TileSums};
 use super::rows::Quantized;
-use crate::lanes::Lanes;
+use crate::lanes::{LANES, Lanes};
 use crate::weights::WeightType;
+
+/// Numbers and weights in; products and sums of squares out.
+type Weigh = unsafe fn(&[f32], &[f32], &mut [f32], &mut [f32]);
 
 /// The kernels compiled for one instruction set. Each is as safe to call as the generic function behind it, provided
 /// that the processor has the instructions: tables are only handed out by `KernelSet::table`, which checks that.
 pub(crate) struct Table {
     /// Token columns per matmul call that keep everything in registers.
     pub tokens: usize,
-    pub integer_tile: unsafe fn(WeightType, IntegerTile, QuantColumns, usize, TileSums),
+    /// Neighbouring tiles of one matrix times so many tokens, at most `tokens`.
+    pub integer_tiles: unsafe fn(WeightType, &[IntegerTile], QuantColumns, usize, TileSums),
     pub float_tile: unsafe fn(WeightType, *const u8, usize, FloatColumns, usize, TileSums),
     /// Where there is a better way for many tokens.
     pub wide: Option<Wide>,
-    pub weigh: unsafe fn(&[f32], &[f32], &mut [f32], &mut [f32]),
+    pub weigh: Weigh,
     pub sum: unsafe fn(&[f32]) -> f32,
     pub add: unsafe fn(&mut [f32], &[f32]),
     pub quantize: unsafe fn(&[f32], Quantized<'_>),
@@ -30,9 +34,11 @@ pub(crate) struct Table {
 /// Matmul of weights that are unpacked to bytes first, once for all tokens.
 #[derive(Clone, Copy)]
 pub(crate) struct Wide {
-    /// Tokens per call at most; this many must be readable.
+    /// Tokens per call; this many must be readable.
     pub tokens: usize,
-    /// Fewer are better left to `integer_tile`.
+    /// In batches of fewer rows unpacking does not pay, by measurement.
+    pub rows_min: usize,
+    /// Fewer at the end of a batch are better left to `integer_tiles`.
     pub tokens_min: usize,
     /// Bytes that a tile takes for each column.
     pub column_bytes: usize,
@@ -41,9 +47,9 @@ pub(crate) struct Wide {
     pub unpack: unsafe fn(WeightType, IntegerTile, *mut i8),
     /// Brings so many groups of `tokens` tokens into the order that `multiply` wants.
     pub arrange: unsafe fn(QuantColumns, usize, *mut u8),
-    /// Neighbouring tiles of one matrix, the same unpacked, one after the other; tokens, arranged, their factors, and how
-    /// many of them count. The tiles' results stand side by side; there must be room for `tokens` of them.
-    pub multiply: unsafe fn(WeightType, &[IntegerTile], *const i8, *const u8, *const f32, usize, TileSums),
+    /// Neighbouring tiles of one matrix, the same unpacked, one after the other; tokens, arranged, and their factors. The
+    /// tiles' results stand side by side; there must be room for `tokens` of them.
+    pub multiply: unsafe fn(WeightType, &[IntegerTile], *const i8, *const u8, *const f32, TileSums),
 }
 
 /// Compiles every kernel for one instruction set, as a module with a `TABLE`. The list holds the numbers of token columns
@@ -61,7 +67,7 @@ macro_rules! compile_kernels {
 
             pub(super) const TABLE: Table = Table {
                 tokens: <L as Lanes>::TOKENS,
-                integer_tile,
+                integer_tiles,
                 float_tile,
                 wide: None,
                 weigh,
@@ -75,19 +81,30 @@ macro_rules! compile_kernels {
             };
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn integer<F: Format, const N: usize>(tile: IntegerTile, x: QuantColumns, out: TileSums) {
-                unsafe { matmul::integer_tile::<L, F, N>(tile, x, out) }
+            unsafe fn integer<F: Format, const T: usize, const N: usize>(
+                tiles: &[IntegerTile],
+                x: QuantColumns,
+                out: TileSums,
+            ) {
+                let (together, rest) = tiles.as_chunks::<T>();
+                let side_by_side = |tile: usize| TileSums { start: out.start.wrapping_add(tile * LANES), ..out };
+                for (i, tiles) in together.iter().enumerate() {
+                    unsafe { matmul::integer_tiles::<L, F, T, N>(tiles, x, side_by_side(i * T)) }
+                }
+                for (i, tile) in rest.iter().enumerate() {
+                    unsafe { matmul::integer_tiles::<L, F, 1, N>(&[*tile], x, side_by_side(together.len() * T + i)) }
+                }
             }
 
-            unsafe fn integer_tile(
+            unsafe fn integer_tiles(
                 kind: WeightType,
-                tile: IntegerTile,
+                tiles: &[IntegerTile],
                 x: QuantColumns,
                 tokens: usize,
                 out: TileSums,
             ) {
                 for_format!(kind, F => unsafe { match tokens {
-                    $($tokens => integer::<F, $tokens>(tile, x, out),)*
+                    $($tokens => integer::<F, { <L as Lanes>::TILES }, $tokens>(tiles, x, out),)*
                     _ => unreachable!("more tokens than a tile takes"),
                 } })
             }

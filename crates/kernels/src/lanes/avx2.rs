@@ -21,6 +21,7 @@ impl Lanes for Avx2 {
     type B = [__m256i; 2];
 
     const TOKENS: usize = 2;
+    const TILES: usize = 1;
     const WIDE_IS_CENTERED: bool = true;
 
     #[inline(always)]

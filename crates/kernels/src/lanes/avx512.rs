@@ -16,6 +16,7 @@ impl Lanes for Avx512 {
     type B = __m512i;
 
     const TOKENS: usize = 8;
+    const TILES: usize = 2;
     const WIDE_IS_CENTERED: bool = false;
 
     #[inline(always)]

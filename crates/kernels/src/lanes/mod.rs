@@ -36,8 +36,9 @@ pub(crate) trait Lanes: Copy + 'static {
     /// A line of 64 codes, 4 for each lane.
     type B: Copy;
 
-    /// Token columns that a matmul keeps in registers at once.
+    /// Token columns that a matmul takes at once, with `TILES` tiles of weights.
     const TOKENS: usize;
+    const TILES: usize;
     /// Whether `dot_wide` takes codes as `code - 128`.
     const WIDE_IS_CENTERED: bool;
 

@@ -80,6 +80,7 @@ macro_rules! neon_lanes {
             type B = Bytes;
 
             const TOKENS: usize = 2;
+            const TILES: usize = 1;
             const WIDE_IS_CENTERED: bool = true;
 
             #[inline(always)]

@@ -17,6 +17,7 @@ impl Lanes for Scalar {
     type B = [u8; 64];
 
     const TOKENS: usize = 2;
+    const TILES: usize = 1;
     const WIDE_IS_CENTERED: bool = false;
 
     unsafe fn splat(value: f32) -> Self::F {

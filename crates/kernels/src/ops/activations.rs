@@ -1,12 +1,12 @@
 //! The input of matmuls: numbers rounded to 8 bits for integer weights, floats for float weights, or both.
 
-use std::ops::Range;
 use std::slice::from_raw_parts_mut;
 
+use super::matrix::Part;
 use super::{Linear, Matrix};
 use crate::kernels::matmul::{FloatColumns, QuantColumns};
 use crate::kernels::rows::Quantized;
-use crate::threads::{Access, Pool, Shared, Worker};
+use crate::threads::{Pool, Shared, Worker};
 use crate::weights::GROUP;
 
 /// Rows are kept readable up to the next multiple of this, so that kernels may take more tokens than there are.
@@ -80,23 +80,16 @@ impl Activations {
         self.cols
     }
 
-    /// Rounds (and keeps, where needed) `values`, columns `cols` of a row.
+    /// Rounds (and keeps, where needed) `values`, which are those of `part`.
     ///
     /// # Safety
-    /// By the partition that `access` names, these columns are this worker's; `cols` starts at a whole group, and ends
-    /// at one or with the row.
-    pub(crate) unsafe fn put(
-        &self,
-        worker: &Worker<'_>,
-        access: Access,
-        row: usize,
-        cols: Range<usize>,
-        values: &[f32],
-    ) {
-        assert!(row < self.rows && cols.len() == values.len() && cols.end <= self.cols);
+    /// The part is this worker's; its columns start at a whole group, and end at one or with the row.
+    pub(crate) unsafe fn put(&self, worker: &Worker<'_>, part: &Part, values: &[f32]) {
+        let Part { access, row, cols } = part;
+        assert!(*row < self.rows && cols.len() == values.len() && cols.end <= self.cols);
         if let Some(floats) = &self.floats {
             // SAFETY: the caller's promise.
-            unsafe { floats.own_part(worker, access, row, cols.clone()) }.copy_from_slice(values);
+            unsafe { floats.own_part(worker, part) }.copy_from_slice(values);
         }
         let Some(to) = &self.quantized else { return };
         let (at, len) = (row * self.cols + cols.start, cols.len());
@@ -104,10 +97,10 @@ impl Activations {
         // SAFETY: in bounds, since the columns are; disjoint between workers, by the caller's promise.
         unsafe {
             let quantized = Quantized {
-                codes: from_raw_parts_mut(to.codes.write(worker, access).add(at), len),
-                scales: from_raw_parts_mut(to.scales.write(worker, access).add(at / GROUP), len / GROUP),
-                sums: from_raw_parts_mut(to.sums.write(worker, access).add(at / GROUP * 2), len / GROUP * 2),
-                scaled_sums: from_raw_parts_mut(to.scaled_sums.write(worker, access).add(at / GROUP), len / GROUP),
+                codes: from_raw_parts_mut(to.codes.write(worker, *access).add(at), len),
+                scales: from_raw_parts_mut(to.scales.write(worker, *access).add(at / GROUP), len / GROUP),
+                sums: from_raw_parts_mut(to.sums.write(worker, *access).add(at / GROUP * 2), len / GROUP * 2),
+                scaled_sums: from_raw_parts_mut(to.scaled_sums.write(worker, *access).add(at / GROUP), len / GROUP),
             };
             (worker.kernels().quantize)(values, quantized);
         }
@@ -120,23 +113,22 @@ impl Activations {
     pub(crate) unsafe fn put_normalized(
         &self,
         worker: &Worker<'_>,
-        access: Access,
-        row: usize,
-        cols: Range<usize>,
+        part: &Part,
         x: &[f32],
         weight: &[f32],
         space: &mut [f32],
     ) {
         let Some(normalized) = &self.normalized else { unreachable!("the input of a norm was made as one") };
-        assert!(row < self.rows && weight.len() == self.cols && cols.start.is_multiple_of(GROUP));
+        let Part { access, row, cols } = part;
+        assert!(*row < self.rows && weight.len() == self.cols && cols.start.is_multiple_of(GROUP));
         assert!(x.len() == cols.len() && space.len() == x.len());
         let groups = cols.start / GROUP..cols.end.div_ceil(GROUP);
         // SAFETY: in bounds; groups belong to the worker that has their columns.
         unsafe {
-            let start = normalized.squares.write(worker, access).add(row * normalized.groups + groups.start);
+            let start = normalized.squares.write(worker, *access).add(row * normalized.groups + groups.start);
             let squares = from_raw_parts_mut(start, groups.len());
             (worker.kernels().weigh)(x, &weight[cols.clone()], space, squares);
-            self.put(worker, access, row, cols, space);
+            self.put(worker, part, space);
         }
     }
 

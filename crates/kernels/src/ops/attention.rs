@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use super::append::append;
+use super::matrix::Part;
 use super::{Activations, Batch, KvBuffer, Matrix, RopeTable, SequenceRows, own_rows};
 use crate::kernels::attention::{CHUNK_PAGES, CHUNK_TOKENS, PAGE_TOKENS, PageParts, Partial, QUERIES_MAX, Queries};
 use crate::threads::{Access, Buffer, Pool, Scratch, Shared, Worker};
@@ -259,8 +260,9 @@ impl Attention<'_> {
                 to.copy_from_slice(&sums[(h * item.rows.len() + i) * group_len..][..group_len]);
             }
             let cols = item.kv_heads.start * group_len..item.kv_heads.end * group_len;
+            let part = Part { access: Access::WriteHeads, row, cols };
             // SAFETY: each row and head is in one item, whose result one worker puts; `Cut` made these whole groups.
-            unsafe { self.out.put(worker, Access::WriteHeads, row, cols, space) };
+            unsafe { self.out.put(worker, &part, space) };
         }
     }
 

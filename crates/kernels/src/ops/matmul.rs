@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::matrix::Part;
 use super::{Activations, Linear, Matrix};
 use crate::kernels::Wide;
 use crate::kernels::matmul::{IntegerTile, TileSums};
@@ -24,7 +25,7 @@ pub fn matmul(worker: &Worker<'_>, weights: &Linear, input: &Activations, rows: 
         multiply(worker, &[part], own, input, rows, |block| {
             let cols = first_col + block.cols.start..first_col + block.cols.end;
             // SAFETY: every tile belongs to one worker.
-            let to = unsafe { out.own_part(worker, Access::WriteTiles, block.row, cols.clone()) };
+            let to = unsafe { out.own_part(worker, &block.part(cols.clone())) };
             to.copy_from_slice(block.products(0));
             if let Some(bias) = weights.bias() {
                 to.iter_mut().zip(&bias[cols]).for_each(|(to, bias)| *to += bias);
@@ -49,10 +50,10 @@ pub fn matmul_residual(
     multiply(worker, &[part], own_tiles(worker, part), input, rows, |mut block| {
         // SAFETY: every pair of tiles belongs to one worker, so columns start at whole groups.
         unsafe {
-            let x = x.own_part(worker, Access::WriteTiles, block.row, block.cols.clone());
+            let part = block.part(block.cols.clone());
+            let x = x.own_part(worker, &part);
             (worker.kernels().add)(x, block.products(0));
-            let (row, cols) = (block.row, block.cols.clone());
-            out.put_normalized(worker, Access::WriteTiles, row, cols, x, norm, block.products_mut(0));
+            out.put_normalized(worker, &part, x, norm, block.products_mut(0));
         }
     });
 }
@@ -62,12 +63,12 @@ pub fn matmul_swiglu(worker: &Worker<'_>, gate_up: &Linear, input: &Activations,
     let [gate, up] = gate_up.parts() else { panic!("gate and up are two matrices") };
     assert!(gate_up.bias().is_none() && gate.rows() == up.rows() && out.cols() == gate.rows() && rows <= out.rows());
     multiply(worker, &[gate, up], own_tiles(worker, gate), input, rows, |mut block| {
-        let (row, cols) = (block.row, block.cols.clone());
+        let part = block.part(block.cols.clone());
         let (gate, up) = block.both_products();
         // SAFETY: lengths match; columns are this worker's, as above.
         unsafe {
             (worker.kernels().swiglu)(up, gate);
-            out.put(worker, Access::WriteTiles, row, cols, gate);
+            out.put(worker, &part, gate);
         }
     });
 }
@@ -89,6 +90,11 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
+    /// The place of these products, as columns `cols` of what they go to.
+    fn part(&self, cols: Range<usize>) -> Part {
+        Part { access: Access::WriteTiles, row: self.row, cols }
+    }
+
     fn products(&self, matrix: usize) -> &[f32] {
         &self.sums[matrix * self.cols.len().next_multiple_of(TILE_ROWS)..][..self.cols.len()]
     }
@@ -120,7 +126,7 @@ fn multiply(
     factors.resize(rows.next_multiple_of(64));
     input.factors(worker, &mut factors[..rows]);
     let integers = parts.iter().any(|part| !part.is_float());
-    let wide = worker.kernels().wide.filter(|wide| rows >= wide.tokens_min && integers);
+    let wide = worker.kernels().wide.filter(|wide| rows >= wide.rows_min && integers);
     let step = wide.map_or(worker.kernels().tokens, |wide| wide.tokens);
     let block_tiles = block_tiles(parts, wide, rows > step);
     for first_tile in tiles.clone().step_by(block_tiles) {
@@ -176,6 +182,11 @@ struct TokenBlock<'a> {
     factors: &'a [f32],
 }
 
+/// Some tiles, at most as many as a block has; what follows them is the last again.
+fn integer_tiles(part: &PackedMatrix, tiles: Range<usize>) -> [IntegerTile; BLOCK_TILES] {
+    std::array::from_fn(|i| integer_tile(part, tiles.start + i.min(tiles.len() - 1)))
+}
+
 fn integer_tile(part: &PackedMatrix, tile: usize) -> IntegerTile {
     let (codes, scales) = (part.tile_codes(tile).as_ptr(), part.tile_scales(tile).as_ptr());
     IntegerTile { codes, scales, cols: part.cols() }
@@ -215,12 +226,11 @@ fn wide_products(
     assert!(arranged.len() >= wide.group_bytes * part.cols() / GROUP && batch.factors.len() >= wide.tokens);
     assert!(values.len() >= tiles.len() * wide.column_bytes * part.cols());
     assert!(out.len() >= (wide.tokens - 1) * stride + tiles.len() * TILE_ROWS);
-    let tiles_in: [IntegerTile; BLOCK_TILES] =
-        std::array::from_fn(|i| integer_tile(part, tiles.start + i.min(tiles.len() - 1)));
+    let tiles_in = integer_tiles(part, tiles.clone());
     let to = TileSums { start: out.as_mut_ptr(), stride };
     let (values, x, factors) = (values.as_ptr(), arranged.as_ptr(), batch.factors.as_ptr());
     // SAFETY: the tiles are there, packed and unpacked; the tokens are arranged; the results fit, as asserted.
-    unsafe { (wide.multiply)(part.kind(), &tiles_in[..tiles.len()], values, x, factors, batch.count, to) };
+    unsafe { (wide.multiply)(part.kind(), &tiles_in[..tiles.len()], values, x, factors, to) };
 }
 
 fn narrow_products(
@@ -233,20 +243,22 @@ fn narrow_products(
 ) {
     let table = worker.kernels();
     assert!(out.len() >= (batch.count - 1) * stride + tiles.len() * TILE_ROWS);
+    let tiles_in = integer_tiles(part, tiles.clone());
     for done in (0..batch.count).step_by(table.tokens) {
         let (first, count) = (batch.first + done, table.tokens.min(batch.count - done));
         let factors = &batch.factors[done..];
-        for (i, tile) in tiles.clone().enumerate() {
-            let to = TileSums { start: out[done * stride + i * TILE_ROWS..].as_mut_ptr(), stride };
-            // SAFETY: the tile has `cols` columns, as have `count` tokens of the input; the results fit, as asserted.
-            unsafe {
-                if part.is_float() {
-                    let x = batch.input.float_columns(worker, first, count, factors);
-                    (table.float_tile)(part.kind(), part.tile_codes(tile).as_ptr(), part.cols(), x, count, to);
-                } else {
-                    let x = batch.input.quant_columns(worker, first, count, factors);
-                    (table.integer_tile)(part.kind(), integer_tile(part, tile), x, count, to);
-                }
+        let start = out[done * stride..].as_mut_ptr();
+        let to = |tile: usize| TileSums { start: start.wrapping_add(tile * TILE_ROWS), stride };
+        // SAFETY: the tiles have `cols` columns, as have `count` tokens of the input; the results fit, as asserted.
+        unsafe {
+            if !part.is_float() {
+                let x = batch.input.quant_columns(worker, first, count, factors);
+                (table.integer_tiles)(part.kind(), &tiles_in[..tiles.len()], x, count, to(0));
+                continue;
+            }
+            let x = batch.input.float_columns(worker, first, count, factors);
+            for (i, tile) in tiles.clone().enumerate() {
+                (table.float_tile)(part.kind(), part.tile_codes(tile).as_ptr(), part.cols(), x, count, to(i));
             }
         }
     }

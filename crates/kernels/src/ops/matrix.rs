@@ -1,6 +1,16 @@
 //! Row-major floats of a forward pass, with room for the largest batch.
 
+use std::ops::Range;
+
 use crate::threads::{Access, Pool, Shared, Worker};
+
+/// Columns of a row that fall to a worker by the partition that `access` names.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub access: Access,
+    pub row: usize,
+    pub cols: Range<usize>,
+}
 
 /// Floats `[rows, cols]`.
 #[derive(Debug)]
@@ -32,18 +42,12 @@ impl Matrix {
     /// Part of a row that falls to this worker.
     ///
     /// # Safety
-    /// By the partition that `access` names, these elements are this worker's, and the caller holds no other view of
-    /// them.
+    /// The part is this worker's, and the caller holds no other view of it.
     #[allow(clippy::mut_from_ref)]
-    pub(crate) unsafe fn own_part<'w>(
-        &'w self,
-        worker: &'w Worker<'_>,
-        access: Access,
-        row: usize,
-        cols: std::ops::Range<usize>,
-    ) -> &'w mut [f32] {
-        assert!(row < self.rows && cols.start <= cols.end && cols.end <= self.cols);
-        let start = self.data.write(worker, access);
+    pub(crate) unsafe fn own_part<'w>(&'w self, worker: &'w Worker<'_>, part: &Part) -> &'w mut [f32] {
+        let Part { access, row, cols } = part;
+        assert!(*row < self.rows && cols.start <= cols.end && cols.end <= self.cols);
+        let start = self.data.write(worker, *access);
         // SAFETY: in bounds; parts are disjoint between workers, and the caller vouches for this one.
         unsafe { std::slice::from_raw_parts_mut(start.add(row * self.cols + cols.start), cols.len()) }
     }
