@@ -3,10 +3,11 @@
 use std::slice::from_raw_parts_mut;
 
 use super::matrix::Part;
-use super::{Linear, Matrix};
+use super::{Linear, Matrix, own_rows};
+use crate::kernels::Wide;
 use crate::kernels::matmul::{FloatColumns, QuantColumns};
 use crate::kernels::rows::Quantized;
-use crate::threads::{Pool, Shared, Worker};
+use crate::threads::{Access, Pool, Shared, Worker};
 use crate::weights::GROUP;
 
 /// Rows are kept readable up to the next multiple of this, so that kernels may take more tokens than there are.
@@ -35,6 +36,8 @@ struct QuantizedRows {
     sums: Shared<i32>,
     /// `[rows, cols / 32]`
     scaled_sums: Shared<f32>,
+    /// The same once more in the order that the kernel for many tokens wants, where there is one.
+    arranged: Shared<u8>,
 }
 
 #[derive(Debug)]
@@ -56,11 +59,13 @@ impl Activations {
         }
         let cols = cols.expect("an input is for some matrix");
         let len = rows.next_multiple_of(ROWS_MULTIPLE) * cols;
+        let arranged = pool.kernels().wide.map_or(0, |wide| len / wide.tokens / GROUP * wide.group_bytes);
         let quantized = integers.then(|| QuantizedRows {
             codes: Shared::zeroed(pool, len),
             scales: Shared::zeroed(pool, len / GROUP),
             sums: Shared::zeroed(pool, len / GROUP * 2),
             scaled_sums: Shared::zeroed(pool, len / GROUP),
+            arranged: Shared::zeroed(pool, arranged),
         });
         Self { rows, cols, floats: floats.then(|| Matrix::new(pool, rows, cols)), quantized, normalized: None }
     }
@@ -141,6 +146,26 @@ impl Activations {
             let mean = unsafe { (worker.kernels().sum)(squares) } / self.cols as f32;
             *factor = 1.0 / (mean + normalized.epsilon).sqrt();
         }
+    }
+
+    /// Brings the first `rows` rows into the order that `wide` wants, in shares; complete after the next barrier.
+    pub(crate) fn arrange(&self, worker: &Worker<'_>, wide: Wide, rows: usize) {
+        let to = &self.quantized.as_ref().expect("integer weights were among the consumers").arranged;
+        let groups = self.cols / GROUP;
+        for block in own_rows(worker, rows.div_ceil(wide.tokens)) {
+            let x = self.quant_columns(worker, block * wide.tokens, wide.tokens, &[1.0; ROWS_MULTIPLE]);
+            let at = block * groups * wide.group_bytes;
+            assert!(at + groups * wide.group_bytes <= to.len());
+            // SAFETY: so many tokens are readable, and there is room for all groups; each block is one worker's.
+            unsafe { (wide.arrange)(x, groups, to.write(worker, Access::WriteRows).add(at)) };
+        }
+    }
+
+    /// What `arrange` made of the tokens from `first` on.
+    pub(crate) fn arranged<'w>(&'w self, worker: &'w Worker<'_>, wide: Wide, first: usize) -> &'w [u8] {
+        let from = &self.quantized.as_ref().expect("integer weights were among the consumers").arranged;
+        let bytes = self.cols / GROUP * wide.group_bytes;
+        &from.read(worker)[first / wide.tokens * bytes..][..bytes]
     }
 
     /// Rounded rows from `first` on, of which at least `rows` are readable. `factors` are theirs.

@@ -1,7 +1,7 @@
 //! Persistent worker threads. A region runs the same closure on every thread; barriers divide it into phases.
 
 use std::any::Any;
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell, RefMut};
 use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,6 +13,8 @@ use crate::kernels::{KernelSet, Table};
 
 /// Rounds of the spin hint before a waiting thread gives way: some ten microseconds, longer than a usual phase's skew.
 const SPINS: usize = 2000;
+/// Operations that deal out work in one phase, at most.
+const DEALS_MAX: usize = 2;
 /// Rounds of yielding before an idle thread goes to sleep.
 const YIELDS: usize = 20;
 
@@ -35,6 +37,8 @@ struct Team {
     broken: AtomicBool,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     closing: AtomicBool,
+    /// Units of work handed out, for the operations of a phase; those of the next phase are zero already.
+    dealt: [[AtomicUsize; DEALS_MAX]; 2],
     /// One for each thread, which takes it for the time of a region.
     scratch: Vec<Mutex<Scratch>>,
 }
@@ -50,6 +54,8 @@ pub struct Worker<'p> {
     team: &'p Team,
     index: usize,
     phase: u64,
+    /// Operations of this phase that dealt out their work.
+    deals: Cell<usize>,
     scratch: RefCell<MutexGuard<'p, Scratch>>,
 }
 
@@ -70,6 +76,7 @@ impl Pool {
             broken: AtomicBool::new(false),
             panic: Mutex::new(None),
             closing: AtomicBool::new(false),
+            dealt: Default::default(),
             scratch: (0..threads.max(1)).map(|_| Mutex::default()).collect(),
         });
         let helpers = (1..team.size)
@@ -80,6 +87,10 @@ impl Pool {
             })
             .collect();
         Self { team, helpers }
+    }
+
+    pub(crate) fn kernels(&self) -> &'static Table {
+        self.team.kernels
     }
 
     pub fn threads(&self) -> usize {
@@ -106,6 +117,7 @@ impl Pool {
         team.work(0, job);
         wait(|| team.finished.load(Ordering::Acquire) == team.size, thread::yield_now);
         *team.job.lock().expect("no thread panics with the lock held") = None;
+        team.dealt.iter().flatten().for_each(|dealt| dealt.store(0, Ordering::Relaxed));
         // Buffers touched in this region count as released, so the next region starts a new phase.
         team.phase.fetch_add(1, Ordering::Release);
         if team.broken.swap(false, Ordering::AcqRel) {
@@ -131,10 +143,15 @@ impl Drop for Pool {
 }
 
 impl Team {
+    fn dealt_in(&self, phase: u64) -> &[AtomicUsize; DEALS_MAX] {
+        &self.dealt[(phase % 2) as usize]
+    }
+
     fn work(&self, index: usize, job: &Job) {
         // A panic may have left anything in it, which does no harm.
         let scratch = RefCell::new(self.scratch[index].lock().unwrap_or_else(PoisonError::into_inner));
-        let mut worker = Worker { team: self, index, phase: self.phase.load(Ordering::Acquire), scratch };
+        let mut worker =
+            Worker { team: self, index, phase: self.phase.load(Ordering::Acquire), deals: Cell::new(0), scratch };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&mut worker))) {
             // The first panic is the cause; those of threads that left a barrier follow from it.
             self.panic.lock().expect("no thread panics with the lock held").get_or_insert(panic);
@@ -198,6 +215,14 @@ impl Worker<'_> {
         RefMut::map(self.scratch.borrow_mut(), |guard| &mut **guard)
     }
 
+    /// Numbers from 0 on, each for one thread only. For an operation that all threads call: whoever is free takes the next
+    /// unit of work, so that a thread on a slow or busy core does not keep the others waiting.
+    pub(crate) fn deal(&self) -> impl Iterator<Item = usize> + use<'_> {
+        let dealt = &self.team.dealt_in(self.phase)[self.deals.get()];
+        self.deals.set(self.deals.get() + 1);
+        std::iter::repeat_with(|| dealt.fetch_add(1, Ordering::Relaxed))
+    }
+
     pub(crate) fn pool_id(&self) -> u64 {
         self.team.id
     }
@@ -213,6 +238,7 @@ impl Worker<'_> {
         let next = self.phase + 1;
         if team.arrived.fetch_add(1, Ordering::AcqRel) + 1 == team.size {
             team.arrived.store(0, Ordering::Relaxed);
+            team.dealt_in(self.phase).iter().for_each(|dealt| dealt.store(0, Ordering::Relaxed));
             team.phase.store(next, Ordering::Release);
         } else {
             let broken = || team.broken.load(Ordering::Acquire);
@@ -220,6 +246,7 @@ impl Worker<'_> {
         }
         assert!(!team.broken.load(Ordering::Acquire), "another worker of this region panicked");
         self.phase = next;
+        self.deals.set(0);
     }
 }
 
@@ -262,6 +289,25 @@ mod tests {
                 assert_eq!(count.load(Ordering::Relaxed), 3);
             }
         });
+    }
+
+    #[test]
+    fn every_unit_is_dealt_once_in_each_phase() {
+        let mut pool = Pool::new(3, KernelSet::Scalar);
+        let counts: Vec<Vec<AtomicUsize>> = (0..100).map(|_| (0..20).map(|_| AtomicUsize::new(0)).collect()).collect();
+        for region in counts.chunks(10) {
+            pool.run(|worker| {
+                for phase in region.chunks(2) {
+                    for units in phase {
+                        worker.deal().map_while(|unit| units.get(unit)).for_each(|count| {
+                            count.fetch_add(1, Ordering::Relaxed);
+                        });
+                    }
+                    worker.barrier();
+                }
+            });
+        }
+        assert!(counts.iter().flatten().all(|count| count.load(Ordering::Relaxed) == 1));
     }
 
     #[test]

@@ -9,8 +9,6 @@ use crate::aligned::{AlignedVec, Number};
 pub(crate) struct Scratch {
     /// Weights unpacked to bytes.
     pub unpacked: Buffer<i8>,
-    /// Tokens, as the kernel for many of them wants them.
-    pub arranged: Buffer<u8>,
     /// Products before they go on.
     pub sums: Buffer<f32>,
     /// A factor for each row of a batch.
