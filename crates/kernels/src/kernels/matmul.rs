@@ -132,28 +132,47 @@ pub(crate) unsafe fn integer_tiles<L: Lanes, F: Format, const T: usize, const N:
                 }
             }
             let columns = x.codes.add(g * GROUP);
-            macro_rules! quad {
+            mingle::<L, T, N>(&mut dots);
+            // Two quads of one half; pairs of them share the lines of nibbles.
+            macro_rules! quads {
                 ($q:literal) => {
+                    let half = if halves { $q / 4 } else { 0 };
                     for i in 0..T {
-                        let codes = quad_codes::<L, F>(tiles[i].codes.add(g * F::PLANES.lines() * 64), $q);
-                        let half = if halves { $q / 4 } else { 0 };
-                        for t in 0..N {
-                            let four = columns.add(t * cols + $q * 4);
-                            let dot = &mut dots[t][i][half];
-                            *dot =
-                                if is_wide::<F>() { L::dot_wide(*dot, codes, four) } else { L::dot(*dot, codes, four) };
+                        let lines = tiles[i].codes.add(g * F::PLANES.lines() * 64);
+                        let codes = [quad_codes::<L, F>(lines, $q), quad_codes::<L, F>(lines, $q + 1)];
+                        let at = columns.add($q * 4);
+                        for t in (0..N).step_by(2) {
+                            if L::PAIRS && t + 1 < N {
+                                let sums = [dots[t][i][half], dots[t + 1][i][half]];
+                                let x = [at.add(t * cols), at.add((t + 1) * cols)];
+                                let sums = if is_wide::<F>() {
+                                    L::dot_pair_wide(sums, codes, x)
+                                } else {
+                                    L::dot_pair(sums, codes, x)
+                                };
+                                (dots[t][i][half], dots[t + 1][i][half]) = (sums[0], sums[1]);
+                                continue;
+                            }
+                            for t in t..N.min(t + 2) {
+                                let dot = &mut dots[t][i][half];
+                                for quad in 0..2 {
+                                    let four = at.add(t * cols + quad * 4);
+                                    *dot = if is_wide::<F>() {
+                                        L::dot_wide(*dot, codes[quad], four)
+                                    } else {
+                                        L::dot(*dot, codes[quad], four)
+                                    };
+                                }
+                            }
                         }
                     }
                 };
             }
-            quad!(0);
-            quad!(4);
-            quad!(1);
-            quad!(5);
-            quad!(2);
-            quad!(6);
-            quad!(3);
-            quad!(7);
+            quads!(0);
+            quads!(4);
+            quads!(2);
+            quads!(6);
+            part::<L, T, N>(&mut dots);
             for i in 0..T {
                 let scales = group_scales::<L, F>(tiles[i].scales, g);
                 for t in 0..N {
@@ -165,6 +184,35 @@ pub(crate) unsafe fn integer_tiles<L: Lanes, F: Format, const T: usize, const N:
             for i in 0..T {
                 let total = L::mul(totals[t][i], L::splat(*x.factors.add(t)));
                 L::store(out.start.add(t * out.stride + i * LANES), total);
+            }
+        }
+    }
+}
+
+/// Brings the sums of each two tokens into the order of `Lanes::dot_pair`, where there is one.
+#[inline(always)]
+unsafe fn mingle<L: Lanes, const T: usize, const N: usize>(dots: &mut [[[L::I; 2]; T]; N]) {
+    // SAFETY: the caller's promise that the instruction set is there.
+    for_pairs::<L, T, N>(dots, |sums| unsafe { L::mingle(sums) });
+}
+
+/// The reverse of `mingle`.
+#[inline(always)]
+unsafe fn part<L: Lanes, const T: usize, const N: usize>(dots: &mut [[[L::I; 2]; T]; N]) {
+    // SAFETY: as above.
+    for_pairs::<L, T, N>(dots, |sums| unsafe { L::part(sums) });
+}
+
+#[inline(always)]
+fn for_pairs<L: Lanes, const T: usize, const N: usize>(
+    dots: &mut [[[L::I; 2]; T]; N],
+    change: impl Fn([L::I; 2]) -> [L::I; 2],
+) {
+    for t in (1..N).step_by(2).filter(|_| L::PAIRS) {
+        for i in 0..T {
+            for half in 0..2 {
+                let [a, b] = change([dots[t - 1][i][half], dots[t][i][half]]);
+                (dots[t - 1][i][half], dots[t][i][half]) = (a, b);
             }
         }
     }

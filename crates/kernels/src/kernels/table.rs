@@ -181,6 +181,8 @@ static AMX: Table = Table { wide: Some(super::amx::WIDE), ..avx512::TABLE };
 compile_kernels!(neon, Neon, [1 2]);
 #[cfg(target_arch = "aarch64")]
 compile_kernels!(neon_dot, NeonDot, [1 2], "dotprod");
+#[cfg(target_arch = "aarch64")]
+compile_kernels!(neon_i8mm, NeonI8mm, [1 2 3 4], "dotprod,i8mm");
 
 /// An instruction set for which we have kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,11 +193,13 @@ pub enum KernelSet {
     Amx,
     Neon,
     NeonDot,
+    NeonI8mm,
 }
 
 impl KernelSet {
     /// From the plainest to the fastest.
-    pub const ALL: [Self; 6] = [Self::Scalar, Self::Avx2, Self::Avx512, Self::Amx, Self::Neon, Self::NeonDot];
+    pub const ALL: [Self; 7] =
+        [Self::Scalar, Self::Avx2, Self::Avx512, Self::Amx, Self::Neon, Self::NeonDot, Self::NeonI8mm];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -205,6 +209,7 @@ impl KernelSet {
             Self::Amx => "amx",
             Self::Neon => "neon",
             Self::NeonDot => "neon-dot",
+            Self::NeonI8mm => "neon-i8mm",
         }
     }
 
@@ -233,6 +238,8 @@ impl KernelSet {
             Self::Neon => true,
             #[cfg(target_arch = "aarch64")]
             Self::NeonDot => std::arch::is_aarch64_feature_detected!("dotprod"),
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonI8mm => Self::NeonDot.is_available() && std::arch::is_aarch64_feature_detected!("i8mm"),
             _ => false,
         }
     }
@@ -262,6 +269,8 @@ impl KernelSet {
             Self::Neon => &const { neon::TABLE },
             #[cfg(target_arch = "aarch64")]
             Self::NeonDot => &const { neon_dot::TABLE },
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonI8mm => &const { neon_i8mm::TABLE },
             _ => &const { scalar::TABLE },
         }
     }

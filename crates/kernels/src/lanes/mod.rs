@@ -17,7 +17,7 @@ pub(crate) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::Avx512;
 #[cfg(target_arch = "aarch64")]
-pub(crate) use neon::{Neon, NeonDot};
+pub(crate) use neon::{Neon, NeonDot, NeonI8mm};
 pub(crate) use scalar::Scalar;
 
 /// Number of lanes.
@@ -39,6 +39,8 @@ pub(crate) trait Lanes: Copy + 'static {
     /// Token columns that a matmul takes at once, with `TILES` tiles of weights.
     const TOKENS: usize;
     const TILES: usize;
+    /// Whether there is a product of two tokens at once. Their sums are then kept mingled, between `mingle` and `part`.
+    const PAIRS: bool = false;
     /// Whether `dot_wide` takes codes as `code - 128`.
     const WIDE_IS_CENTERED: bool;
 
@@ -81,6 +83,28 @@ pub(crate) trait Lanes: Copy + 'static {
     unsafe fn dot(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I;
     /// `dot` for codes up to 255.
     unsafe fn dot_wide(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I;
+
+    /// The sums of two tokens in the order that `dot_pair` wants.
+    #[inline(always)]
+    unsafe fn mingle(sums: [Self::I; 2]) -> [Self::I; 2] {
+        sums
+    }
+    /// The reverse of `mingle`.
+    #[inline(always)]
+    unsafe fn part(sums: [Self::I; 2]) -> [Self::I; 2] {
+        sums
+    }
+    /// Adds to the mingled sums of two tokens the dot products of two neighbouring lines of codes (at most 127, or
+    /// centered) and the 8 numbers at each `x`. Only where there are `PAIRS`.
+    #[inline(always)]
+    unsafe fn dot_pair(_sums: [Self::I; 2], _codes: [Self::B; 2], _x: [*const i8; 2]) -> [Self::I; 2] {
+        unreachable!("these lanes have no pairs")
+    }
+    /// `dot_pair` for codes up to 255.
+    #[inline(always)]
+    unsafe fn dot_pair_wide(_sums: [Self::I; 2], _codes: [Self::B; 2], _x: [*const i8; 2]) -> [Self::I; 2] {
+        unreachable!("these lanes have no pairs")
+    }
 
     /// e^v, with a relative error below 2e-7; e^-87, as good as zero, below -87.
     #[inline(always)]

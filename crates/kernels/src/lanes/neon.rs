@@ -1,4 +1,4 @@
-//! NEON: a vector is four registers. `NeonDot` also uses the dot-product extension.
+//! NEON: a vector is four registers. `NeonDot` also uses the dot-product extension, `NeonI8mm` the matrix extension.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -66,8 +66,66 @@ unsafe fn dot_extension(sums: int32x4_t, codes: int8x16_t, x: int8x16_t) -> int3
     sums
 }
 
+/// Products of 2 rows and 2 tokens of 8 numbers each, as `[row 0 token 0, row 0 token 1, row 1 token 0, row 1 token 1]`.
+#[inline(always)]
+unsafe fn matrix_product(sums: int32x4_t, rows: int8x16_t, tokens: int8x16_t) -> int32x4_t {
+    let mut sums = sums;
+    // SAFETY: the caller checked for the extension; registers only.
+    unsafe {
+        asm!(".arch_extension i8mm", "smmla {sums:v}.4s, {rows:v}.16b, {tokens:v}.16b",
+             sums = inout(vreg) sums, rows = in(vreg) rows, tokens = in(vreg) tokens,
+             options(pure, nomem, nostack, preserves_flags));
+    }
+    sums
+}
+
+/// The sums of two tokens, 8 rows in each half, in the order of `matrix_product`.
+#[inline(always)]
+unsafe fn mingle([a, b]: [Ints; 2]) -> [Ints; 2] {
+    // SAFETY: NEON is part of every AArch64 processor.
+    unsafe {
+        // Two rows of both tokens: [a0, b0, a1, b1].
+        let low = |i: usize| vzip1q_s32(a[i], b[i]);
+        let high = |i: usize| vzip2q_s32(a[i], b[i]);
+        [[low(0), high(0), low(1), high(1)], [low(2), high(2), low(3), high(3)]]
+    }
+}
+
+#[inline(always)]
+unsafe fn part([first, second]: [Ints; 2]) -> [Ints; 2] {
+    // SAFETY: as in `mingle`.
+    unsafe {
+        let [a, b, c, d] = first;
+        let [e, f, g, h] = second;
+        [
+            [vuzp1q_s32(a, b), vuzp1q_s32(c, d), vuzp1q_s32(e, f), vuzp1q_s32(g, h)],
+            [vuzp2q_s32(a, b), vuzp2q_s32(c, d), vuzp2q_s32(e, f), vuzp2q_s32(g, h)],
+        ]
+    }
+}
+
+/// All 16 rows of two neighbouring lines of signed codes, times the 8 numbers at each `x`.
+#[inline(always)]
+unsafe fn dot_pair(sums: [Ints; 2], codes: [Bytes; 2], x: [*const i8; 2]) -> [Ints; 2] {
+    // SAFETY: the caller gives 8 numbers at each `x`, and checked for the extension.
+    unsafe {
+        let tokens = vcombine_s8(vld1_s8(x[0]), vld1_s8(x[1]));
+        let mut sums = sums;
+        for i in 0..4 {
+            let (left, right) = (vreinterpretq_s32_u8(codes[0][i]), vreinterpretq_s32_u8(codes[1][i]));
+            // Rows of 8 columns: the 4 of the one line, then the 4 of the other.
+            let rows = [vreinterpretq_s8_s32(vzip1q_s32(left, right)), vreinterpretq_s8_s32(vzip2q_s32(left, right))];
+            for (j, rows) in rows.into_iter().enumerate() {
+                let at = i * 2 + j;
+                sums[at / 4][at % 4] = matrix_product(sums[at / 4][at % 4], rows, tokens);
+            }
+        }
+        sums
+    }
+}
+
 macro_rules! neon_lanes {
-    ($name:ident, $dot:ident) => {
+    ($name:ident, $dot:ident, $tokens:literal tokens, pairs $pairs:literal) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name;
 
@@ -79,8 +137,9 @@ macro_rules! neon_lanes {
             type I = Ints;
             type B = Bytes;
 
-            const TOKENS: usize = 2;
+            const TOKENS: usize = $tokens;
             const TILES: usize = 1;
+            const PAIRS: bool = $pairs;
             const WIDE_IS_CENTERED: bool = true;
 
             #[inline(always)]
@@ -227,9 +286,27 @@ macro_rules! neon_lanes {
             unsafe fn dot_wide(sums: Ints, codes: Bytes, x: *const i8) -> Ints {
                 unsafe { Self::dot(sums, four(codes, |part| veorq_u8(part, vdupq_n_u8(0x80))), x) }
             }
+
+            #[inline(always)]
+            unsafe fn mingle(sums: [Ints; 2]) -> [Ints; 2] {
+                unsafe { mingle(sums) }
+            }
+            #[inline(always)]
+            unsafe fn part(sums: [Ints; 2]) -> [Ints; 2] {
+                unsafe { part(sums) }
+            }
+            #[inline(always)]
+            unsafe fn dot_pair(sums: [Ints; 2], codes: [Bytes; 2], x: [*const i8; 2]) -> [Ints; 2] {
+                unsafe { dot_pair(sums, codes, x) }
+            }
+            #[inline(always)]
+            unsafe fn dot_pair_wide(sums: [Ints; 2], codes: [Bytes; 2], x: [*const i8; 2]) -> [Ints; 2] {
+                unsafe { dot_pair(sums, codes.map(|line| four(line, |part| veorq_u8(part, vdupq_n_u8(0x80)))), x) }
+            }
         }
     };
 }
 
-neon_lanes!(Neon, dot_plain);
-neon_lanes!(NeonDot, dot_extension);
+neon_lanes!(Neon, dot_plain, 2 tokens, pairs false);
+neon_lanes!(NeonDot, dot_extension, 2 tokens, pairs false);
+neon_lanes!(NeonI8mm, dot_extension, 4 tokens, pairs true);
