@@ -16,7 +16,7 @@ pub(crate) const CHUNK_TOKENS: usize = CHUNK_PAGES * PAGE_TOKENS;
 /// Query vectors per call at most.
 pub(crate) const QUERIES_MAX: usize = 16;
 /// Accumulators that a loop keeps in registers: enough to hide the latency of an addition.
-const SUMS: usize = 12;
+const SUMS: usize = 16;
 
 /// The query vectors of a call.
 #[derive(Clone, Copy)]
@@ -93,8 +93,10 @@ pub(crate) unsafe fn attend_chunk<L: Lanes>(queries: Queries<'_>, kv: PageParts<
                 1 => chunk_scores::<L, 1, 8>(vectors, dim, &kv, to),
                 2 => chunk_scores::<L, 2, 4>(vectors, dim, &kv, to),
                 3 => chunk_scores::<L, 3, 4>(vectors, dim, &kv, to),
-                4 | 5 => chunk_scores::<L, 4, 2>(vectors, dim, &kv, to),
-                6 | 7 => chunk_scores::<L, 6, 2>(vectors, dim, &kv, to),
+                4 => chunk_scores::<L, 4, 4>(vectors, dim, &kv, to),
+                5 => chunk_scores::<L, 5, 2>(vectors, dim, &kv, to),
+                6 => chunk_scores::<L, 6, 2>(vectors, dim, &kv, to),
+                7 => chunk_scores::<L, 7, 2>(vectors, dim, &kv, to),
                 _ => chunk_scores::<L, 8, 2>(vectors, dim, &kv, to),
             };
         }
@@ -108,8 +110,11 @@ pub(crate) unsafe fn attend_chunk<L: Lanes>(queries: Queries<'_>, kv: PageParts<
                 1 => weighted_values::<L, 1>(weights, seen_max, &kv, dim, to),
                 2 => weighted_values::<L, 2>(weights, seen_max, &kv, dim, to),
                 3 => weighted_values::<L, 3>(weights, seen_max, &kv, dim, to),
-                4 | 5 => weighted_values::<L, 4>(weights, seen_max, &kv, dim, to),
-                _ => weighted_values::<L, 6>(weights, seen_max, &kv, dim, to),
+                4 => weighted_values::<L, 4>(weights, seen_max, &kv, dim, to),
+                5 => weighted_values::<L, 5>(weights, seen_max, &kv, dim, to),
+                6 => weighted_values::<L, 6>(weights, seen_max, &kv, dim, to),
+                7 => weighted_values::<L, 7>(weights, seen_max, &kv, dim, to),
+                _ => weighted_values::<L, 8>(weights, seen_max, &kv, dim, to),
             };
         }
     }
@@ -154,14 +159,17 @@ unsafe fn page_scores<L: Lanes, const N: usize, const P: usize>(
         }
         let mut sums = [[L::splat(0.0); N]; P];
         let to_values = kv.values.offset_from(kv.keys);
-        for d in 0..dim {
+        // Two dimensions are one cache line.
+        for d in (0..dim).step_by(2) {
             for p in 0..P {
-                let key = L::load_half(keys[p].add(d * LANES));
-                if d % 2 == 0 {
-                    prefetch(keys[p].offset(to_values).add(d * LANES));
-                }
-                for n in 0..N {
-                    sums[p][n] = L::fma(L::splat(*vectors.add(n * dim + d)), key, sums[p][n]);
+                prefetch(keys[p].offset(to_values).add(d * LANES));
+            }
+            for d in [d, d + 1] {
+                for p in 0..P {
+                    let key = L::load_half(keys[p].add(d * LANES));
+                    for n in 0..N {
+                        sums[p][n] = L::fma(L::splat(*vectors.add(n * dim + d)), key, sums[p][n]);
+                    }
                 }
             }
         }
@@ -239,17 +247,16 @@ unsafe fn value_columns<L: Lanes, const N: usize, const D: usize>(
         let mut sums = [[L::splat(0.0); D]; N];
         for (p, page) in kv.pages.iter().enumerate() {
             let values = kv.values.add(*page as usize * kv.stride + d);
-            let next_keys = kv.next_pages.get(p).map(|page| kv.keys.add(*page as usize * kv.stride + d));
+            let next_keys = kv.keys.add(*kv.next_pages.get(p).unwrap_or(page) as usize * kv.stride + d);
+            let weights = weights.as_ptr().cast::<f32>().add(p * LANES);
             for token in 0..PAGE_TOKENS.min(tokens - p * PAGE_TOKENS) {
                 let mut row = [L::splat(0.0); D];
                 for i in 0..D {
                     row[i] = L::load_half(values.add(token * dim + i * LANES));
                 }
-                if let Some(keys) = next_keys {
-                    prefetch(keys.add(token * dim));
-                }
+                prefetch(next_keys.add(token * dim));
                 for n in 0..N {
-                    let weight = L::splat(weights[n][p * LANES + token]);
+                    let weight = L::splat(*weights.add(n * CHUNK_TOKENS + token));
                     for i in 0..D {
                         sums[n][i] = L::fma(weight, row[i], sums[n][i]);
                     }
