@@ -6,6 +6,7 @@ mod model_flags;
 mod output;
 mod progress;
 mod sampling_flags;
+mod speculation_flag;
 
 use std::process::ExitCode;
 

@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::HashMap;
 
-use ruvllm_engine::{Request, Sampling, SequenceId};
+use ruvllm_engine::{Request, Sampling, SequenceId, Speculation};
 use ruvllm_runtime::Engine;
 use support::{golden, smollm2};
 
@@ -14,7 +14,9 @@ fn build(sequences: usize, batch_rows: usize, threads: usize) -> Engine {
 }
 
 fn request(prompt: &[u32], sampling: Sampling) -> Request {
-    Request { prompt: prompt.to_vec(), sampling, max_tokens: Some(16), end_tokens: Vec::new() }
+    // Without speculation: tests/speculation.rs compares with this.
+    let speculation = Speculation::Off;
+    Request { prompt: prompt.to_vec(), sampling, max_tokens: Some(16), end_tokens: Vec::new(), speculation }
 }
 
 /// Runs all requests together; new ones join while others run.

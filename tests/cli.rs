@@ -53,6 +53,35 @@ fn run_gives_the_greedy_answer_as_one_json_object() {
 }
 
 #[test]
+fn speculation_changes_the_steps_and_not_the_answer() {
+    smollm2();
+    let arguments = ["run", "smollm2", "one two three four one two three four one two", "--raw", "-n", "24", "--json"];
+    let run = |more: &[&str]| json(&[&arguments[..], &["--temperature", "0"], more].concat());
+    let (off, auto) = (run(&["--speculation", "off"]), run(&[]));
+    assert_eq!(off["tokens"], auto["tokens"]);
+    assert_eq!((&off["usage"]["steps"], &off["usage"]["drafted_tokens"]), (&Value::from(24), &Value::from(0)));
+    assert!(auto["usage"]["steps"].as_u64().expect("a count") < 24);
+    assert!(auto["usage"]["accepted_tokens"].as_u64().expect("a count") > 0);
+    let hot = json(&[&arguments[..], &["--temperature", "0.9"]].concat());
+    assert_eq!(hot["usage"]["drafted_tokens"], 0, "auto is for low temperatures");
+    let usage = ruvllm(&["run", "smollm2", "hi", "--speculation", "maybe"]).output().expect("the program starts");
+    assert_eq!(usage.status.code(), Some(2));
+}
+
+#[test]
+fn bench_compares_texts_with_and_without_speculation() {
+    smollm2();
+    let arguments = ["bench", "smollm2", "-p", "8", "-n", "2", "-r", "1", "--answer", "8"];
+    let bench = json(&[&arguments[..], &["--speculation", "on", "--json"]].concat());
+    let works = bench["speculation"].as_array().expect("kinds of work");
+    assert_eq!(works.len(), 4);
+    for work in works {
+        assert!(work["tokens_per_step"].as_f64().expect("a number") >= 1.0, "{work}");
+        assert!(work["gain"]["median"].as_f64().expect("a number") > 0.0, "{work}");
+    }
+}
+
+#[test]
 fn run_streams_text_and_stops_before_a_stop_string() {
     smollm2();
     let arguments = ["run", "smollm2", "The capital of France is", "--raw", "--temperature", "0", "-n", "9"];
@@ -136,6 +165,7 @@ fn bench_and_perplexity_report_figures() {
     let bench = json(&["bench", "smollm2", "-p", "16", "-n", "4", "-d", "20", "-s", "2", "-r", "1", "--json"]);
     assert!(bench["prefill"]["tok_s"]["median"].as_f64().expect("a number") > 0.0);
     assert!(bench["decode"]["tok_s"]["median"].as_f64().expect("a number") > 0.0);
+    assert!(bench.get("speculation").is_none(), "plain decoding is what is measured unless asked");
     let text = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/essays.txt");
     let perplexity = json(&["perplexity", "smollm2", text, "--context", "256", "--json"]);
     assert_eq!(perplexity["chunks"], 13);
@@ -166,6 +196,7 @@ fn every_mistake_is_one_clear_line() {
     check(&["run", "smollm2", "hi", "--stop", ""], &["stop"]);
     check(&["perplexity", "smollm2", "missing.txt"], &["missing.txt"]);
     check(&["bench", "smollm2", "--repeat", "0"], &["--repeat"]);
+    check(&["bench", "smollm2", "--answer", "0"], &["--answer"]);
     check(&["show", "../../etc/passwd"], &["passwd"]);
     check(&["rm", "never-pulled"], &["never-pulled"]);
     let kernels = failure(ruvllm(&["run", "smollm2", "hi"]).env("RUVLLM_KERNELS", "amx9"));

@@ -1,17 +1,23 @@
 //! `ruvllm bench`: prefill and decode speed of a model on this machine.
 
+mod speculation;
+mod works;
+
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ruvllm_engine::{Core, Request, Sampling};
+use ruvllm_engine::{Core, Request, Sampling, Speculation};
 use serde_json::json;
+
+use self::speculation::Comparison;
 
 use crate::exit::Interrupted;
 use crate::model_flags::ModelFlags;
 use crate::output;
 use crate::progress::interrupt_flag;
+use crate::speculation_flag::SpeculationFlag;
 
 /// Measure how fast a model runs on this machine
 #[derive(Debug, Args)]
@@ -33,6 +39,13 @@ pub struct Bench {
     /// Measurements, of which the median is reported
     #[arg(long, short = 'r', default_value_t = 5, value_name = "N")]
     repeat: usize,
+    /// Other than off: also compare texts (chat, a copy, a code edit, JSON) with and without speculative decoding.
+    /// Prefill and decode are measured without it in any case
+    #[arg(long, value_enum, default_value_t = SpeculationFlag::Off, value_name = "WHEN")]
+    speculation: SpeculationFlag,
+    /// Tokens of each of those texts at most
+    #[arg(long, default_value_t = 192, value_name = "N")]
+    answer: usize,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -40,7 +53,9 @@ pub struct Bench {
 
 impl Bench {
     pub fn execute(self) -> Result<()> {
-        for (flag, value) in [("prefill", self.prefill), ("decode", self.decode), ("repeat", self.repeat)] {
+        let counts =
+            [("prefill", self.prefill), ("decode", self.decode), ("repeat", self.repeat), ("answer", self.answer)];
+        for (flag, value) in counts {
             if value == 0 {
                 bail!("--{flag} is 0; it must be at least 1");
             }
@@ -64,8 +79,20 @@ impl Bench {
             }
         }
         let (prefill, decode) = (Spread::of(prefill), Spread::of(decode));
+        let comparisons = match self.speculation {
+            SpeculationFlag::Off => Vec::new(),
+            when => {
+                let settings = speculation::Settings {
+                    speculation: when.into(),
+                    tokens_max: self.answer,
+                    repeat: self.repeat,
+                    interrupted: &interrupted,
+                };
+                settings.compare(&mut engine)?
+            }
+        };
         if self.json {
-            return output::json(&json!({
+            let mut object = json!({
                 "model": self.model.model,
                 "threads": threads,
                 "kernels": kernels,
@@ -73,14 +100,24 @@ impl Bench {
                 "prefill": { "tokens": self.prefill, "tok_s": prefill.to_json() },
                 "decode": { "tokens": self.decode, "depth": self.depth, "sequences": self.sequences,
                             "tok_s": decode.to_json() },
-            }));
+            });
+            if !comparisons.is_empty() {
+                object["speculation"] = comparisons.iter().map(Comparison::to_json).collect();
+            }
+            return output::json(&object);
         }
         output::line(&format!("{}: {threads} threads, {kernels} kernels, loaded in {load_s:.2} s", self.model.model))?;
         output::table(&[
             ["", "tokens", "tokens/s", "least", "most"].map(str::to_owned).to_vec(),
             prefill.row("prefill", self.prefill),
             decode.row(&format!("decode at depth {}, {} at once", self.depth, self.sequences), self.decode),
-        ])
+        ])?;
+        if comparisons.is_empty() {
+            return Ok(());
+        }
+        output::line("")?;
+        let rows: Vec<_> = [Comparison::heading()].into_iter().chain(comparisons.iter().map(Comparison::row)).collect();
+        output::table(&rows)
     }
 
     /// Prompt tokens per second.
@@ -99,6 +136,7 @@ impl Bench {
                 sampling: Sampling::greedy(),
                 max_tokens: Some(self.decode + 1),
                 end_tokens: Vec::new(),
+                speculation: Speculation::Off,
             })?;
         }
         // Until each has its first token, prompts are part of the work.

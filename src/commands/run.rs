@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ruvllm_runtime::{Engine, FinishReason, Message, Prompt, Request, Response, Sampling};
+use ruvllm_runtime::{Engine, FinishReason, Message, Prompt, Request, Response, Sampling, Speculation};
 use serde_json::{Value, json};
 
 use crate::exit::Interrupted;
 use crate::model_flags::ModelFlags;
 use crate::sampling_flags::SamplingFlags;
+use crate::speculation_flag::SpeculationFlag;
 use crate::{output, progress};
 
 /// Tokens that are generated at most when nothing else is said.
@@ -42,6 +43,10 @@ pub struct Run {
     /// Stop before this text; may be given several times
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
+    /// Guess tokens ahead from the text so far and check several at once: the same answer, sooner where it repeats
+    /// (copies, code, JSON)
+    #[arg(long, value_enum, default_value_t = SpeculationFlag::Auto, value_name = "WHEN")]
+    speculation: SpeculationFlag,
     /// Print one JSON object at the end instead of streaming
     #[arg(long)]
     json: bool,
@@ -72,6 +77,7 @@ impl Run {
             sampling,
             max_tokens: self.max_tokens,
             stop: self.stop.clone(),
+            speculation: self.speculation.into(),
             interrupted,
             is_json: self.json,
         };
@@ -104,6 +110,7 @@ pub struct Answerer<'e> {
     sampling: Sampling,
     max_tokens: Option<usize>,
     stop: Vec<String>,
+    speculation: Speculation,
     pub interrupted: Arc<AtomicBool>,
     is_json: bool,
 }
@@ -118,6 +125,7 @@ impl Answerer<'_> {
             sampling: self.sampling.clone(),
             max_tokens: Some(self.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT.min(room))),
             stop: self.stop.clone(),
+            speculation: self.speculation,
         };
         let mut stream = self.engine.stream(request)?;
         for piece in &mut stream {
@@ -158,6 +166,9 @@ impl Answerer<'_> {
                 "prompt_tokens": usage.prompt_tokens,
                 "completion_tokens": usage.completion_tokens,
                 "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+                "steps": usage.steps,
+                "drafted_tokens": usage.drafted_tokens,
+                "accepted_tokens": usage.accepted_tokens,
             },
             "timings": {
                 "ttft_ms": timings.ttft_ms,
@@ -184,8 +195,13 @@ impl Answerer<'_> {
 /// One line on how fast it was.
 pub fn summary(response: &Response) -> String {
     let (usage, timings) = (response.usage, response.timings);
-    format!(
+    let mut line = format!(
         "{} prompt tokens, {:.0} tokens/s; first token after {:.0} ms; {} generated, {:.1} tokens/s",
         usage.prompt_tokens, timings.prefill_tok_s, timings.ttft_ms, usage.completion_tokens, timings.decode_tok_s
-    )
+    );
+    if usage.drafted_tokens > 0 {
+        let (right, all) = (usage.accepted_tokens, usage.drafted_tokens);
+        line.push_str(&format!(" in {} steps ({right} of {all} guessed tokens right)", usage.steps));
+    }
+    line
 }

@@ -1,13 +1,16 @@
 //! The engine: sequences are submitted, `step` moves all of them on by schedule, forward pass and sampling.
 
+use std::time::Duration;
+
 use ruvllm_kernels::Pool;
 use ruvllm_kernels::ops::{Batch, SequenceRows};
 use ruvllm_kv::{KvCache, PageTable};
 use ruvllm_model::{Model, RunState};
 
-use crate::request::{FinishReason, Request, SequenceId, SubmitError};
-use crate::sampler::{Sampled, Sampler};
-use crate::schedule::{Running, Schedule, Slice, Waiting};
+use crate::schedule::{Plan, Schedule, Waiting};
+use crate::sequence::{Outcome, Running};
+use crate::speculation::RowCost;
+use crate::{Event, Request, SequenceId, StepError, SubmitError};
 
 /// Limits of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,20 +25,6 @@ pub struct CoreOptions {
     pub kv_pages: u32,
 }
 
-/// What a step did for one sequence.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Event {
-    pub sequence: SequenceId,
-    pub sampled: Sampled,
-    pub finish: Option<FinishReason>,
-}
-
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum StepError {
-    #[error("the model's output for this text is not a number or infinite; its weights are damaged or overflow")]
-    NotANumber { sequence: SequenceId },
-}
-
 /// A model with its threads and KV memory, and the sequences in flight.
 #[derive(Debug)]
 pub struct Core {
@@ -46,7 +35,11 @@ pub struct Core {
     schedule: Schedule,
     options: CoreOptions,
     next_id: u64,
+    row_cost: RowCost,
+    /// Rows of the last step, if none was of a prompt.
+    decode_rows: Option<usize>,
     // Buffers of a step, kept to avoid allocating.
+    plan: Plan,
     step_tokens: Vec<u32>,
     logit_rows: Vec<usize>,
 }
@@ -64,6 +57,9 @@ impl Core {
             schedule: Schedule::default(),
             options,
             next_id: 0,
+            row_cost: RowCost::default(),
+            decode_rows: None,
+            plan: Plan::default(),
             step_tokens: Vec::with_capacity(rows),
             logit_rows: Vec::with_capacity(rows),
         }
@@ -134,15 +130,27 @@ impl Core {
         }
     }
 
-    /// Moves every sequence on. A sequence that fails ends alone; the others' results are in the same list.
+    /// Moves every sequence on, by one token or several. A sequence that fails ends alone; the others' results are in
+    /// the same list.
     pub fn step(&mut self) -> Vec<Result<Event, StepError>> {
         self.admit();
-        let slices = self.schedule.plan(self.state.rows_max());
-        if slices.is_empty() {
-            return Vec::new();
+        let mut plan = std::mem::take(&mut self.plan);
+        self.schedule.plan(self.state.rows_max(), self.row_cost.get(), &mut plan);
+        self.decode_rows = plan.decode_rows();
+        let mut results = Vec::new();
+        if !plan.slices.is_empty() {
+            self.run(&plan);
+            self.sample(&plan, &mut results);
         }
-        self.run(&slices);
-        self.sample(&slices)
+        self.plan = plan;
+        results
+    }
+
+    /// Tells how long the last step took. It decides how many guesses are worth their rows, never which tokens come.
+    pub fn step_took(&mut self, took: Duration) {
+        if let Some(rows) = self.decode_rows.take() {
+            self.row_cost.observe(rows, took);
+        }
     }
 
     /// Starts waiting sequences, in order, while there is room for all that they may generate.
@@ -154,25 +162,27 @@ impl Core {
                 return;
             }
             let Some(Waiting { id, request, length_max }) = self.schedule.waiting.pop_front() else { return };
-            let sampler = Sampler::new(request.sampling, &request.prompt);
-            let (tokens, end_tokens) = (request.prompt, request.end_tokens);
-            self.schedule.running.push(Running { id, tokens, computed: 0, length_max, end_tokens, pages, sampler });
+            self.schedule.running.push(Running::new(id, request, length_max, pages));
+            self.row_cost.restart();
         }
     }
 
-    /// The forward pass of a plan. Logits are those of the slices that sample, in their order.
-    fn run(&mut self, slices: &[Slice]) {
+    /// The forward pass of a plan. Logits are those of the slices that sample, in their order: of the last token and of
+    /// the guesses behind it.
+    fn run(&mut self, plan: &Plan) {
         self.step_tokens.clear();
         self.logit_rows.clear();
-        let mut sequences = Vec::with_capacity(slices.len());
-        for slice in slices {
+        let mut sequences = Vec::with_capacity(plan.slices.len());
+        for slice in &plan.slices {
             let running = &self.schedule.running[slice.running];
             let first = self.step_tokens.len();
             self.step_tokens.extend(&running.tokens[slice.tokens.clone()]);
-            let rows = first..self.step_tokens.len();
             if slice.samples {
-                self.logit_rows.push(rows.end - 1);
+                let last = self.step_tokens.len() - 1;
+                self.logit_rows.extend(last..=last + slice.drafts.len());
             }
+            self.step_tokens.extend(&plan.drafts[slice.drafts.clone()]);
+            let rows = first..self.step_tokens.len();
             sequences.push(SequenceRows { rows, start: slice.tokens.start, pages: running.pages.pages() });
         }
         let batch = Batch::new(sequences, self.cache.buffer()).expect("pages were reserved for every sequence");
@@ -180,39 +190,31 @@ impl Core {
         self.model.forward(&mut self.pool, state, kv, &batch, &self.step_tokens, &self.logit_rows);
     }
 
-    fn sample(&mut self, slices: &[Slice]) -> Vec<Result<Event, StepError>> {
-        let mut results = Vec::new();
+    fn sample(&mut self, plan: &Plan, results: &mut Vec<Result<Event, StepError>>) {
         let mut ended = Vec::new();
-        for slice in slices {
+        let mut first = 0;
+        for slice in &plan.slices {
             let running = &mut self.schedule.running[slice.running];
             running.computed = slice.tokens.end;
             if !slice.samples {
                 continue;
             }
-            let logits = self.state.logits(results.len());
-            let Ok(sampled) = running.sampler.sample(logits) else {
-                results.push(Err(StepError::NotANumber { sequence: running.id }));
+            let (state, draft) = (&mut self.state, &plan.drafts[slice.drafts.clone()]);
+            let outcome = running.advance(draft, |sampler, row| sampler.sample(state.logits(first + row)), results);
+            if outcome == Outcome::Ended {
                 ended.push(slice.running);
-                continue;
-            };
-            running.tokens.push(sampled.token);
-            let finish = if running.end_tokens.contains(&sampled.token) {
-                Some(FinishReason::Stop)
-            } else {
-                (running.tokens.len() >= running.length_max).then_some(FinishReason::Length)
-            };
-            ended.extend(finish.map(|_| slice.running));
-            results.push(Ok(Event { sequence: running.id, sampled, finish }));
+            }
+            first += draft.len() + 1;
         }
         // From the back, so that indices stay true.
         ended.sort_unstable();
         ended.into_iter().rev().for_each(|index| self.end(index));
-        results
     }
 
     fn end(&mut self, index: usize) {
         let running = self.schedule.running.remove(index);
         self.cache.release(running.pages);
+        self.row_cost.restart();
     }
 
     /// Runs `tokens` as one text of its own and hands the logits after each position in `wanted` to `visit`.

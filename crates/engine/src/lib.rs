@@ -1,15 +1,21 @@
 //! Token ids in, token ids out: requests, batches, steps, sampling. Synchronous and deterministic: the same requests
-//! in the same order give the same tokens; there is no clock and no randomness but the seeds of requests.
+//! in the same order give the same tokens; there is no clock and no randomness but the seeds of requests. (A caller may
+//! tell how long steps take; that decides how many rows the next ones have, never which tokens come.)
 
 mod core;
+mod event;
 mod penalties;
 mod random;
 mod request;
 mod sampler;
 mod sampling;
 mod schedule;
+mod sequence;
+mod speculation;
 
-pub use core::{Core, CoreOptions, Event, StepError};
+pub use core::{Core, CoreOptions};
+pub use event::{Event, StepError};
 pub use request::{FinishReason, Request, SequenceId, SubmitError};
 pub use sampler::{Sampled, TokenLogprob};
 pub use sampling::{Sampling, SamplingError};
+pub use speculation::{Counts, Speculation};

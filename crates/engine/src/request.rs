@@ -1,6 +1,6 @@
 //! What a caller asks of the engine, and why it may be refused.
 
-use crate::{Sampling, SamplingError};
+use crate::{Sampling, SamplingError, Speculation};
 
 /// Names a sequence from its submission to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,6 +15,7 @@ pub struct Request {
     pub max_tokens: Option<usize>,
     /// Tokens that end the text, such as the model's end of turn.
     pub end_tokens: Vec<u32>,
+    pub speculation: Speculation,
 }
 
 /// Why a sequence ended.

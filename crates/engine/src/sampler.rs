@@ -1,5 +1,8 @@
 //! Choosing a token from logits.
 
+mod blocks;
+
+use self::blocks::Blocks;
 use crate::Sampling;
 use crate::penalties::History;
 use crate::random::Random;
@@ -33,36 +36,36 @@ pub(crate) struct Sampler {
     sampling: Sampling,
     history: History,
     random: Random,
-    /// Kept between tokens, so that sampling does not allocate.
+    // Kept between tokens, so that sampling does not allocate.
+    blocks: Blocks,
     candidates: Vec<Candidate>,
 }
 
 impl Sampler {
     pub(crate) fn new(sampling: Sampling, prompt: &[u32]) -> Self {
         let random = Random::new(sampling.seed);
-        Self { sampling, history: History::new(prompt), random, candidates: Vec::new() }
+        let history = History::new(prompt);
+        Self { sampling, history, random, blocks: Blocks::default(), candidates: Vec::new() }
     }
 
     /// Chooses the next token. `logits` are changed on the way.
     pub(crate) fn sample(&mut self, logits: &mut [f32]) -> Result<Sampled, NotANumber> {
         let logprobs = self.sampling.top_logprobs.map(|count| Logprobs::of(logits, count));
         self.history.adjust(&self.sampling, logits);
-        // After the adjustment, which can overflow too. The largest may be minus infinity: then all are.
-        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        if !largest.is_finite() || logits.iter().any(|logit| logit.is_nan()) {
-            return Err(NotANumber);
-        }
-        let token = if self.sampling.temperature == 0.0 { argmax(logits) } else { self.draw(logits) };
+        // After the adjustment, which can overflow too.
+        let largest = self.blocks.scan(logits)?;
+        let is_greedy = self.sampling.temperature == 0.0;
+        let token = if is_greedy { self.blocks.first(logits, largest) } else { self.draw(logits) };
         self.history.push(token);
         let logprobs = logprobs.map(|logprobs| (logprobs.all[token as usize], logprobs.top));
         Ok(Sampled { token, logprobs })
     }
 
+    /// Draws a token after a scan of the same logits.
     fn draw(&mut self, logits: &[f32]) -> u32 {
         let Sampling { temperature, top_k, top_p, min_p, typical_p, .. } = self.sampling;
         let candidates = &mut self.candidates;
-        candidates.clear();
-        candidates.extend(logits.iter().enumerate().map(|(token, logit)| (token as u32, *logit)));
+        self.blocks.likeliest(logits, top_k, candidates);
         keep_likeliest(candidates, top_k);
         to_probabilities(candidates, temperature);
         keep_typical(candidates, typical_p);
@@ -101,17 +104,6 @@ impl Logprobs {
         let top = order.into_iter().map(|(token, logprob)| TokenLogprob { token, logprob }).collect();
         Self { all, top }
     }
-}
-
-/// The index of the largest logit; the first of equals.
-fn argmax(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (i, logit) in logits.iter().enumerate() {
-        if *logit > logits[best] {
-            best = i;
-        }
-    }
-    best as u32
 }
 
 /// Sorts by falling value, ties by token, and keeps the first `count` (0 keeps all).

@@ -117,6 +117,7 @@ impl Engine {
             sampling: request.sampling,
             max_tokens: request.max_tokens,
             end_tokens: self.tokenizer.end_of_generation().to_vec(),
+            speculation: request.speculation,
         })?;
         Ok(Stream::new(self, id, prompt_tokens, stop, started))
     }

@@ -27,5 +27,5 @@ pub use engine::{Engine, GenerateError};
 pub use perplexity::{Perplexity, PerplexityError};
 pub use prompt::{Message, Prompt};
 pub use request::{Request, Response, Timings, Usage};
-pub use ruvllm_engine::{FinishReason, Sampled, Sampling, SamplingError, SubmitError, TokenLogprob};
+pub use ruvllm_engine::{FinishReason, Sampled, Sampling, SamplingError, Speculation, SubmitError, TokenLogprob};
 pub use stream::{Piece, Stream};

@@ -1,6 +1,6 @@
 //! A request and its answer.
 
-use ruvllm_engine::{FinishReason, Sampling, TokenLogprob};
+use ruvllm_engine::{FinishReason, Sampling, Speculation, TokenLogprob};
 
 use crate::Prompt;
 
@@ -13,11 +13,19 @@ pub struct Request {
     pub max_tokens: Option<usize>,
     /// Texts that end the answer; they are not part of it.
     pub stop: Vec<String>,
+    /// Whether to guess tokens ahead. Makes no difference to the answer, only to how soon it comes.
+    pub speculation: Speculation,
 }
 
 impl Request {
     pub fn new(prompt: Prompt) -> Self {
-        Self { prompt, sampling: Sampling::default(), max_tokens: None, stop: Vec::new() }
+        Self {
+            prompt,
+            sampling: Sampling::default(),
+            max_tokens: None,
+            stop: Vec::new(),
+            speculation: Speculation::default(),
+        }
     }
 }
 
@@ -27,6 +35,11 @@ pub struct Usage {
     pub prompt_tokens: usize,
     /// All that were generated, with the one that ended the answer.
     pub completion_tokens: usize,
+    /// Passes through the model that generated them.
+    pub steps: usize,
+    /// Tokens that were guessed ahead, and how many of them were right: those needed no pass of their own.
+    pub drafted_tokens: usize,
+    pub accepted_tokens: usize,
 }
 
 /// How long a request took.

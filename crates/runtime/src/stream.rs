@@ -1,9 +1,10 @@
 //! An answer while it is generated.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ruvllm_engine::{Event, FinishReason, SequenceId};
+use ruvllm_engine::{Event, FinishReason, SequenceId, StepError};
 use ruvllm_text::{Detokenizer, StopMatcher, StopOutcome};
 
 use crate::engine::GenerateError;
@@ -20,6 +21,8 @@ pub struct Piece {
 pub struct Stream<'e> {
     engine: &'e mut Engine,
     id: SequenceId,
+    /// What the last step gave and was not handed out yet: a step may give several tokens.
+    events: VecDeque<Result<Event, StepError>>,
     detokenizer: Detokenizer,
     stop: StopMatcher,
     response: Response,
@@ -39,7 +42,8 @@ impl<'e> Stream<'e> {
         let detokenizer = Detokenizer::continuing(Arc::clone(&engine.tokenizer));
         let mut response = Response::default();
         response.usage.prompt_tokens = prompt_tokens;
-        Self { engine, id, detokenizer, stop, response, started, first: None, is_done: false }
+        let events = VecDeque::new();
+        Self { engine, id, events, detokenizer, stop, response, started, first: None, is_done: false }
     }
 
     /// The answer as far as it has come.
@@ -51,17 +55,25 @@ impl<'e> Stream<'e> {
         std::mem::take(&mut self.response)
     }
 
-    /// Runs steps until this sequence has a token, and gives what may be shown because of it.
-    fn advance(&mut self) -> Result<Piece, GenerateError> {
-        let event = loop {
-            let own = self.engine.core.step().into_iter().find(|result| match result {
-                Ok(event) => event.sequence == self.id,
-                Err(ruvllm_engine::StepError::NotANumber { sequence }) => *sequence == self.id,
-            });
-            if let Some(result) = own {
-                break result?;
+    /// The next token of this sequence; runs steps until there is one.
+    fn next_event(&mut self) -> Result<Event, StepError> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return event;
             }
-        };
+            let started = Instant::now();
+            let results = self.engine.core.step();
+            self.engine.core.step_took(started.elapsed());
+            self.events.extend(results.into_iter().filter(|result| match result {
+                Ok(event) => event.sequence == self.id,
+                Err(StepError::NotANumber { sequence }) => *sequence == self.id,
+            }));
+        }
+    }
+
+    /// Takes the next token and gives what may be shown because of it.
+    fn advance(&mut self) -> Result<Piece, GenerateError> {
+        let event = self.next_event()?;
         self.note(&event);
         let mut text = self.detokenizer.push(event.sampled.token);
         if event.finish.is_some() {
@@ -90,6 +102,9 @@ impl<'e> Stream<'e> {
         response.tokens.push(event.sampled.token);
         response.logprobs.extend(event.sampled.logprobs.clone());
         response.usage.completion_tokens = response.tokens.len();
+        response.usage.steps = event.counts.steps;
+        response.usage.drafted_tokens = event.counts.drafted;
+        response.usage.accepted_tokens = event.counts.accepted;
         let ttft_s = (first - self.started).as_secs_f64();
         response.timings.ttft_ms = ttft_s * 1e3;
         response.timings.prefill_tok_s = response.usage.prompt_tokens as f64 / ttft_s;

@@ -1,0 +1,88 @@
+//! The guesses of one sequence: what to guess, how many tokens, and when to leave it.
+
+use super::chances::Chances;
+use super::outlook::Outlook;
+use super::suffix_index::{Match, SuffixIndex};
+
+/// Tokens guessed in a step at most. Copies gain a fifth over a maximum of 8; longer drafts gain no more.
+pub(crate) const LOOK_AHEAD_MAX: usize = 16;
+
+/// What a sequence may lose by wrong guesses, in tokens it could have generated in their time: so much at once, and
+/// this share of what it generates. Gains may be lost again, but only up to a limit, lest a copy pay for all that follows.
+const ALLOWANCE_FIRST: f32 = 1.0;
+const ALLOWANCE_SHARE: f32 = 0.01;
+const ALLOWANCE_MAX: f32 = 4.0;
+
+/// Guesses from the sequence's own text: what followed the last tokens when they occurred before.
+///
+/// A draft model would be another source beside the index; chances and allowance would hold for it as well.
+#[derive(Debug)]
+pub(crate) struct Drafter {
+    index: SuffixIndex,
+    /// Where the end of the text occurred before.
+    found: Option<Match>,
+    chances: Chances,
+    allowance: f32,
+}
+
+impl Drafter {
+    pub(crate) fn new(prompt: &[u32]) -> Self {
+        let mut drafter = Self {
+            index: SuffixIndex::default(),
+            found: None,
+            chances: Chances::default(),
+            allowance: ALLOWANCE_FIRST,
+        };
+        drafter.extend(prompt, prompt.len());
+        drafter
+    }
+
+    /// Guesses what follows `tokens` and adds it to `draft`: as many tokens as are worth their rows in the step of
+    /// `outlook`, `count_max` at most, and none after one of `end_tokens`.
+    pub(crate) fn draft(
+        &mut self,
+        tokens: &[u32],
+        end_tokens: &[u32],
+        count_max: usize,
+        outlook: &mut Outlook,
+        draft: &mut Vec<u32>,
+    ) {
+        let Some(found) = self.found else { return };
+        let price = outlook.price();
+        let first = draft.len();
+        let mut chance = 1.0;
+        for i in 0..count_max.min(LOOK_AHEAD_MAX) {
+            chance *= self.chances.of(found.length + i);
+            if self.allowance < price || !outlook.add_if_worth(chance) {
+                break;
+            }
+            self.allowance -= price;
+            // A match that reaches to the end of the text goes on with the draft itself: the text goes round in circles.
+            let at = found.end + i;
+            let token = tokens.get(at).copied().unwrap_or_else(|| draft[first + at - tokens.len()]);
+            draft.push(token);
+            if end_tokens.contains(&token) {
+                break;
+            }
+        }
+    }
+
+    /// A step has shown that `accepted` of `drafted` guesses were right, and so generated the last `generated` of
+    /// `tokens`.
+    pub(crate) fn verified(&mut self, drafted: usize, accepted: usize, tokens: &[u32], generated: usize) {
+        self.chances.observe(self.found.map_or(0, |found| found.length), drafted, accepted);
+        let earned = accepted as f32 + ALLOWANCE_SHARE * generated as f32;
+        self.allowance = (self.allowance + earned).min(ALLOWANCE_MAX);
+        self.extend(tokens, generated);
+    }
+
+    /// Takes in the last `count` of `tokens`.
+    fn extend(&mut self, tokens: &[u32], count: usize) {
+        for end in tokens.len() - count + 1..=tokens.len() {
+            self.found = self.index.push(&tokens[..end]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! What speculative decoding gains on this machine: the same texts with and without it, in turns.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Result, bail};
+use ruvllm_runtime::{Engine, Request, Response, Sampling, Speculation};
+use serde_json::{Value, json};
+
+use super::Spread;
+use super::works::{Task, WORKS, Work};
+use crate::exit::Interrupted;
+
+/// The measurements of one kind of work.
+pub struct Comparison {
+    name: &'static str,
+    /// With speculation.
+    total: Total,
+    /// Tokens per second without and with speculation, and the quotient of each pair of neighbouring runs.
+    plain: Spread,
+    speculative: Spread,
+    gain: Spread,
+}
+
+/// How the texts are generated.
+pub struct Settings<'a> {
+    pub speculation: Speculation,
+    /// Of each text.
+    pub tokens_max: usize,
+    pub repeat: usize,
+    pub interrupted: &'a AtomicBool,
+}
+
+impl Settings<'_> {
+    /// Runs every kind of work `repeat` times in both ways; one round before it is not counted.
+    pub fn compare(&self, engine: &mut Engine) -> Result<Vec<Comparison>> {
+        WORKS.iter().map(|work| self.compare_work(engine, work)).collect()
+    }
+
+    fn compare_work(&self, engine: &mut Engine, work: &Work) -> Result<Comparison> {
+        let (mut plain_rates, mut speculative_rates, mut gains) = (Vec::new(), Vec::new(), Vec::new());
+        let mut last = Total::default();
+        for round in 0..=self.repeat {
+            let (plain, speculative) = self.round(engine, work)?;
+            if round > 0 {
+                plain_rates.push(plain.rate());
+                speculative_rates.push(speculative.rate());
+                gains.push(speculative.rate() / plain.rate());
+            }
+            last = speculative;
+        }
+        Ok(Comparison {
+            name: work.name,
+            total: last,
+            plain: Spread::of(plain_rates),
+            speculative: Spread::of(speculative_rates),
+            gain: Spread::of(gains),
+        })
+    }
+
+    /// Every text of a kind without speculation, then with it.
+    fn round(&self, engine: &mut Engine, work: &Work) -> Result<(Total, Total)> {
+        let mut totals = (Total::default(), Total::default());
+        for task in work.tasks {
+            let plain = self.answer(engine, task, Speculation::Off)?;
+            let speculative = self.answer(engine, task, self.speculation)?;
+            if plain.tokens != speculative.tokens {
+                bail!("'{}' has other tokens with speculation than without: this is a bug", work.name);
+            }
+            totals.0.add(&plain);
+            totals.1.add(&speculative);
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(Interrupted.into());
+            }
+        }
+        Ok(totals)
+    }
+
+    fn answer(&self, engine: &mut Engine, task: &Task, speculation: Speculation) -> Result<Response> {
+        let (prompt, stop) = task.prompt(engine.has_chat_template());
+        let mut request = Request::new(prompt);
+        request.sampling = Sampling::greedy();
+        request.max_tokens = Some(self.tokens_max);
+        request.stop = stop.map(str::to_owned).into_iter().collect();
+        request.speculation = speculation;
+        Ok(engine.generate(request)?)
+    }
+}
+
+/// The answers of one round, after their first tokens: those are the prompts' work.
+#[derive(Default)]
+struct Total {
+    tokens: usize,
+    steps: usize,
+    drafted: usize,
+    accepted: usize,
+    seconds: f64,
+}
+
+impl Total {
+    fn add(&mut self, response: &Response) {
+        let tokens = response.tokens.len() - 1;
+        self.tokens += tokens;
+        self.steps += response.usage.steps - 1;
+        self.drafted += response.usage.drafted_tokens;
+        self.accepted += response.usage.accepted_tokens;
+        if response.timings.decode_tok_s > 0.0 {
+            self.seconds += tokens as f64 / response.timings.decode_tok_s;
+        }
+    }
+
+    fn rate(&self) -> f64 {
+        self.tokens as f64 / self.seconds
+    }
+}
+
+impl Comparison {
+    fn tokens_per_step(&self) -> f64 {
+        self.total.tokens as f64 / self.total.steps.max(1) as f64
+    }
+
+    pub fn to_json(&self) -> Value {
+        json!({
+            "work": self.name,
+            "tokens": self.total.tokens,
+            "steps": self.total.steps,
+            "tokens_per_step": self.tokens_per_step(),
+            "drafted_tokens": self.total.drafted,
+            "accepted_tokens": self.total.accepted,
+            "plain_tok_s": self.plain.to_json(),
+            "speculative_tok_s": self.speculative.to_json(),
+            "gain": self.gain.to_json(),
+        })
+    }
+
+    pub fn heading() -> Vec<String> {
+        let titles = ["speculation", "tokens", "guessed", "right", "tokens/step", "plain tokens/s", "tokens/s", "gain"];
+        titles.map(str::to_owned).to_vec()
+    }
+
+    pub fn row(&self) -> Vec<String> {
+        vec![
+            self.name.to_owned(),
+            self.total.tokens.to_string(),
+            self.total.drafted.to_string(),
+            self.total.accepted.to_string(),
+            format!("{:.2}", self.tokens_per_step()),
+            format!("{:.1}", self.plain.median),
+            format!("{:.1}", self.speculative.median),
+            format!("{:.2} ({:.2} to {:.2})", self.gain.median, self.gain.least, self.gain.most),
+        ]
+    }
+}
