@@ -38,6 +38,7 @@ enum Command {
     Bench(commands::bench::Bench),
     Perplexity(commands::perplexity::Perplexity),
     Tokenize(commands::tokenize::Tokenize),
+    Quantize(commands::quantize::Quantize),
     Doctor(commands::doctor::Doctor),
 }
 
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Bench(command) => command.execute(),
         Command::Perplexity(command) => command.execute(),
         Command::Tokenize(command) => command.execute(),
+        Command::Quantize(command) => command.execute(),
         Command::Doctor(command) => command.execute(),
     };
     exit::code(outcome)
