@@ -39,6 +39,7 @@ enum Command {
     Bench(commands::bench::Bench),
     Perplexity(commands::perplexity::Perplexity),
     Tokenize(commands::tokenize::Tokenize),
+    Quantize(commands::quantize::Quantize),
     Doctor(commands::doctor::Doctor),
 }
 
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Bench(command) => command.execute(),
         Command::Perplexity(command) => command.execute(),
         Command::Tokenize(command) => command.execute(),
+        Command::Quantize(command) => command.execute(),
         Command::Doctor(command) => command.execute(),
     };
     exit::code(outcome)

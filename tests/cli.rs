@@ -7,6 +7,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use ruvllm_kernels::WeightType;
+use ruvllm_model::formats::gguf::Value as GgufValue;
+use ruvllm_model::formats::gguf::write::{Header, Writer};
+use ruvllm_model::quantize::Recipe;
 use serde_json::Value;
 use support::{golden, smollm2};
 
@@ -215,6 +219,97 @@ fn damaged_files_are_refused_by_name() {
     for name in ["text.gguf", "cut.gguf"] {
         let message = failure(&mut ruvllm(&["run", &path(name), "hi"]));
         assert!(message.contains(name), "{message}");
+    }
+}
+
+/// A file with one matrix of 96 columns, one of 256 and a vector.
+fn write_small_model(path: &Path, weight: f32) {
+    let mut header = Header::new();
+    header.set("general.architecture", GgufValue::String("llama"));
+    let tensors: [(&str, &[usize]); 3] =
+        [("blk.0.ffn_up.weight", &[96, 4]), ("blk.0.ffn_down.weight", &[256, 4]), ("output_norm.weight", &[96])];
+    tensors.iter().for_each(|(name, dims)| header.add_tensor(name, dims, WeightType::F32));
+    let mut writer = Writer::create(path, &header).expect("it can be written");
+    for (_, dims) in tensors {
+        let count: usize = dims.iter().product();
+        let weights = (0..count).map(|i| if i == 5 { weight } else { (i as f32).sin() });
+        let bytes: Vec<u8> = weights.flat_map(f32::to_le_bytes).collect();
+        writer.write(&bytes).expect("written");
+    }
+    writer.finish().expect("finished");
+}
+
+#[test]
+fn quantize_tells_what_it_will_do_and_what_it_did() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    write_small_model(&folder.path().join("source.gguf"), 0.5);
+    let (source, small, smaller) = (path("source.gguf"), path("small.gguf"), path("smaller.gguf"));
+    let planned = json(&["quantize", &source, "--to", "q4_k", "--dry-run", "--json"]);
+    assert_eq!(planned["tensors"][0]["to"], "Q5_0");
+    assert_eq!(planned["tensors"][0]["instead_of"], "Q4_K");
+    assert_eq!(planned["tensors"][1]["to"], "Q4_K");
+    assert_eq!(planned["tensors"][2]["to"], "F32");
+    assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 1);
+    let written = json(&["quantize", &source, &small, "--to", "q4_k", "--json"]);
+    assert_eq!(written["file_bytes"], planned["file_bytes"]);
+    assert_eq!(written["file_bytes"], fs::metadata(&small).expect("it is there").len());
+    assert_eq!(written["fallbacks"][0]["tensor"], "blk.0.ffn_up.weight");
+    assert_eq!(written["warning"], Value::Null);
+    let of_type = |name: &str| {
+        let types = written["types"].as_array().expect("types");
+        types.iter().find(|of| of["type"] == name).expect("it was written")["relative_rms_error"].as_f64()
+    };
+    assert!((0.01..0.1).contains(&of_type("Q4_K").expect("a number")));
+    assert_eq!(of_type("F32"), Some(0.0));
+    let again = ruvllm(&["quantize", &small, &smaller, "--to", "q4_0"]).output().expect("the program starts");
+    let warning = String::from_utf8_lossy(&again.stderr);
+    assert!(warning.starts_with("warning: ") && warning.contains("(Q5_0, Q4_K): quality is lost twice"), "{warning}");
+    let told = stdout(&again);
+    assert!(told.contains("Q4_0") && told.contains("bits per weight"), "{told}");
+    let help = stdout(&ruvllm(&["quantize", "--help"]).output().expect("the program starts"));
+    for recipe in Recipe::ALL {
+        assert!(help.contains(&recipe.to_string()), "{recipe}");
+    }
+}
+
+#[test]
+fn quantize_refuses_what_cannot_work_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    write_small_model(&folder.path().join("good.gguf"), 0.5);
+    write_small_model(&folder.path().join("nan.gguf"), f32::NAN);
+    write_small_model(&folder.path().join("large.gguf"), 1e6);
+    fs::write(path("text.gguf"), "not a model").expect("written");
+    fs::write(path("taken.gguf"), "precious").expect("written");
+    let whole = fs::read(path("good.gguf")).expect("readable");
+    fs::write(path("cut.gguf"), &whole[..whole.len() - 500]).expect("written");
+    let before = fs::read_dir(folder.path()).expect("readable").count();
+    let check = |input: &str, output: &str, more: &[&str], parts: &[&str]| {
+        let (input, output) = (path(input), path(output));
+        let message = failure(ruvllm(&["quantize", &input, &output]).args(["--to", "f16"]).args(more));
+        assert_eq!(message.lines().count(), 1, "{message}");
+        parts.iter().for_each(|part| assert!(message.contains(part), "{part}: {message}"));
+        assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), before, "{message}");
+    };
+    check("missing.gguf", "out.gguf", &[], &["missing.gguf"]);
+    check("text.gguf", "out.gguf", &[], &["text.gguf", "not a GGUF file"]);
+    check("cut.gguf", "out.gguf", &[], &["cut.gguf", "is the download complete?"]);
+    check("nan.gguf", "out.gguf", &[], &["blk.0.ffn_up.weight", "row 0", "element 5", "NaN"]);
+    check("large.gguf", "out.gguf", &[], &["blk.0.ffn_up.weight", "1000000", "bf16"]);
+    check("good.gguf", "taken.gguf", &[], &["taken.gguf", "--force"]);
+    check("nan.gguf", "taken.gguf", &["--force"], &["NaN"]);
+    check("good.gguf", "good.gguf", &["--force"], &["good.gguf", "input itself"]);
+    check("good.gguf", "../good.gguf/../good.gguf", &[], &["folder", "does not exist"]);
+    check("good.gguf", "", &["--force"], &["is a folder"]);
+    assert_eq!(fs::read(path("taken.gguf")).expect("readable"), b"precious");
+    let forced = ruvllm(&["quantize", &path("good.gguf"), &path("taken.gguf"), "--to", "f16", "--force"]).output();
+    assert!(forced.expect("the program starts").status.success());
+    assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), before);
+    assert!(fs::read(path("taken.gguf")).expect("readable").starts_with(b"GGUF"));
+    for usage in [&["--to", "q9", "out.gguf"][..], &["--to", "q4_0"], &["out.gguf"]] {
+        let output = ruvllm(&["quantize", "smollm2"]).args(usage).output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(2), "{usage:?}");
     }
 }
 

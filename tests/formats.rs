@@ -1,4 +1,4 @@
-//! Dequantizing random blocks of every weight format that candle has, against candle.
+//! Every weight format that candle has, against candle: random blocks, and blocks that our quantizer made.
 
 #[path = "../crates/kernels/tests/support/mod.rs"]
 mod support;
@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use candle_core::Device;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
-use ruvllm_kernels::{WeightType, dequantize_row};
+use ruvllm_kernels::{WeightType, dequantize_row, quantize_row};
 use support::Random;
 
 /// Candle's name of a format that it has.
@@ -40,16 +40,39 @@ fn random_blocks_dequantize_as_in_candle() {
         for _ in 0..20 {
             let cols = kind.block_len() * (1 + random.below(4));
             let bytes = random.weights(kind, 1, cols);
-            let storage = QStorage::from_data(Cow::Borrowed(&bytes), &Device::Cpu, dtype).unwrap();
-            let tensor = QTensor::new(storage, cols).unwrap().dequantize(&Device::Cpu).unwrap();
-            let want = tensor.to_vec1::<f32>().unwrap();
-            let mut got = vec![f32::NAN; cols];
-            dequantize_row(kind, &bytes, &mut got);
-            // Where a scaled code and an offset cancel, what is left is as exact as the larger of them.
-            let largest = want.iter().fold(0f32, |a, b| a.max(b.abs()));
-            for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-                assert!((got - want).abs() <= largest * 1e-6, "{kind} element {i}: {got} for {want}");
-            }
+            check_against_candle(kind, dtype, &bytes, cols);
         }
     }
+}
+
+#[test]
+fn what_we_quantize_is_what_candle_dequantizes() {
+    let mut random = Random(21);
+    for kind in WeightType::ALL {
+        let Some(dtype) = candle_type(kind) else { continue };
+        for _ in 0..20 {
+            let row = random.floats(1024);
+            let mut bytes = Vec::new();
+            quantize_row(kind, &row, &mut bytes).unwrap();
+            let candles = check_against_candle(kind, dtype, &bytes, row.len());
+            // Steps of 2 bits between -1 and 1 are the widest.
+            let worst = row.iter().zip(&candles).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+            assert!(worst < 0.7, "{kind} is off by {worst}");
+        }
+    }
+}
+
+/// Candle's floats, which must be ours.
+fn check_against_candle(kind: WeightType, dtype: GgmlDType, bytes: &[u8], cols: usize) -> Vec<f32> {
+    let storage = QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, dtype).unwrap();
+    let tensor = QTensor::new(storage, cols).unwrap().dequantize(&Device::Cpu).unwrap();
+    let want = tensor.to_vec1::<f32>().unwrap();
+    let mut got = vec![f32::NAN; cols];
+    dequantize_row(kind, bytes, &mut got);
+    // Where a scaled code and an offset cancel, what is left is as exact as the larger of them.
+    let largest = want.iter().fold(0f32, |a, b| a.max(b.abs()));
+    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+        assert!((got - want).abs() <= largest * 1e-6, "{kind} element {i}: {got} for {want}");
+    }
+    want
 }

@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod list;
 pub mod perplexity;
 pub mod pull;
+pub mod quantize;
 pub mod rm;
 pub mod run;
 pub mod show;

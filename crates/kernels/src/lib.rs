@@ -14,4 +14,4 @@ mod weights;
 pub use arena::Arena;
 pub use kernels::KernelSet;
 pub use threads::{Pool, Shared, Worker};
-pub use weights::{PackError, PackedMatrix, WeightType, dequantize_row};
+pub use weights::{PackError, PackedMatrix, QuantizeError, WeightType, dequantize_row, quantize_row};

@@ -5,6 +5,7 @@ mod config;
 mod error;
 pub mod formats;
 mod load;
+pub mod quantize;
 mod run_state;
 
 pub use architectures::ARCHITECTURES;

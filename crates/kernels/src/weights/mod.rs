@@ -3,11 +3,13 @@
 mod block;
 pub(crate) mod format;
 mod pack;
+mod quantize;
 mod tiles;
 mod weight_type;
 
 pub use block::dequantize_row;
 pub use pack::PackError;
+pub use quantize::{QuantizeError, quantize_row};
 pub use tiles::PackedMatrix;
 pub use weight_type::WeightType;
 

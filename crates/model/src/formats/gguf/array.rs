@@ -67,6 +67,11 @@ impl<'a> Array<'a> {
         Self { key, element: range.element, len: range.len, bytes: &file[range.bytes.clone()] }
     }
 
+    /// The elements' bytes as they are in the file.
+    pub(super) fn encoded(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     pub fn element_type(&self) -> ValueType {
         self.element
     }
@@ -169,6 +174,8 @@ pub trait Number: Sized {
 
     /// From exactly the bytes of one element.
     fn decode(bytes: &[u8]) -> Self;
+
+    fn encode(self) -> impl IntoIterator<Item = u8>;
 }
 
 macro_rules! number {
@@ -178,6 +185,10 @@ macro_rules! number {
 
             fn decode(bytes: &[u8]) -> Self {
                 Self::from_le_bytes(bytes.try_into().expect("chunks have the length of the type"))
+            }
+
+            fn encode(self) -> impl IntoIterator<Item = u8> {
+                self.to_le_bytes()
             }
         }
     )*};

@@ -8,7 +8,7 @@ use super::value::{FromValue, Mismatch, Value, ValueType};
 
 /// Far more than any model needs; bounds the table whatever the file's size.
 pub(super) const ENTRIES_MAX: u64 = 1 << 16;
-const KEY_BYTES_MAX: u64 = (1 << 16) - 1;
+pub(super) const KEY_BYTES_MAX: u64 = (1 << 16) - 1;
 
 /// A key's length and one byte of it, the value's type, one byte of value.
 pub(super) const ENTRY_BYTES_MIN: u64 = 8 + 1 + 4 + 1;

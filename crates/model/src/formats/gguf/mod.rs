@@ -12,8 +12,7 @@ mod name_index;
 mod recognise;
 mod tensors;
 mod value;
-#[cfg(test)]
-pub(crate) mod write;
+pub mod write;
 
 use std::path::Path;
 
@@ -145,10 +144,14 @@ impl Header {
 
 fn alignment(metadata: Metadata<'_>) -> Result<u64, GgufError> {
     let alignment = metadata.optional::<u64>(ALIGNMENT_KEY)?.unwrap_or(ALIGNMENT_DEFAULT);
-    if !alignment.is_power_of_two() || !(ALIGNMENT_MIN..=ALIGNMENT_MAX).contains(&alignment) {
+    if !is_alignment(alignment) {
         return Err(GgufError::Alignment(alignment));
     }
     Ok(alignment)
+}
+
+fn is_alignment(alignment: u64) -> bool {
+    alignment.is_power_of_two() && (ALIGNMENT_MIN..=ALIGNMENT_MAX).contains(&alignment)
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use super::name_index::{Duplicate, NameIndex};
 
 /// Far more than any model has; bounds the table whatever the file's size.
 pub(super) const TENSORS_MAX: u64 = 1 << 16;
-const DIMENSIONS_MAX: usize = 4;
+pub(super) const DIMENSIONS_MAX: usize = 4;
 
 /// GGUF allows 64. Converters of other kinds of models exceed that, which hurts nobody.
-const NAME_BYTES_MAX: u64 = 256;
+pub(super) const NAME_BYTES_MAX: u64 = 256;
 
 /// A name's length and one byte of it, the count of dimensions and one dimension, the type, the offset.
 pub(super) const TENSOR_INFO_BYTES_MIN: u64 = 8 + 1 + 4 + 8 + 4 + 8;
@@ -79,26 +79,28 @@ impl TensorInfo {
 
     fn locate(&self, data: &DataSection) -> Result<CheckedTensor, TensorFault> {
         let kind = weight_type(self.type_number)?;
-        if let Some(axis) = self.dims.iter().position(|dim| *dim == 0) {
-            return Err(TensorFault::ZeroDimension { axis, dims: self.dims.clone() });
-        }
-        if !self.dims[0].is_multiple_of(kind.block_len() as u64) {
-            return Err(TensorFault::PartialBlock { kind, row_len: self.dims[0], block_len: kind.block_len() });
-        }
-        let too_large = || TensorFault::TooLarge { dims: self.dims.clone() };
         let dims = self.dims.iter().map(|dim| usize::try_from(*dim)).collect::<Result<Box<[usize]>, _>>();
-        let dims = dims.map_err(|_| too_large())?;
-        let size = size_bytes(&dims, kind).ok_or_else(too_large)?;
+        let dims = dims.map_err(|_| TensorFault::TooLarge { dims: self.dims.clone() })?;
+        let size = size_bytes(&dims, kind)?;
         let range = data.range(self.offset, size)?;
         Ok(CheckedTensor { name: self.name.clone(), dims, kind, range })
     }
 }
 
-/// `None` if the elements or the bytes are more than can be counted.
-fn size_bytes(dims: &[usize], kind: WeightType) -> Option<usize> {
-    dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim))?;
-    let row = kind.row_bytes(dims[0])?;
-    dims[1..].iter().try_fold(row, |product, dim| product.checked_mul(*dim))
+/// The bytes of a tensor of this shape. `dims` is not empty.
+pub(super) fn size_bytes(dims: &[usize], kind: WeightType) -> Result<usize, TensorFault> {
+    let stated = || dims.iter().map(|dim| *dim as u64).collect();
+    if let Some(axis) = dims.iter().position(|dim| *dim == 0) {
+        return Err(TensorFault::ZeroDimension { axis, dims: stated() });
+    }
+    if !dims[0].is_multiple_of(kind.block_len()) {
+        return Err(TensorFault::PartialBlock { kind, row_len: dims[0] as u64, block_len: kind.block_len() });
+    }
+    let bytes = || {
+        dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim))?;
+        dims[1..].iter().try_fold(kind.row_bytes(dims[0])?, |product, dim| product.checked_mul(*dim))
+    };
+    bytes().ok_or_else(|| TensorFault::TooLarge { dims: stated() })
 }
 
 fn weight_type(number: u32) -> Result<WeightType, TensorFault> {

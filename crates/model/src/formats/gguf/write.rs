@@ -1,105 +1,84 @@
-//! Writes GGUF files for tests: sound ones, and ones that lie.
+//! Writing GGUF, version 3: a [`Header`] says what the file will hold, a [`Writer`] takes the tensors' bytes in that
+//! order, as they come. The file appears under its name when it is complete, or not at all.
 
-use ruvllm_kernels::WeightType;
+#[cfg(test)]
+mod draft;
+mod encode;
+mod header;
+mod partial_file;
 
-use super::value::ValueType;
+use std::io;
+use std::path::{Path, PathBuf};
 
-/// A file in the making. Nothing is checked.
-#[derive(Clone, Debug)]
-pub struct Draft {
-    pub version: u32,
-    pub alignment: usize,
-    /// What the header says, if it is not to be the truth.
-    pub entry_count: Option<u64>,
-    pub tensor_count: Option<u64>,
-    entries: Vec<Vec<u8>>,
-    infos: Vec<Vec<u8>>,
-    data: Vec<u8>,
+use thiserror::Error;
+
+#[cfg(test)]
+pub(crate) use draft::Draft;
+#[cfg(test)]
+pub(crate) use encode::{array, string};
+pub use header::{Header, Layout};
+
+use super::error::TensorFault;
+use partial_file::PartialFile;
+
+/// Why a GGUF file could not be written.
+#[derive(Debug, Error)]
+pub enum WriteError {
+    #[error("{what} {name:?} has {length} bytes; it must have 1 to {max}")]
+    NameLength { what: &'static str, name: String, length: u64, max: u64 },
+    #[error("there are two tensors {name:?}")]
+    DuplicateTensor { name: String },
+    #[error("tensor {name:?} has {count} dimensions; there must be 1 to {max}")]
+    DimensionCount { name: String, count: usize, max: usize },
+    #[error("tensor {name:?}: {fault}")]
+    Tensor { name: String, fault: TensorFault },
+    #[error("general.alignment is {0}; it must be a power of two between 8 and 1048576")]
+    Alignment(String),
+    #[error("the file would be larger than can be addressed")]
+    TooLarge,
+    #[error("no space is left for {}: the file takes {file_bytes} bytes", path.display())]
+    DiskFull { path: PathBuf, file_bytes: u64 },
+    #[error("cannot {action} {}: {error}", path.display())]
+    Io { action: &'static str, path: PathBuf, error: io::Error },
 }
 
-impl Draft {
-    pub fn new() -> Self {
-        Self {
-            version: 3,
-            alignment: 32,
-            entry_count: None,
-            tensor_count: None,
-            entries: Vec::new(),
-            infos: Vec::new(),
-            data: Vec::new(),
+/// A file in the making. Dropped before [`finish`](Self::finish), it leaves nothing behind.
+#[derive(Debug)]
+pub struct Writer {
+    file: PartialFile,
+    layout: Layout,
+    /// The tensor that the next bytes belong to, and how many of its bytes are written.
+    tensor: usize,
+    written_bytes: u64,
+}
+
+impl Writer {
+    /// Begins the file that will be at `path`.
+    pub fn create(path: &Path, header: &Header) -> Result<Self, WriteError> {
+        let layout = header.layout()?;
+        let mut file = PartialFile::create(path, layout.file_bytes())?;
+        file.write(layout.head())?;
+        Ok(Self { file, layout, tensor: 0, written_bytes: 0 })
+    }
+
+    /// Appends to the present tensor; when it is complete, what follows belongs to the next. Panics if the bytes are
+    /// more than the tensor lacks.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
+        let size = self.layout.tensor_bytes(self.tensor);
+        self.written_bytes += bytes.len() as u64;
+        assert!(self.written_bytes <= size, "tensor {} holds {size} bytes, not {}", self.tensor, self.written_bytes);
+        self.file.write(bytes)?;
+        if self.written_bytes == size {
+            self.file.write(&vec![0; self.layout.padding_after(self.tensor)])?;
+            (self.tensor, self.written_bytes) = (self.tensor + 1, 0);
         }
+        Ok(())
     }
 
-    /// An entry with any key, type number and value bytes.
-    pub fn raw_entry(mut self, key: &[u8], type_number: u32, value: &[u8]) -> Self {
-        self.entries.push([&string(key), &type_number.to_le_bytes()[..], value].concat());
-        self
+    /// Makes the file durable and gives it its name; a file that has the name already is replaced. Panics if a tensor
+    /// is not complete.
+    pub fn finish(self) -> Result<(), WriteError> {
+        assert_eq!(self.tensor, self.layout.tensor_count(), "all tensors are written");
+        self.file.finish()
     }
-
-    pub fn entry(self, key: &str, kind: ValueType, value: &[u8]) -> Self {
-        self.raw_entry(key.as_bytes(), kind as u32, value)
-    }
-
-    pub fn u32(self, key: &str, value: u32) -> Self {
-        self.entry(key, ValueType::U32, &value.to_le_bytes())
-    }
-
-    pub fn string(self, key: &str, value: &str) -> Self {
-        self.entry(key, ValueType::String, &string(value.as_bytes()))
-    }
-
-    pub fn array(self, key: &str, element: ValueType, count: u64, elements: &[u8]) -> Self {
-        self.entry(key, ValueType::Array, &array(element, count, elements))
-    }
-
-    pub fn strings(self, key: &str, strings: &[&[u8]]) -> Self {
-        let elements: Vec<u8> = strings.iter().flat_map(|text| string(text)).collect();
-        self.array(key, ValueType::String, strings.len() as u64, &elements)
-    }
-
-    /// A description of a tensor, without bytes for it.
-    pub fn info(mut self, name: &str, dims: &[u64], type_number: u32, offset: u64) -> Self {
-        let mut info = string(name.as_bytes());
-        info.extend((dims.len() as u32).to_le_bytes());
-        info.extend(dims.iter().flat_map(|dim| dim.to_le_bytes()));
-        info.extend(type_number.to_le_bytes());
-        info.extend(offset.to_le_bytes());
-        self.infos.push(info);
-        self
-    }
-
-    /// A tensor and its bytes, which follow those of the tensor before.
-    pub fn tensor(mut self, name: &str, dims: &[u64], kind: WeightType, bytes: &[u8]) -> Self {
-        self.data.resize(self.data.len().next_multiple_of(self.alignment), 0);
-        let offset = self.data.len() as u64;
-        self.data.extend(bytes);
-        self.info(name, dims, kind as u32, offset)
-    }
-
-    pub fn data(mut self, bytes: &[u8]) -> Self {
-        self.data.extend(bytes);
-        self
-    }
-
-    pub fn bytes(&self) -> Vec<u8> {
-        let mut file = b"GGUF".to_vec();
-        file.extend(self.version.to_le_bytes());
-        file.extend(self.tensor_count.unwrap_or(self.infos.len() as u64).to_le_bytes());
-        file.extend(self.entry_count.unwrap_or(self.entries.len() as u64).to_le_bytes());
-        file.extend(self.entries.concat());
-        file.extend(self.infos.concat());
-        if !self.data.is_empty() {
-            file.resize(file.len().next_multiple_of(self.alignment), 0);
-            file.extend(&self.data);
-        }
-        file
-    }
-}
-
-pub fn string(bytes: &[u8]) -> Vec<u8> {
-    [&(bytes.len() as u64).to_le_bytes()[..], bytes].concat()
-}
-
-pub fn array(element: ValueType, count: u64, elements: &[u8]) -> Vec<u8> {
-    [&(element as u32).to_le_bytes()[..], &count.to_le_bytes(), elements].concat()
 }

@@ -5,6 +5,7 @@ mod facts;
 mod mutation;
 mod seeds;
 mod sound;
+mod writing;
 
 use ruvllm_kernels::WeightType;
 
