@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 mod aligned;
+pub mod ceilings;
 mod kernels;
 mod lanes;
 pub mod ops;
