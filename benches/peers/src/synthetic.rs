@@ -3,11 +3,12 @@
 //!
 //! The same file for the same recipe every time: each row has a generator of its own, whatever the number of threads.
 
+use std::fs;
 use std::num::NonZero;
 use std::path::Path;
 use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use ruvllm_kernels::{WeightType, quantize_row};
 use ruvllm_model::formats::gguf::Value;
 use ruvllm_model::formats::gguf::write::{Header, Writer};
@@ -31,9 +32,30 @@ const CHAT_TEMPLATE: &str = "{% for message in messages %}{{ '<|im_start|>' + me
                              + '<|im_end|>' + '\n' }}{% endfor %}\
                              {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
+/// The paths of the models of all recipes, which are written if they are not there.
+pub fn ensure_all(folder: &Path) -> Result<Vec<String>> {
+    let recipes = [
+        ("q4_0", Recipe::Uniform(WeightType::Q4_0)),
+        ("q4_k_m", Recipe::Q4KM),
+        ("q8_0", Recipe::Uniform(WeightType::Q8_0)),
+    ];
+    recipes
+        .into_iter()
+        .map(|(name, recipe)| {
+            let path = folder.join(format!("tinyllama-1.1b.{name}.gguf"));
+            if !path.exists() {
+                eprintln!("making {}", path.display());
+                fs::create_dir_all(folder)?;
+                write_tinyllama(&path, recipe)?;
+            }
+            path.into_os_string().into_string().map_err(|path| anyhow!("{} is not UTF-8", path.display()))
+        })
+        .collect()
+}
+
 /// Writes a file of TinyLlama-1.1B's shape, vocabulary size and tokenizer type, which Llama engines load and run. What
 /// it generates is noise.
-pub fn write_tinyllama(path: &Path, recipe: Recipe) -> Result<()> {
+fn write_tinyllama(path: &Path, recipe: Recipe) -> Result<()> {
     let mut header = Header::new();
     set_shape(&mut header, recipe);
     set_tokenizer(&mut header);

@@ -5,6 +5,7 @@
 
 mod aligned;
 mod arena;
+pub mod ceilings;
 mod kernels;
 mod lanes;
 pub mod ops;

@@ -1,0 +1,32 @@
+//! The loop of a measured process.
+
+use std::io::{self, BufRead, Write};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::{About, Answer, Engine, Ready, Start, Work};
+
+/// Loads an engine as `start` (JSON) says and answers works until standard input ends.
+pub fn serve<E: Engine>(start: &str, load: impl FnOnce(&Start) -> Result<(E, About)>) -> Result<()> {
+    let start: Start = serde_json::from_str(start).context("the argument is not how a process is started")?;
+    let began = Instant::now();
+    let (mut engine, about) = load(&start)?;
+    let load_s = began.elapsed().as_secs_f64();
+    answer(&Answer::Ready(Ready { load_s, version: about.version, system_info: about.system_info }))?;
+    for line in io::stdin().lock().lines() {
+        let work: Work = serde_json::from_str(&line?).context("a line of standard input is not a work")?;
+        answer(&match engine.run(work) {
+            Ok(timing) => Answer::Timing(timing),
+            Err(error) => Answer::Failed(format!("{error:#}")),
+        })?;
+    }
+    Ok(())
+}
+
+fn answer(answer: &Answer) -> Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, answer)?;
+    out.write_all(b"\n")?;
+    Ok(out.flush()?)
+}

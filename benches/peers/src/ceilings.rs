@@ -1,0 +1,49 @@
+//! The machine's ceilings, and which share of them a rate of tokens is.
+
+use ruvllm_kernels::ceilings::Ceilings;
+use serde_json::{Value, json};
+
+use crate::models::Cost;
+
+pub fn measure(threads: usize) -> Ceilings {
+    Ceilings::measure(threads)
+}
+
+/// The share of the ceiling that limits a work, at `tok_s` tokens per second.
+pub fn share(ceilings: &Ceilings, cost: Cost, tok_s: f64) -> Option<f64> {
+    match cost {
+        Cost::ReadBytes(bytes) => Some(bytes * tok_s / ceilings.read_bytes_s),
+        Cost::Operations(operations) => ceilings.byte_ops_max_s().map(|most| operations * tok_s / most),
+    }
+}
+
+pub fn to_json(ceilings: &Ceilings) -> Value {
+    json!({
+        "threads": ceilings.threads,
+        "read_gb_s": ceilings.read_bytes_s / 1e9,
+        "float_gop_s": ceilings.float_ops_s.map(|ops| ops / 1e9),
+        "byte_gop_s": ceilings.byte_ops_s.map(|ops| ops / 1e9),
+        "tile_gop_s": ceilings.tile_ops_s.map(|ops| ops / 1e9),
+    })
+}
+
+pub fn lines(ceilings: &Ceilings) -> Vec<String> {
+    let rate = |name: &str, ops: Option<f64>| ops.map(|ops| format!("{name} {:.0} GOP/s", ops / 1e9));
+    let arithmetic = [
+        rate("byte tiles (AMX)", ceilings.tile_ops_s),
+        rate("byte vectors", ceilings.byte_ops_s),
+        rate("float vectors", ceilings.float_ops_s),
+    ];
+    let arithmetic: Vec<String> = arithmetic.into_iter().flatten().collect();
+    vec![
+        format!(
+            "Ceilings measured in this run, {} threads: reading memory {:.1} GB/s; {}.",
+            ceilings.threads,
+            ceilings.read_bytes_s / 1e9,
+            arithmetic.join(", ")
+        ),
+        "Shares: for decode, weights and KV read per second of the memory ceiling (a model that fits the last-level cache \
+         can exceed it); for prefill, operations with weights of the fastest byte ceiling."
+            .to_owned(),
+    ]
+}

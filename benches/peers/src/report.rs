@@ -1,0 +1,261 @@
+//! The JSON file: the machine, the peers, every sample and the ratios.
+
+use std::fs;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use ruvllm_kernels::ceilings::Ceilings;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::candidates::{LLAMA_CPP, RUVLLM};
+use crate::ceilings;
+use crate::fairness;
+use crate::machine::Machine;
+use crate::models::Model;
+use crate::options::Options;
+use crate::schedule::{CandidateFacts, Measured, Samples, Task};
+use crate::spread::Spread;
+
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub date: String,
+    pub machine: Machine,
+    pub remarks: Vec<String>,
+    pub repetitions: usize,
+    pub batch_rows: usize,
+    pub ceilings: Value,
+    pub models: Vec<ModelReport>,
+    #[serde(skip)]
+    pub measured_ceilings: Ceilings,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ModelReport {
+    pub model: Model,
+    pub candidates: Vec<CandidateFacts>,
+    /// What makes the comparison unfair; empty if nothing does.
+    pub warnings: Vec<String>,
+    pub lines: Vec<Line>,
+}
+
+/// One task: what each candidate reached and how RuvLLM compares.
+#[derive(Debug, Serialize)]
+pub struct Line {
+    pub task: String,
+    pub unit: Unit,
+    /// In the order of the candidates.
+    pub results: Vec<Outcome>,
+    /// RuvLLM against each peer in its best setting for this task. Above 1, RuvLLM is ahead.
+    pub ratios: Vec<Ratio>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Unit {
+    #[serde(rename = "tok/s")]
+    TokensPerSecond,
+    #[serde(rename = "s")]
+    Seconds,
+    #[serde(rename = "MB")]
+    Megabytes,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    pub value: Option<Spread>,
+    /// Of the ceiling that limits this task.
+    pub share: Option<f64>,
+    #[serde(flatten)]
+    pub samples: Samples,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Ratio {
+    pub peer: String,
+    pub best_setting: String,
+    pub ratio: f64,
+}
+
+impl Report {
+    pub fn new(options: &Options, machine: &Machine, measured_ceilings: Ceilings) -> Self {
+        Self {
+            date: date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
+            machine: machine.clone(),
+            remarks: machine.remarks(),
+            repetitions: options.samples(),
+            batch_rows: options.batch_rows,
+            ceilings: ceilings::to_json(&measured_ceilings),
+            models: Vec::new(),
+            measured_ceilings,
+        }
+    }
+
+    pub fn add(&mut self, model: &Model, measured: Measured, machine: &Machine) {
+        let Measured { tasks, candidates } = measured;
+        let mut lines = Vec::new();
+        for (task, samples) in tasks {
+            let with_prompts = matches!(task, Task::Work(work) if work.sequences() > 1);
+            let extra =
+                with_prompts.then(|| self.line(model, &candidates, Measure::WithPrompts(task), samples.clone()));
+            lines.push(self.line(model, &candidates, Measure::Of(task), samples));
+            lines.extend(extra);
+        }
+        let warnings = warnings(machine, &candidates);
+        self.models.push(ModelReport { model: model.clone(), candidates, warnings, lines });
+    }
+
+    fn line(&self, model: &Model, candidates: &[CandidateFacts], measure: Measure, samples: Vec<Samples>) -> Line {
+        let results: Vec<Outcome> = samples
+            .into_iter()
+            .zip(candidates)
+            .map(|(samples, candidate)| {
+                let value = Spread::of(measure.values(&samples));
+                let share = value.and_then(|value| self.share(model, measure, candidate, value.median));
+                Outcome { value, share, samples }
+            })
+            .collect();
+        let ratios = ratios(candidates, &results, measure.unit());
+        Line { task: measure.name(), unit: measure.unit(), results, ratios }
+    }
+
+    fn share(&self, model: &Model, measure: Measure, candidate: &CandidateFacts, tok_s: f64) -> Option<f64> {
+        let Measure::Of(Task::Work(work)) = measure else { return None };
+        // llama.cpp's 8-bit KV has a scale of two bytes for 32 numbers.
+        let kv_bytes_per_number = if candidate.setting == "fa-q8" { 34.0 / 32.0 } else { 2.0 };
+        ceilings::share(&self.measured_ceilings, model.cost(work, kv_bytes_per_number)?, tok_s)
+    }
+
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let write = || -> Result<()> {
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            Ok(fs::write(path, serde_json::to_string_pretty(self)? + "\n")?)
+        };
+        write().with_context(|| format!("{} cannot be written", path.display()))
+    }
+}
+
+/// What of the samples a line shows.
+#[derive(Clone, Copy)]
+enum Measure {
+    Of(Task),
+    /// The time of several sequences with their prompts.
+    WithPrompts(Task),
+}
+
+impl Measure {
+    fn name(self) -> String {
+        match self {
+            Self::Of(task) => task.to_string(),
+            Self::WithPrompts(task) => format!("{task} with prompts"),
+        }
+    }
+
+    fn unit(self) -> Unit {
+        match self {
+            Self::Of(Task::Work(_)) => Unit::TokensPerSecond,
+            Self::Of(Task::Memory) => Unit::Megabytes,
+            Self::Of(Task::Load) | Self::WithPrompts(_) => Unit::Seconds,
+        }
+    }
+
+    fn values(self, samples: &Samples) -> Vec<f64> {
+        let timings = samples.timings.iter();
+        match self {
+            Self::Of(Task::Work(_)) => timings.map(|timing| timing.tokens as f64 / timing.seconds).collect(),
+            Self::Of(Task::Load) => timings.map(|timing| timing.seconds).collect(),
+            Self::Of(Task::Memory) => samples.peak_bytes.map(|bytes| bytes as f64 / 1e6).into_iter().collect(),
+            Self::WithPrompts(_) => timings.filter_map(|timing| timing.total_s).collect(),
+        }
+    }
+}
+
+fn ratios(candidates: &[CandidateFacts], results: &[Outcome], unit: Unit) -> Vec<Ratio> {
+    let named: Vec<(&CandidateFacts, f64)> = candidates
+        .iter()
+        .zip(results)
+        .filter(|(_, result)| result.samples.failure.is_none())
+        .filter_map(|(candidate, result)| Some((candidate, result.value?.median)))
+        .collect();
+    let Some((_, own)) = named.iter().find(|(candidate, _)| candidate.engine == RUVLLM) else { return Vec::new() };
+    let ahead = |peer: f64| if unit == Unit::TokensPerSecond { own / peer } else { peer / own };
+    let mut ratios: Vec<Ratio> = Vec::new();
+    for (candidate, value) in named.iter().filter(|(candidate, _)| candidate.engine != RUVLLM) {
+        let ratio =
+            Ratio { peer: candidate.engine.clone(), best_setting: candidate.setting.clone(), ratio: ahead(*value) };
+        match ratios.iter_mut().find(|known| known.peer == ratio.peer) {
+            // The peer's best setting is the one that makes us look worst.
+            Some(known) if known.ratio > ratio.ratio => *known = ratio,
+            Some(_) => {}
+            None => ratios.push(ratio),
+        }
+    }
+    ratios
+}
+
+fn warnings(machine: &Machine, candidates: &[CandidateFacts]) -> Vec<String> {
+    let llama = candidates.iter().find(|candidate| candidate.engine == LLAMA_CPP && !candidate.system_info.is_empty());
+    let missing = llama.map(|candidate| fairness::missing(machine, &candidate.system_info)).unwrap_or_default();
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "NOT A FAIR COMPARISON: llama.cpp was built without {}, which this processor could use",
+        missing.join(", ")
+    )]
+}
+
+/// The day in UTC as `2026-11-15`, from seconds since 1970.
+fn date(unix_s: u64) -> String {
+    // Years that begin in March, so that a leap day is the last of its year; eras of 400 years repeat.
+    let days = unix_s / 86_400 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (unix_s, expected) in [
+            (0, "1970-01-01"),
+            (951_782_400, "2000-02-29"),
+            (1_709_251_199, "2024-02-29"),
+            (1_794_700_800, "2026-11-15"),
+        ] {
+            assert_eq!(date(unix_s), expected);
+        }
+    }
+
+    #[test]
+    fn a_peer_counts_with_its_best_setting_and_without_failures() {
+        let facts = |engine: &str, setting: &str| CandidateFacts {
+            engine: engine.to_owned(),
+            setting: setting.to_owned(),
+            version: String::new(),
+            system_info: String::new(),
+            weight_buffers: Vec::new(),
+        };
+        let outcome = |rate: f64, failure: Option<&str>| Outcome {
+            value: Spread::of([rate]),
+            share: None,
+            samples: Samples { failure: failure.map(str::to_owned), ..Samples::default() },
+        };
+        let candidates = [facts(RUVLLM, ""), facts(LLAMA_CPP, "fa"), facts(LLAMA_CPP, "no-fa"), facts("candle", "")];
+        let results = [outcome(30.0, None), outcome(10.0, None), outcome(20.0, None), outcome(5.0, Some("died"))];
+        let best = ratios(&candidates, &results, Unit::TokensPerSecond);
+        assert_eq!(best.len(), 1);
+        assert_eq!((best[0].best_setting.as_str(), best[0].ratio), ("no-fa", 1.5));
+        assert_eq!(ratios(&candidates, &results, Unit::Seconds)[0].best_setting, "fa");
+    }
+}
