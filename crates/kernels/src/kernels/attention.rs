@@ -5,6 +5,7 @@
 //! Chunks have a fixed length and are merged in their order, so a query's result has the same bits whichever thread
 //! takes which chunk, and whatever other queries are taken with it.
 
+use super::prefetch;
 use crate::lanes::{LANES, Lanes};
 
 /// Tokens per KV page.
@@ -254,7 +255,9 @@ unsafe fn value_columns<L: Lanes, const N: usize, const D: usize>(
                 for i in 0..D {
                     row[i] = L::load_half(values.add(token * dim + i * LANES));
                 }
-                prefetch(next_keys.add(token * dim));
+                for i in (0..D).step_by(2) {
+                    prefetch(next_keys.add(token * dim + i * LANES));
+                }
                 for n in 0..N {
                     let weight = L::splat(*weights.add(n * CHUNK_TOKENS + token));
                     for i in 0..D {
@@ -270,18 +273,6 @@ unsafe fn value_columns<L: Lanes, const N: usize, const D: usize>(
         }
     }
     D * LANES
-}
-
-/// Fetches a cache line that will be read soon.
-#[inline(always)]
-fn prefetch(at: *const u16) {
-    // SAFETY: a hint, which may name any address.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }
 
 /// Adds the result of the next chunk to what was found so far.

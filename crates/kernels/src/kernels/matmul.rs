@@ -1,7 +1,11 @@
 //! One tile of weights (16 rows) times a few token columns.
 
+use super::prefetch;
 use crate::lanes::{LANES, Lanes};
 use crate::weights::{Format, GROUP, Planes, Scales, WeightType};
+
+/// How far ahead of its use a line of codes is fetched. The processor does so by itself, but stops at every 4 KiB.
+const AHEAD_BYTES: usize = 3 << 10;
 
 /// Where a call leaves its results: for each token, the 16 rows.
 #[derive(Clone, Copy)]
@@ -132,6 +136,12 @@ pub(crate) unsafe fn integer_tiles<L: Lanes, F: Format, const T: usize, const N:
                 }
             }
             let columns = x.codes.add(g * GROUP);
+            for i in 0..T {
+                let ahead = tiles[i].codes.wrapping_add(g * F::PLANES.lines() * 64 + AHEAD_BYTES);
+                for line in 0..F::PLANES.lines() {
+                    prefetch(ahead.wrapping_add(line * 64));
+                }
+            }
             mingle::<L, T, N>(&mut dots);
             // Two quads of one half; pairs of them share the lines of nibbles.
             macro_rules! quads {

@@ -13,3 +13,15 @@ mod table;
 
 pub use table::KernelSet;
 pub(crate) use table::{Table, Wide};
+
+/// Fetches a cache line that will be read soon.
+#[inline(always)]
+fn prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which may name any address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
