@@ -3,13 +3,11 @@
 use clap::ValueEnum;
 use ruvllm_runtime::Speculation;
 
+// Each flag's help says what the values mean: it differs a little between commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SpeculationFlag {
-    /// At temperatures below 0.5
     Auto,
-    /// At any temperature
     On,
-    /// One token at a time
     Off,
 }
 

@@ -200,7 +200,7 @@ fn every_mistake_is_one_clear_line() {
     check(&["run", "smollm2", "hi", "--stop", ""], &["stop"]);
     check(&["perplexity", "smollm2", "missing.txt"], &["missing.txt"]);
     check(&["bench", "smollm2", "--repeat", "0"], &["--repeat"]);
-    check(&["bench", "smollm2", "--answer", "0"], &["--answer"]);
+    check(&["bench", "smollm2", "--answer", "1"], &["--answer"]);
     check(&["show", "../../etc/passwd"], &["passwd"]);
     check(&["rm", "never-pulled"], &["never-pulled"]);
     let kernels = failure(ruvllm(&["run", "smollm2", "hi"]).env("RUVLLM_KERNELS", "amx9"));

@@ -106,17 +106,16 @@ fn alone(engine: &mut Engine, request: &Request) -> Text {
     together(engine, std::slice::from_ref(request)).remove(0)
 }
 
-fn with(speculation: Speculation, requests: &[Request]) -> Vec<Request> {
-    requests.iter().map(|request| Request { speculation, ..request.clone() }).collect()
+fn with(speculation: Speculation, request: &Request) -> Request {
+    Request { speculation, ..request.clone() }
 }
 
 /// Every request alone without speculation; with it alone and in company, on other numbers of threads.
 fn check_same(requests: &[Request]) {
     let mut single = build(512, 1, 128, 2);
     let expected: Vec<Text> =
-        with(Speculation::Off, requests).iter().map(|request| alone(&mut single, request)).collect();
+        requests.iter().map(|request| alone(&mut single, &with(Speculation::Off, request))).collect();
     assert!(expected.iter().all(|text| text.counts.drafted == 0 && text.counts.steps == text.sampled.len()));
-    let guessing = with(Speculation::On, requests);
     let check = |got: &[Text], how: &str| {
         for (i, (got, expected)) in got.iter().zip(&expected).enumerate() {
             assert_eq!(got.result(), expected.result(), "request {i} {how}");
@@ -125,18 +124,12 @@ fn check_same(requests: &[Request]) {
         println!("{how}: {accepted} guesses were right");
         assert!(accepted > 0, "nothing was guessed {how}");
     };
-    check(&guessing.iter().map(|request| alone(&mut single, request)).collect::<Vec<_>>(), "alone");
+    check(&requests.iter().map(|request| alone(&mut single, request)).collect::<Vec<_>>(), "alone");
     for (sequences, batch_rows, threads) in [(4, 64, 3), (8, 40, 1)] {
         // Every third one does without: it must not mind the others' guesses.
-        let mixed: Vec<Request> = guessing
-            .iter()
-            .enumerate()
-            .map(
-                |(i, request)| {
-                    if i % 3 == 2 { with(Speculation::Off, &[request.clone()]).remove(0) } else { request.clone() }
-                },
-            )
-            .collect();
+        let speculation = |i: usize| if i % 3 == 2 { Speculation::Off } else { Speculation::On };
+        let mixed: Vec<Request> =
+            requests.iter().enumerate().map(|(i, request)| with(speculation(i), request)).collect();
         let got = together(&mut build(512, sequences, batch_rows, threads), &mixed);
         check(&got, &format!("with {sequences} sequences on {threads} threads"));
     }
@@ -145,7 +138,7 @@ fn check_same(requests: &[Request]) {
 #[test]
 fn greedy_tokens_are_those_of_plain_decoding() {
     let engine = build(512, 1, 128, 1);
-    let sampling = |i: usize| Sampling { top_logprobs: (i % 4 == 0).then_some(3), ..Sampling::greedy() };
+    let sampling = |i: usize| Sampling { top_logprobs: i.is_multiple_of(4).then_some(3), ..Sampling::greedy() };
     let requests: Vec<Request> = prompts(&engine)
         .iter()
         .enumerate()
@@ -228,7 +221,7 @@ fn a_run_ends_with_the_context() {
     let text = alone(&mut engine, &whole);
     assert_eq!((text.sampled.len(), text.finish), (96 - 43, Some(FinishReason::Length)));
     assert!(text.counts.accepted > 20, "{:?}", text.counts);
-    let plain = alone(&mut engine, &with(Speculation::Off, &[whole]).remove(0));
+    let plain = alone(&mut engine, &with(Speculation::Off, &whole));
     assert_eq!(text.result(), plain.result());
 }
 

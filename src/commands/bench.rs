@@ -12,7 +12,6 @@ use ruvllm_engine::{Core, Request, Sampling, Speculation};
 use serde_json::json;
 
 use self::speculation::Comparison;
-
 use crate::exit::Interrupted;
 use crate::model_flags::ModelFlags;
 use crate::output;
@@ -39,8 +38,8 @@ pub struct Bench {
     /// Measurements, of which the median is reported
     #[arg(long, short = 'r', default_value_t = 5, value_name = "N")]
     repeat: usize,
-    /// Other than off: also compare texts (chat, a copy, a code edit, JSON) with and without speculative decoding.
-    /// Prefill and decode are measured without it in any case
+    /// auto or on: also compare texts (chat, a copy, a code edit, JSON) with and without speculative decoding. Prefill
+    /// and decode are measured without it in any case
     #[arg(long, value_enum, default_value_t = SpeculationFlag::Off, value_name = "WHEN")]
     speculation: SpeculationFlag,
     /// Tokens of each of those texts at most
@@ -53,12 +52,15 @@ pub struct Bench {
 
 impl Bench {
     pub fn execute(self) -> Result<()> {
-        let counts =
-            [("prefill", self.prefill), ("decode", self.decode), ("repeat", self.repeat), ("answer", self.answer)];
-        for (flag, value) in counts {
-            if value == 0 {
-                bail!("--{flag} is 0; it must be at least 1");
-            }
+        // An answer's first token is its prompt's work.
+        let counts = [
+            ("prefill", self.prefill, 1),
+            ("decode", self.decode, 1),
+            ("repeat", self.repeat, 1),
+            ("answer", self.answer, 2),
+        ];
+        if let Some((flag, value, least)) = counts.into_iter().find(|(_, value, least)| value < least) {
+            bail!("--{flag} is {value}; it must be at least {least}");
         }
         let interrupted = interrupt_flag();
         let loading = Instant::now();

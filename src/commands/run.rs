@@ -44,7 +44,7 @@ pub struct Run {
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
     /// Guess tokens ahead from the text so far and check several at once: the same answer, sooner where it repeats
-    /// (copies, code, JSON)
+    /// (copies, code, JSON). auto is for temperatures below 0.5
     #[arg(long, value_enum, default_value_t = SpeculationFlag::Auto, value_name = "WHEN")]
     speculation: SpeculationFlag,
     /// Print one JSON object at the end instead of streaming

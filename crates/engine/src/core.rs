@@ -215,6 +215,7 @@ impl Core {
         let running = self.schedule.running.remove(index);
         self.cache.release(running.pages);
         self.row_cost.restart();
+        self.decode_rows = None;
     }
 
     /// Runs `tokens` as one text of its own and hands the logits after each position in `wanted` to `visit`.

@@ -41,7 +41,7 @@ impl Plan {
     /// How many rows the step has, if none of them is of a prompt.
     pub(crate) fn decode_rows(&self) -> Option<usize> {
         let is_decode = self.slices.iter().all(|slice| slice.samples && slice.tokens.len() == 1);
-        is_decode.then_some(self.slices.len() + self.drafts.len())
+        (is_decode && !self.slices.is_empty()).then_some(self.slices.len() + self.drafts.len())
     }
 }
 

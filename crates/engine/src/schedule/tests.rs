@@ -56,6 +56,7 @@ fn a_wide_batch_leaves_less_to_guesses() {
     assert!(drafts(1) >= 5);
     assert!(drafts(4) < 4 * drafts(1), "{} for four, {} for one", drafts(4), drafts(1));
     assert_eq!(drafts(64), 0);
+    assert_eq!(plan(Vec::new(), 128, 0.1).decode_rows(), None);
     assert_eq!(plan(generating(1), 128, 0.1).decode_rows(), Some(1 + drafts(1)));
 }
 
