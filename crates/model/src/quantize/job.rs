@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::plan::{Plan, PlannedTensor};
 use crate::formats::gguf::write::{WriteError, Writer};
 
-/// Weights that a core takes at a time: little memory, and an interrupted job ends soon.
+/// Weights that a core takes at most at a time: little memory, and an interrupted job ends soon.
 const STEP_WEIGHTS: usize = 1 << 20;
 
 #[derive(Debug, Error)]
@@ -110,7 +110,7 @@ impl<'a> Job<'a> {
         let source = &tensor.source;
         let rows: usize = source.dims[1..].iter().product();
         let row_bytes = source.bytes.len() / rows;
-        let share = (STEP_WEIGHTS / source.dims[0]).max(1);
+        let share = (STEP_WEIGHTS / source.dims[0]).clamp(1, rows.div_ceil(cores()));
         let end = rows.min(self.row + share * cores());
         let shares = source.bytes[self.row * row_bytes..end * row_bytes].chunks(share * row_bytes);
         let mut loss = Loss::default();
