@@ -1,13 +1,10 @@
 //! The machine's ceilings, and which share of them a rate of tokens is.
 
 use ruvllm_kernels::ceilings::Ceilings;
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use crate::models::Cost;
-
-pub fn measure(threads: usize) -> Ceilings {
-    Ceilings::measure(threads)
-}
 
 /// The share of the ceiling that limits a work, at `tok_s` tokens per second.
 pub fn share(ceilings: &Ceilings, cost: Cost, tok_s: f64) -> Option<f64> {
@@ -17,14 +14,15 @@ pub fn share(ceilings: &Ceilings, cost: Cost, tok_s: f64) -> Option<f64> {
     }
 }
 
-pub fn to_json(ceilings: &Ceilings) -> Value {
-    json!({
+pub fn serialize<S: Serializer>(ceilings: &Ceilings, serializer: S) -> Result<S::Ok, S::Error> {
+    let fields = json!({
         "threads": ceilings.threads,
         "read_gb_s": ceilings.read_bytes_s / 1e9,
         "float_gop_s": ceilings.float_ops_s.map(|ops| ops / 1e9),
         "byte_gop_s": ceilings.byte_ops_s.map(|ops| ops / 1e9),
         "tile_gop_s": ceilings.tile_ops_s.map(|ops| ops / 1e9),
-    })
+    });
+    fields.serialize(serializer)
 }
 
 pub fn lines(ceilings: &Ceilings) -> Vec<String> {

@@ -23,6 +23,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
+use ruvllm_kernels::ceilings::Ceilings;
 
 use crate::options::Options;
 use crate::report::Report;
@@ -56,7 +57,7 @@ fn compare(options: &Options) -> Result<()> {
     let models = models::find_all(&names)?;
     let candidates = candidates::prepare(options)?;
     eprintln!("measuring what this machine can do at most ({} threads)", machine.threads);
-    let ceilings = ceilings::measure(machine.threads);
+    let ceilings = Ceilings::measure(machine.threads);
     let mut report = Report::new(options, &machine, ceilings);
     let path = options.report_path(&report.date, &models);
     for model in &models {

@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -117,7 +117,8 @@ impl Options {
     pub fn report_path(&self, date: &str, models: &[Model]) -> PathBuf {
         self.json.clone().unwrap_or_else(|| {
             let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
-            PathBuf::from(format!("benches/results/{date}-{}.json", names.join("+").replace([':', '/'], "-")))
+            let file = format!("{date}-{}.json", names.join("+").replace(':', "-"));
+            Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("results").join(file)
         })
     }
 }

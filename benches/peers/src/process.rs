@@ -51,6 +51,8 @@ impl Process {
             .args([&candidate.engine, &argument])
             // candle's threads; the other engines are told theirs in the argument.
             .env("RAYON_NUM_THREADS", start.threads.to_string())
+            // Of a failure, the last lines are shown: the reason, not where it came from.
+            .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -7,7 +7,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use ruvllm_kernels::ceilings::Ceilings;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::candidates::{LLAMA_CPP, RUVLLM};
 use crate::ceilings;
@@ -25,10 +24,9 @@ pub struct Report {
     pub remarks: Vec<String>,
     pub repetitions: usize,
     pub batch_rows: usize,
-    pub ceilings: Value,
+    #[serde(serialize_with = "ceilings::serialize")]
+    pub ceilings: Ceilings,
     pub models: Vec<ModelReport>,
-    #[serde(skip)]
-    pub measured_ceilings: Ceilings,
 }
 
 #[derive(Debug, Serialize)]
@@ -78,16 +76,15 @@ pub struct Ratio {
 }
 
 impl Report {
-    pub fn new(options: &Options, machine: &Machine, measured_ceilings: Ceilings) -> Self {
+    pub fn new(options: &Options, machine: &Machine, ceilings: Ceilings) -> Self {
         Self {
             date: date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
             machine: machine.clone(),
             remarks: machine.remarks(),
             repetitions: options.samples(),
             batch_rows: options.batch_rows,
-            ceilings: ceilings::to_json(&measured_ceilings),
+            ceilings,
             models: Vec::new(),
-            measured_ceilings,
         }
     }
 
@@ -123,7 +120,7 @@ impl Report {
         let Measure::Of(Task::Work(work)) = measure else { return None };
         // llama.cpp's 8-bit KV has a scale of two bytes for 32 numbers.
         let kv_bytes_per_number = if candidate.setting == "fa-q8" { 34.0 / 32.0 } else { 2.0 };
-        ceilings::share(&self.measured_ceilings, model.cost(work, kv_bytes_per_number)?, tok_s)
+        ceilings::share(&self.ceilings, model.cost(work, kv_bytes_per_number)?, tok_s)
     }
 
     pub fn write(&self, path: &Path) -> Result<()> {

@@ -9,7 +9,7 @@ pub fn print(report: &Report) {
         print_model(report, model);
     }
     println!();
-    ceilings::lines(&report.measured_ceilings).iter().for_each(|line| println!("{line}"));
+    ceilings::lines(&report.ceilings).iter().for_each(|line| println!("{line}"));
     report.remarks.iter().for_each(|remark| println!("Note: {remark}."));
 }
 
@@ -94,12 +94,19 @@ fn descriptions(model: &ModelReport) -> Vec<(String, String)> {
     all
 }
 
+/// Every reason once, with all the tasks that it spoiled.
 fn print_failures(model: &ModelReport) {
-    for line in &model.lines {
-        for (candidate, result) in model.candidates.iter().zip(&line.results) {
-            if let Some(failure) = &result.samples.failure {
-                println!("failed: {} {} at {}: {failure}", candidate.engine, candidate.setting, line.task);
+    for (index, candidate) in model.candidates.iter().enumerate() {
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        for line in &model.lines {
+            let Some(reason) = &line.results[index].samples.failure else { continue };
+            match reasons.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, tasks)) => tasks.push(&line.task),
+                None => reasons.push((reason, vec![&line.task])),
             }
+        }
+        for (reason, tasks) in reasons {
+            println!("failed: {} {}: {}: {reason}", candidate.engine, candidate.setting, tasks.join(", "));
         }
     }
 }
