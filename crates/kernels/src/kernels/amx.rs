@@ -7,8 +7,8 @@ use std::arch::asm;
 use std::arch::x86_64::{__m512i, _mm512_loadu_si512, _mm512_set1_epi8, _mm512_storeu_si512, _mm512_sub_epi8};
 use std::mem::MaybeUninit;
 
-use super::Wide;
-use super::matmul::{GroupColumn, IntegerTile, QuantColumns, TileSums, group_scales, has_halves, quad_codes};
+use super::matmul::{GroupColumn, IntegerTiles, QuantColumns, TileSums, group_scales, has_halves, quad_codes};
+use super::{Wide, prefetch};
 use crate::lanes::{Avx512, LANES, Lanes};
 use crate::weights::{Format, GROUP, WeightType, for_format};
 
@@ -30,7 +30,7 @@ pub(super) const WIDE: Wide = Wide {
 };
 
 #[allow(clippy::undocumented_unsafe_blocks)]
-unsafe fn unpack(kind: WeightType, tile: IntegerTile, out: *mut i8) {
+unsafe fn unpack(kind: WeightType, tile: IntegerTiles, out: *mut i8) {
     // SAFETY: the contract of `Wide`.
     for_format!(kind, F => unsafe { unpack_tile::<F>(tile, out) })
 }
@@ -38,7 +38,7 @@ unsafe fn unpack(kind: WeightType, tile: IntegerTile, out: *mut i8) {
 #[allow(clippy::undocumented_unsafe_blocks)]
 unsafe fn multiply(
     kind: WeightType,
-    tiles: &[IntegerTile],
+    tiles: IntegerTiles,
     values: *const i8,
     x: *const u8,
     factors: *const f32,
@@ -53,7 +53,7 @@ unsafe fn multiply(
 /// # Safety
 /// `tile` is valid in format `F`, `out` for 16 bytes a column; AVX-512 is there.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-unsafe fn unpack_tile<F: Format>(tile: IntegerTile, out: *mut i8) {
+unsafe fn unpack_tile<F: Format>(tile: IntegerTiles, out: *mut i8) {
     // SAFETY: 8 lines for each group, in both.
     unsafe {
         let zero = _mm512_set1_epi8(F::ZERO as i8);
@@ -109,13 +109,13 @@ unsafe fn arrange(x: QuantColumns, groups: usize, out: *mut u8) {
 /// for all tiles; AVX-512 and AMX are there, and the kernel has given permission to use tiles.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 unsafe fn multiply_tiles<F: Format>(
-    tiles: &[IntegerTile],
+    tiles: IntegerTiles,
     values: *const i8,
     x: *const Arranged,
     factors: *const f32,
     out: TileSums,
 ) {
-    let cols = tiles[0].cols;
+    let cols = tiles.cols;
     let groups = cols / GROUP;
     let turn = groups.div_ceil(groups.div_ceil(TURN_RESULTS / per_group::<F>()));
     let mut dots = MaybeUninit::<Results>::uninit();
@@ -126,7 +126,7 @@ unsafe fn multiply_tiles<F: Format>(
         configure::<F>();
         for first in (0..groups).step_by(turn) {
             let end = groups.min(first + turn);
-            for (i, tile) in tiles.iter().enumerate() {
+            for i in 0..tiles.count {
                 let lines = values.add((i * cols + first * GROUP) * LANES);
                 tile_turn::<F>(x.add(first), lines, end - first, dots);
                 let to = out.start.add(i * LANES);
@@ -137,9 +137,13 @@ unsafe fn multiply_tiles<F: Format>(
                     }
                 }
                 for g in first..end {
-                    let scales = group_scales::<Avx512, F>(tile.scales, g);
+                    let scales = group_scales::<Avx512, F>(tiles.scales.add(i * tiles.scale_bytes), g);
                     let x = &*x.add(g);
                     let dots = dots.add((g - first) * per_group::<F>());
+                    let next_lines = lines.wrapping_add((cols + (g - first) * GROUP) * LANES);
+                    for line in 0..GROUP / 4 {
+                        prefetch(next_lines.wrapping_add(line * 64));
+                    }
                     for t in 0..TOKENS {
                         let (scale, scaled_sum, sums) = (x.scales[t], x.scaled_sums[t], x.sums[t]);
                         let first = load(&(*dots)[t]);
@@ -214,23 +218,26 @@ unsafe fn release() {
 
 /// Integer sums of `count` neighbouring groups, a result for each or for each half.
 ///
+/// Each block of four results is stored while the next is computed: a store right after its product would wait for it.
+///
 /// # Safety
 /// `x` and `lines` are valid for the groups and the configured shapes, `to` for so many results.
 #[inline(always)]
 unsafe fn tile_turn<F: Format>(x: *const Arranged, lines: *const i8, count: usize, to: *mut [[i32; LANES]; TOKENS]) {
     macro_rules! multiply {
-        ($at:expr, $($result:literal $tokens:literal $weights:literal $offset:ident)*) => {
+        ($at:expr, $stored:expr, $([$($store:literal)?] $result:literal $tokens:literal $weights:literal $offset:ident)*) => {
             asm!(
                 $(
-                    concat!("tilezero tmm", $result),
                     concat!("tileloadd tmm", $tokens, ", [{x} + {row} + {", stringify!($offset), "}]"),
                     concat!("tileloadd tmm", $weights, ", [{lines} + {line} + ", $result, "*{block}]"),
+                    $(concat!("tilestored [{stored} + {line} + ", $store, "*1024], tmm", $store),)?
+                    concat!("tilezero tmm", $result),
                     concat!("tdpbssd tmm", $result, ", tmm", $tokens, ", tmm", $weights),
                 )*
-                $(concat!("tilestored [{to} + {line} + ", $result, "*1024], tmm", $result),)*
+                "/* {stored} */",
                 x = in(reg) x.cast::<i8>().add(operand_offset::<F>($at)),
                 lines = in(reg) lines.add($at * F::SCALES.sub_len() * LANES),
-                to = in(reg) to.add($at),
+                stored = in(reg) to.add($stored),
                 row = in(reg) GROUP,
                 line = in(reg) 64usize,
                 block = const F::SCALES.sub_len() * LANES,
@@ -239,19 +246,55 @@ unsafe fn tile_turn<F: Format>(x: *const Arranged, lines: *const i8, count: usiz
             )
         };
     }
+    macro_rules! store {
+        ($at:expr, $($result:literal)*) => {
+            asm!(
+                $(concat!("tilestored [{to} + {line} + ", $result, "*1024], tmm", $result),)*
+                to = in(reg) to.add($at),
+                line = in(reg) 64usize,
+                options(nostack, preserves_flags),
+            )
+        };
+    }
+    let results = count * per_group::<F>();
     // SAFETY: the caller's promise; compiled code does not use tile registers.
     unsafe {
-        let mut at = 0;
-        while at + 4 <= count * per_group::<F>() {
-            multiply!(at, 0 4 6 a  1 5 7 b  2 4 6 c  3 5 7 d);
-            at += 4;
+        if results < BLOCK {
+            for at in 0..results {
+                multiply!(at, at, [] 0 4 6 a);
+                store!(at, 0);
+            }
+            return;
         }
-        while at < count * per_group::<F>() {
-            multiply!(at, 0 4 6 a);
-            at += 1;
+        multiply!(0, 0, [] 0 4 6 a  [] 1 5 7 b  [] 2 4 6 c  [] 3 5 7 d);
+        let (mut at, mut stored) = (BLOCK, 0);
+        while at + BLOCK <= results {
+            multiply!(at, stored, [0] 0 4 6 a  [1] 1 5 7 b  [2] 2 4 6 c  [3] 3 5 7 d);
+            (stored, at) = (at, at + BLOCK);
+        }
+        match results - at {
+            1 => {
+                multiply!(at, stored, [0] 0 4 6 a);
+                store!(stored, 1 2 3);
+                store!(at, 0);
+            }
+            2 => {
+                multiply!(at, stored, [0] 0 4 6 a  [1] 1 5 7 b);
+                store!(stored, 2 3);
+                store!(at, 0 1);
+            }
+            3 => {
+                multiply!(at, stored, [0] 0 4 6 a  [1] 1 5 7 b  [2] 2 4 6 c);
+                store!(stored, 3);
+                store!(at, 0 1 2);
+            }
+            _ => store!(stored, 0 1 2 3),
         }
     }
 }
+
+/// Results that are computed one after the other before they are stored.
+const BLOCK: usize = 4;
 
 /// Where the tokens of a result stand, in bytes from the first.
 const fn operand_offset<F: Format>(result: usize) -> usize {

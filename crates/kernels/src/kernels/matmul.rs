@@ -52,12 +52,27 @@ pub(crate) struct FloatColumns {
     pub factors: *const f32,
 }
 
-/// One tile of an integer matrix.
+/// Neighbouring tiles of an integer matrix.
 #[derive(Clone, Copy)]
-pub(crate) struct IntegerTile {
+pub(crate) struct IntegerTiles {
+    /// Of the first tile.
     pub codes: *const u8,
     pub scales: *const u8,
+    /// From one tile to the next.
+    pub code_bytes: usize,
+    pub scale_bytes: usize,
+    pub count: usize,
     pub cols: usize,
+}
+
+impl IntegerTiles {
+    /// Those from number `first` on.
+    #[inline(always)]
+    pub(super) fn from(self, first: usize) -> Self {
+        let codes = self.codes.wrapping_add(first * self.code_bytes);
+        let scales = self.scales.wrapping_add(first * self.scale_bytes);
+        Self { codes, scales, count: self.count - first, ..self }
+    }
 }
 
 /// Scales and offsets of a group: one each, or two for its halves.
@@ -106,22 +121,23 @@ pub(super) const fn has_halves<F: Format>() -> bool {
     F::SCALES.sub_len() == 16
 }
 
-/// Codes of `T` tiles times `N` quantized tokens. Sums are exact integers within a group; only scaling is in floats.
+/// Codes of the first `T` tiles times `N` quantized tokens. Sums are exact integers within a group; only scaling is in floats.
 /// Several tiles at once share the loads of a token's numbers.
 ///
 /// # Safety
-/// `tiles` (of equally many columns) and `x` are valid in format `F` and for `N` tokens; `out` has room for the results of
+/// `tiles` (at least `T`) and `x` are valid in format `F` and for `N` tokens; `out` has room for the results of
 /// the tiles side by side; the instruction set of `L` is there.
 #[inline(always)]
 pub(crate) unsafe fn integer_tiles<L: Lanes, F: Format, const T: usize, const N: usize>(
-    tiles: &[IntegerTile; T],
+    tiles: IntegerTiles,
     x: QuantColumns,
     out: TileSums,
 ) {
     // SAFETY: every offset below stays within `cols` columns of the tiles and of `N` tokens.
     unsafe {
-        let cols = tiles[0].cols;
+        let cols = tiles.cols;
         let groups = cols / GROUP;
+        let codes_of = |i: usize| tiles.codes.add(i * tiles.code_bytes);
         let halves = has_halves::<F>();
         let zero = if is_wide::<F>() && L::WIDE_IS_CENTERED { 0 } else { i32::from(F::ZERO) };
         let mut totals = [[L::splat(0.0); T]; N];
@@ -137,9 +153,11 @@ pub(crate) unsafe fn integer_tiles<L: Lanes, F: Format, const T: usize, const N:
             }
             let columns = x.codes.add(g * GROUP);
             for i in 0..T {
-                let ahead = tiles[i].codes.wrapping_add(g * F::PLANES.lines() * 64 + AHEAD_BYTES);
+                // After its last line, a tile's place is taken by the one `T` further on.
+                let at = g * F::PLANES.lines() * 64 + AHEAD_BYTES;
+                let jump = if at < tiles.code_bytes { 0 } else { (T - 1) * tiles.code_bytes };
                 for line in 0..F::PLANES.lines() {
-                    prefetch(ahead.wrapping_add(line * 64));
+                    prefetch(codes_of(i).wrapping_add(at + jump + line * 64));
                 }
             }
             mingle::<L, T, N>(&mut dots);
@@ -148,7 +166,7 @@ pub(crate) unsafe fn integer_tiles<L: Lanes, F: Format, const T: usize, const N:
                 ($q:literal) => {
                     let half = if halves { $q / 4 } else { 0 };
                     for i in 0..T {
-                        let lines = tiles[i].codes.add(g * F::PLANES.lines() * 64);
+                        let lines = codes_of(i).add(g * F::PLANES.lines() * 64);
                         let codes = [quad_codes::<L, F>(lines, $q), quad_codes::<L, F>(lines, $q + 1)];
                         let at = columns.add($q * 4);
                         for t in (0..N).step_by(2) {
@@ -184,7 +202,7 @@ pub(crate) unsafe fn integer_tiles<L: Lanes, F: Format, const T: usize, const N:
             quads!(6);
             part::<L, T, N>(&mut dots);
             for i in 0..T {
-                let scales = group_scales::<L, F>(tiles[i].scales, g);
+                let scales = group_scales::<L, F>(tiles.scales.add(i * tiles.scale_bytes), g);
                 for t in 0..N {
                     totals[t][i] = scales.add::<F>(totals[t][i], dots[t][i], x.group(t * groups + g));
                 }

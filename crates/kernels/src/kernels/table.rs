@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use super::attention::{PageParts, Partial, Queries};
-use super::matmul::{FloatColumns, IntegerTile, QuantColumns, TileSums};
+use super::matmul::{FloatColumns, IntegerTiles, QuantColumns, TileSums};
 use super::rows::Quantized;
 use crate::lanes::{LANES, Lanes};
 use crate::weights::WeightType;
@@ -17,7 +17,7 @@ pub(crate) struct Table {
     /// Token columns per matmul call that keep everything in registers.
     pub tokens: usize,
     /// Neighbouring tiles of one matrix times so many tokens, at most `tokens`.
-    pub integer_tiles: unsafe fn(WeightType, &[IntegerTile], QuantColumns, usize, TileSums),
+    pub integer_tiles: unsafe fn(WeightType, IntegerTiles, QuantColumns, usize, TileSums),
     pub float_tile: unsafe fn(WeightType, *const u8, usize, FloatColumns, usize, TileSums),
     /// Where there is a better way for many tokens.
     pub wide: Option<Wide>,
@@ -44,12 +44,13 @@ pub(crate) struct Wide {
     pub column_bytes: usize,
     /// Bytes that a group of 32 columns of `tokens` tokens takes arranged.
     pub group_bytes: usize,
-    pub unpack: unsafe fn(WeightType, IntegerTile, *mut i8),
+    /// Unpacks the first of some tiles.
+    pub unpack: unsafe fn(WeightType, IntegerTiles, *mut i8),
     /// Brings so many groups of `tokens` tokens into the order that `multiply` wants.
     pub arrange: unsafe fn(QuantColumns, usize, *mut u8),
     /// Neighbouring tiles of one matrix, the same unpacked, one after the other; tokens, arranged, and their factors. The
     /// tiles' results stand side by side; there must be room for `tokens` of them.
-    pub multiply: unsafe fn(WeightType, &[IntegerTile], *const i8, *const u8, *const f32, TileSums),
+    pub multiply: unsafe fn(WeightType, IntegerTiles, *const i8, *const u8, *const f32, TileSums),
 }
 
 /// Compiles every kernel for one instruction set, as a module with a `TABLE`. The list holds the numbers of token columns
@@ -82,23 +83,23 @@ macro_rules! compile_kernels {
 
             $(#[target_feature(enable = $features)])?
             unsafe fn integer<F: Format, const T: usize, const N: usize>(
-                tiles: &[IntegerTile],
+                tiles: IntegerTiles,
                 x: QuantColumns,
                 out: TileSums,
             ) {
-                let (together, rest) = tiles.as_chunks::<T>();
                 let side_by_side = |tile: usize| TileSums { start: out.start.wrapping_add(tile * LANES), ..out };
-                for (i, tiles) in together.iter().enumerate() {
-                    unsafe { matmul::integer_tiles::<L, F, T, N>(tiles, x, side_by_side(i * T)) }
+                let together = tiles.count / T * T;
+                for i in (0..together).step_by(T) {
+                    unsafe { matmul::integer_tiles::<L, F, T, N>(tiles.from(i), x, side_by_side(i)) }
                 }
-                for (i, tile) in rest.iter().enumerate() {
-                    unsafe { matmul::integer_tiles::<L, F, 1, N>(&[*tile], x, side_by_side(together.len() * T + i)) }
+                for i in together..tiles.count {
+                    unsafe { matmul::integer_tiles::<L, F, 1, N>(tiles.from(i), x, side_by_side(i)) }
                 }
             }
 
             unsafe fn integer_tiles(
                 kind: WeightType,
-                tiles: &[IntegerTile],
+                tiles: IntegerTiles,
                 x: QuantColumns,
                 tokens: usize,
                 out: TileSums,

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::matrix::Part;
 use super::{Activations, Linear, Matrix};
 use crate::kernels::Wide;
-use crate::kernels::matmul::{IntegerTile, TileSums};
+use crate::kernels::matmul::{IntegerTiles, TileSums};
 use crate::threads::{Access, Buffer, Scratch, Worker};
 use crate::weights::{GROUP, PackedMatrix, TILE_ROWS};
 
@@ -168,7 +168,8 @@ impl<'a> Unit<'a> {
         assert!(self.parts.iter().all(|part| part.rows() == self.parts[0].rows()));
         let step = wide.map_or(worker.kernels().tokens, |wide| wide.tokens);
         let len = self.tiles.len() * TILE_ROWS;
-        let stride = self.parts.len() * len;
+        // Tokens a power of two apart would fall into few sets of the first-level cache.
+        let stride = self.parts.len() * len + TILE_ROWS;
         sums.resize(step * stride);
         if let Some(wide) = wide {
             self.unpack(wide, unpacked);
@@ -199,7 +200,7 @@ impl<'a> Unit<'a> {
             let to = unpacked[i * self.tiles.len() * tile_bytes..].chunks_exact_mut(tile_bytes);
             for (tile, to) in self.tiles.clone().zip(to) {
                 // SAFETY: the tile is there, and `to` has the bytes that one takes.
-                unsafe { (wide.unpack)(part.kind(), integer_tile(part, tile), to.as_mut_ptr()) };
+                unsafe { (wide.unpack)(part.kind(), integer_tiles(part, tile..tile + 1), to.as_mut_ptr()) };
             }
         }
     }
@@ -225,14 +226,17 @@ struct Tokens<'a> {
     factors: &'a [f32],
 }
 
-/// Some tiles, at most as many as a unit has; what follows them is the last again.
-fn integer_tiles(part: &PackedMatrix, tiles: Range<usize>) -> [IntegerTile; UNIT_TILES_MAX] {
-    std::array::from_fn(|i| integer_tile(part, tiles.start + i.min(tiles.len() - 1)))
-}
-
-fn integer_tile(part: &PackedMatrix, tile: usize) -> IntegerTile {
-    let (codes, scales) = (part.tile_codes(tile).as_ptr(), part.tile_scales(tile).as_ptr());
-    IntegerTile { codes, scales, cols: part.cols() }
+fn integer_tiles(part: &PackedMatrix, tiles: Range<usize>) -> IntegerTiles {
+    let (codes, scales) = (part.tile_codes(tiles.start), part.tile_scales(tiles.start));
+    assert!(tiles.end <= part.tiles());
+    IntegerTiles {
+        codes: codes.as_ptr(),
+        scales: scales.as_ptr(),
+        code_bytes: codes.len(),
+        scale_bytes: scales.len(),
+        count: tiles.len(),
+        cols: part.cols(),
+    }
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -250,9 +254,10 @@ fn wide_products(
     assert!(out.len() >= (wide.tokens - 1) * stride + tiles.len() * TILE_ROWS);
     let to = TileSums { start: out.as_mut_ptr(), stride };
     let x = tokens.input.arranged(worker, wide, tokens.first).as_ptr();
-    let tiles_in = &integer_tiles(part, tiles.clone())[..tiles.len()];
     // SAFETY: the tiles are there, packed and unpacked; the tokens are arranged; the results fit, as asserted.
-    unsafe { (wide.multiply)(part.kind(), tiles_in, values.as_ptr(), x, tokens.factors.as_ptr(), to) };
+    unsafe {
+        (wide.multiply)(part.kind(), integer_tiles(part, tiles), values.as_ptr(), x, tokens.factors.as_ptr(), to)
+    };
 }
 
 fn narrow_products(
@@ -274,8 +279,7 @@ fn narrow_products(
         unsafe {
             if !part.is_float() {
                 let x = tokens.input.quant_columns(worker, first, count, factors);
-                let tiles_in = &integer_tiles(part, tiles.clone())[..tiles.len()];
-                (table.integer_tiles)(part.kind(), tiles_in, x, count, to(0));
+                (table.integer_tiles)(part.kind(), integer_tiles(part, tiles.clone()), x, count, to(0));
                 continue;
             }
             let x = tokens.input.float_columns(worker, first, count, factors);

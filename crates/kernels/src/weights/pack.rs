@@ -42,25 +42,27 @@ impl PackedMatrix {
         let (code_bytes, scale_bytes) = tile_bytes(kind, cols);
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let share = self.tiles().div_ceil(cores);
-        thread::scope(|scope| {
-            let mut workers = Vec::new();
-            let mut scales = self.scales.chunks_mut((share * scale_bytes).max(1));
-            for (worker, codes) in self.codes.chunks_mut(share * code_bytes).enumerate() {
-                let scales = scales.next().unwrap_or_default();
-                let rows = bytes[worker * share * TILE_ROWS * row_bytes..].chunks(TILE_ROWS * row_bytes);
-                workers.push(scope.spawn(move || {
-                    for (tile, (codes, rows)) in codes.chunks_exact_mut(code_bytes).zip(rows).enumerate() {
-                        let scales = &mut scales[tile * scale_bytes..][..scale_bytes];
-                        let first_row = (worker * share + tile) * TILE_ROWS;
-                        for (r, row) in rows.chunks_exact(row_bytes).enumerate() {
-                            pack_row(kind, r, row, codes, scales)
-                                .map_err(|NotFinite| PackError::ScaleNotFinite { row: first_row + r })?;
-                        }
-                    }
-                    Ok(())
-                }));
+        let pack_share = |first: usize, codes: &mut [u8], scales: &mut [u8]| {
+            let tiles = bytes[first * TILE_ROWS * row_bytes..].chunks(TILE_ROWS * row_bytes);
+            for (tile, (codes, rows)) in codes.chunks_exact_mut(code_bytes).zip(tiles).enumerate() {
+                let scales = &mut scales[tile * scale_bytes..][..scale_bytes];
+                for (r, row) in rows.chunks_exact(row_bytes).enumerate() {
+                    pack_row(kind, r, row, codes, scales)
+                        .map_err(|NotFinite| PackError::ScaleNotFinite { row: (first + tile) * TILE_ROWS + r })?;
+                }
             }
-            workers.into_iter().try_for_each(|worker| worker.join().expect("packing does not panic"))
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let mut scales = self.scales.chunks_mut((share * scale_bytes).max(1));
+            let mut shares = self.codes.chunks_mut(share * code_bytes).enumerate().map(|(worker, codes)| {
+                let scales = scales.next().unwrap_or_default();
+                move || pack_share(worker * share, codes, scales)
+            });
+            let own = shares.next();
+            let others: Vec<_> = shares.map(|share| scope.spawn(share)).collect();
+            own.map_or(Ok(()), |mut own| own())?;
+            others.into_iter().try_for_each(|other| other.join().expect("packing does not panic"))
         })
     }
 }
@@ -96,29 +98,39 @@ fn pack_blocks<F: Format>(
         }
         for g in 0..block_groups {
             let group = &mut codes[(b * block_groups + g) * group_bytes..][..group_bytes];
-            for (k, code) in block.codes[g * GROUP..][..GROUP].iter().enumerate() {
-                put_code(F::PLANES, group, r, k, *code);
-            }
+            let codes = block.codes[g * GROUP..].first_chunk().expect("blocks are whole groups");
+            put_codes(F::PLANES, group, r, codes);
         }
         put_scales::<F>(&block, r, &mut scales[b * F::SCALES.record_bytes()..][..F::SCALES.record_bytes()]);
     }
     Ok(())
 }
 
-/// Adds the code of row `r`, column `k` of a group to its bit planes, which start as zeros.
-fn put_code(planes: Planes, group: &mut [u8], r: usize, k: usize, code: u8) {
-    let (quad, byte) = (k / 4, r * 4 + k % 4);
-    let mut put = |line: usize, shift: usize, bits: u8| group[line * LINE + byte] |= bits << shift;
+/// Puts the codes of row `r` of a group into its bit planes: four neighbouring codes are a word of each.
+fn put_codes(planes: Planes, group: &mut [u8], r: usize, codes: &[u8; GROUP]) {
+    /// The lowest bit of each of four codes.
+    const LOWEST: u32 = 0x0101_0101;
+    let words: [u32; GROUP / 4] = std::array::from_fn(|q| {
+        u32::from_le_bytes([codes[q * 4], codes[q * 4 + 1], codes[q * 4 + 2], codes[q * 4 + 3]])
+    });
+    // Bits `from..from + width` of the codes, with those of every `lines`-th word side by side in one line.
+    let mut put = |first: usize, lines: usize, from: usize, width: usize| {
+        for line in 0..lines {
+            let fields = words[line..].iter().step_by(lines).map(|word| (word >> from) & (LOWEST * ((1 << width) - 1)));
+            let word = fields.enumerate().fold(0, |word, (i, field)| word | field << (i * width));
+            group[(first + line) * LINE + r * 4..][..4].copy_from_slice(&word.to_le_bytes());
+        }
+    };
     match planes {
-        Planes::Byte => put(quad, 0, code),
-        Planes::Nibble | Planes::NibbleBit | Planes::NibblePair => put(quad % 4, quad / 4 * 4, code & 15),
-        Planes::Pair | Planes::PairBit => put(quad % 2, quad / 2 * 2, code & 3),
+        Planes::Byte => put(0, 8, 0, 8),
+        Planes::Nibble | Planes::NibbleBit | Planes::NibblePair => put(0, 4, 0, 4),
+        Planes::Pair | Planes::PairBit => put(0, 2, 0, 2),
     }
     match planes {
         Planes::Byte | Planes::Nibble | Planes::Pair => {}
-        Planes::NibbleBit => put(4, quad, code >> 4),
-        Planes::NibblePair => put(4 + quad % 2, quad / 2 * 2, code >> 4),
-        Planes::PairBit => put(2, quad, code >> 2),
+        Planes::NibbleBit => put(4, 1, 4, 1),
+        Planes::NibblePair => put(4, 2, 4, 2),
+        Planes::PairBit => put(2, 1, 2, 1),
     }
 }
 
