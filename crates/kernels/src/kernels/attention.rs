@@ -16,8 +16,6 @@ pub(crate) const CHUNK_PAGES: usize = 8;
 pub(crate) const CHUNK_TOKENS: usize = CHUNK_PAGES * PAGE_TOKENS;
 /// Query vectors per call at most.
 pub(crate) const QUERIES_MAX: usize = 16;
-/// Accumulators that a loop keeps in registers: enough to hide the latency of an addition.
-const SUMS: usize = 16;
 
 /// The query vectors of a call.
 #[derive(Clone, Copy)]
@@ -68,6 +66,25 @@ impl<'a> Partial<'a> {
     }
 }
 
+/// Queries that are taken together at most: with more, loads of their numbers would keep the multipliers waiting.
+const TOGETHER_MAX: usize = 8;
+
+/// Runs code with `N` as the number of queries that are taken together: all, or as many as registers hold.
+macro_rules! for_count {
+    ($count:expr, $n:ident => $code:expr) => {
+        for_count!($count, $n => $code; 1 2 3 4 5 6 7 8)
+    };
+    ($count:expr, $n:ident => $code:expr; $($number:literal)*) => {
+        match $count.min(L::SUMS).min(TOGETHER_MAX) {
+            $($number => {
+                const $n: usize = $number;
+                $code
+            })*
+            _ => unreachable!("no queries"),
+        }
+    };
+}
+
 /// Scores of a chunk, later weights.
 type Scores = [[f32; CHUNK_TOKENS]; QUERIES_MAX];
 
@@ -88,18 +105,8 @@ pub(crate) unsafe fn attend_chunk<L: Lanes>(queries: Queries<'_>, kv: PageParts<
     unsafe {
         let mut q = 0;
         while q < count {
-            let vectors = queries.vectors.as_ptr().add(q * dim);
-            let to = &mut scores[q..];
-            q += match count - q {
-                1 => chunk_scores::<L, 1, 8>(vectors, dim, &kv, to),
-                2 => chunk_scores::<L, 2, 4>(vectors, dim, &kv, to),
-                3 => chunk_scores::<L, 3, 4>(vectors, dim, &kv, to),
-                4 => chunk_scores::<L, 4, 4>(vectors, dim, &kv, to),
-                5 => chunk_scores::<L, 5, 2>(vectors, dim, &kv, to),
-                6 => chunk_scores::<L, 6, 2>(vectors, dim, &kv, to),
-                7 => chunk_scores::<L, 7, 2>(vectors, dim, &kv, to),
-                _ => chunk_scores::<L, 8, 2>(vectors, dim, &kv, to),
-            };
+            let (vectors, to) = (queries.vectors.as_ptr().add(q * dim), &mut scores[q..]);
+            q += for_count!(count - q, N => chunk_scores::<L, N>(vectors, dim, &kv, to));
         }
         for q in 0..count {
             (out.largest[q], out.total[q]) = softmax::<L>(&mut scores[q], queries.visible[q], kv.pages.len());
@@ -107,23 +114,14 @@ pub(crate) unsafe fn attend_chunk<L: Lanes>(queries: Queries<'_>, kv: PageParts<
         let mut q = 0;
         while q < count {
             let (weights, to) = (&scores[q..], out.sums.as_mut_ptr().add(q * dim));
-            q += match count - q {
-                1 => weighted_values::<L, 1>(weights, seen_max, &kv, dim, to),
-                2 => weighted_values::<L, 2>(weights, seen_max, &kv, dim, to),
-                3 => weighted_values::<L, 3>(weights, seen_max, &kv, dim, to),
-                4 => weighted_values::<L, 4>(weights, seen_max, &kv, dim, to),
-                5 => weighted_values::<L, 5>(weights, seen_max, &kv, dim, to),
-                6 => weighted_values::<L, 6>(weights, seen_max, &kv, dim, to),
-                7 => weighted_values::<L, 7>(weights, seen_max, &kv, dim, to),
-                _ => weighted_values::<L, 8>(weights, seen_max, &kv, dim, to),
-            };
+            q += for_count!(count - q, N => weighted_values::<L, N>(weights, seen_max, &kv, dim, to));
         }
     }
 }
 
-/// Scores of `N` queries against all pages, `P` pages at a time; gives back `N`.
+/// Scores of `N` queries against all pages; gives back `N`.
 #[inline(always)]
-unsafe fn chunk_scores<L: Lanes, const N: usize, const P: usize>(
+unsafe fn chunk_scores<L: Lanes, const N: usize>(
     vectors: *const f32,
     dim: usize,
     kv: &PageParts<'_>,
@@ -132,18 +130,19 @@ unsafe fn chunk_scores<L: Lanes, const N: usize, const P: usize>(
     // SAFETY: `N` vectors of `dim`, and `dim` rows of 16 keys in every page.
     unsafe {
         let mut first = 0;
-        while first + P <= kv.pages.len() {
-            page_scores::<L, N, P>(vectors, dim, kv, first, scores);
-            first += P;
-        }
         while first < kv.pages.len() {
-            page_scores::<L, N, 1>(vectors, dim, kv, first, scores);
-            first += 1;
+            first += match (L::SUMS / N).min(kv.pages.len() - first) {
+                8.. if N == 1 => page_scores::<L, N, 8>(vectors, dim, kv, first, scores),
+                4.. => page_scores::<L, N, 4>(vectors, dim, kv, first, scores),
+                2.. => page_scores::<L, N, 2>(vectors, dim, kv, first, scores),
+                _ => page_scores::<L, N, 1>(vectors, dim, kv, first, scores),
+            };
         }
     }
     N
 }
 
+/// Scores of `N` queries against `P` pages from `first` on; gives back `P`.
 #[inline(always)]
 unsafe fn page_scores<L: Lanes, const N: usize, const P: usize>(
     vectors: *const f32,
@@ -151,7 +150,7 @@ unsafe fn page_scores<L: Lanes, const N: usize, const P: usize>(
     kv: &PageParts<'_>,
     first: usize,
     scores: &mut [[f32; CHUNK_TOKENS]],
-) {
+) -> usize {
     // SAFETY: pages `first..first + P` are there; otherwise as above.
     unsafe {
         let mut keys = [kv.keys; P];
@@ -180,6 +179,7 @@ unsafe fn page_scores<L: Lanes, const N: usize, const P: usize>(
             }
         }
     }
+    P
 }
 
 /// Turns the first `tokens` scores into weights relative to the highest, and the rest of `pages` pages into nothing.
@@ -223,8 +223,8 @@ unsafe fn weighted_values<L: Lanes, const N: usize>(
         let mut d = 0;
         while d < dim {
             d += match (dim - d) / LANES {
-                4.. if N * 4 <= SUMS => value_columns::<L, N, 4>(weights, tokens, kv, dim, d, out),
-                2.. if N * 2 <= SUMS => value_columns::<L, N, 2>(weights, tokens, kv, dim, d, out),
+                4.. if N * 4 <= L::SUMS => value_columns::<L, N, 4>(weights, tokens, kv, dim, d, out),
+                2.. if N * 2 <= L::SUMS => value_columns::<L, N, 2>(weights, tokens, kv, dim, d, out),
                 _ => value_columns::<L, N, 1>(weights, tokens, kv, dim, d, out),
             };
         }

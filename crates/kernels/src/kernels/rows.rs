@@ -106,14 +106,11 @@ pub(crate) unsafe fn quantize<L: Lanes>(x: &[f32], out: Quantized<'_>) {
             *scale = largest / 127.0;
             // Below this the inverse would overflow, and the group is as good as zero.
             let inverse = L::splat(if largest > 1e-30 { 127.0 / largest } else { 0.0 });
-            let (a, b) = (L::round(L::mul(a, inverse)), L::round(L::mul(b, inverse)));
             let to = out.codes.as_mut_ptr().add(g * GROUP);
-            L::store_i8(to, a);
-            L::store_i8(to.add(LANES), b);
-            let (a, b) = (L::sum(a), L::sum(b));
-            out.sums[g * 2] = a as i32;
-            out.sums[g * 2 + 1] = b as i32;
-            out.scaled_sums[g] = *scale * (a + b);
+            let sums = L::store_codes(to, [L::mul(a, inverse), L::mul(b, inverse)]);
+            out.sums[g * 2] = sums[0];
+            out.sums[g * 2 + 1] = sums[1];
+            out.scaled_sums[g] = *scale * (sums[0] + sums[1]) as f32;
         }
     }
 }

@@ -22,6 +22,7 @@ impl Lanes for Avx2 {
 
     const TOKENS: usize = 2;
     const TILES: usize = 1;
+    const SUMS: usize = 6;
     const WIDE_IS_CENTERED: bool = true;
 
     #[inline(always)]

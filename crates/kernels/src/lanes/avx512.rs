@@ -17,6 +17,7 @@ impl Lanes for Avx512 {
 
     const TOKENS: usize = 8;
     const TILES: usize = 2;
+    const SUMS: usize = 16;
     const WIDE_IS_CENTERED: bool = false;
 
     #[inline(always)]
@@ -102,6 +103,20 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn store_i8(to: *mut i8, v: Self::F) {
         unsafe { _mm_storeu_si128(to.cast(), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v))) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_codes(to: *mut i8, v: [Self::F; 2]) -> [i32; 2] {
+        unsafe {
+            let halves = v.map(|v| _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
+            let codes = _mm256_set_m128i(halves[1], halves[0]);
+            _mm256_storeu_si256(to.cast(), codes);
+            // Sums of four codes in each lane, then of the four lanes of each half.
+            let sums = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), codes);
+            let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b10_11_00_01>(sums));
+            let sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32::<0b01_00_11_10>(sums));
+            [_mm256_extract_epi32::<0>(sums), _mm256_extract_epi32::<4>(sums)]
+        }
     }
 
     #[inline(always)]

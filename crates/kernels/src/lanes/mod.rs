@@ -39,6 +39,8 @@ pub(crate) trait Lanes: Copy + 'static {
     /// Token columns that a matmul takes at once, with `TILES` tiles of weights.
     const TOKENS: usize;
     const TILES: usize;
+    /// Vectors of sums that a loop of attention keeps in registers, beside what it multiplies.
+    const SUMS: usize;
     /// Whether there is a product of two tokens at once. Their sums are then kept mingled, between `mingle` and `part`.
     const PAIRS: bool = false;
     /// Whether `dot_wide` takes codes as `code - 128`.
@@ -69,6 +71,18 @@ pub(crate) trait Lanes: Copy + 'static {
     unsafe fn load_u8(from: *const u8) -> Self::F;
     /// Stores whole numbers in -127..=127.
     unsafe fn store_i8(to: *mut i8, v: Self::F);
+
+    /// Stores the nearest whole numbers (ties to even) of two vectors, all in -127..=127, and gives the sum of each.
+    #[inline(always)]
+    unsafe fn store_codes(to: *mut i8, v: [Self::F; 2]) -> [i32; 2] {
+        // SAFETY: the caller's promise covers these calls too; there is room for both vectors.
+        unsafe {
+            let v = [Self::round(v[0]), Self::round(v[1])];
+            Self::store_i8(to, v[0]);
+            Self::store_i8(to.add(LANES), v[1]);
+            [Self::sum(v[0]) as i32, Self::sum(v[1]) as i32]
+        }
+    }
 
     unsafe fn splat_int(value: i32) -> Self::I;
     unsafe fn to_float(v: Self::I) -> Self::F;

@@ -139,6 +139,7 @@ macro_rules! neon_lanes {
 
             const TOKENS: usize = $tokens;
             const TILES: usize = 1;
+            const SUMS: usize = 6;
             const PAIRS: bool = $pairs;
             const WIDE_IS_CENTERED: bool = true;
 

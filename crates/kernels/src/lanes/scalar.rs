@@ -18,6 +18,7 @@ impl Lanes for Scalar {
 
     const TOKENS: usize = 2;
     const TILES: usize = 1;
+    const SUMS: usize = 2;
     const WIDE_IS_CENTERED: bool = false;
 
     unsafe fn splat(value: f32) -> Self::F {
