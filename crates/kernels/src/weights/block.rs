@@ -31,6 +31,8 @@ impl Block {
     };
 
     /// Reads one block of `kind`. `bytes` is exactly one block; the float formats have no blocks.
+    /// Inlined: where `kind` is known, little of this is left.
+    #[inline(always)]
     pub(crate) fn read(&mut self, kind: WeightType, bytes: &[u8]) {
         assert_eq!(bytes.len(), kind.block_bytes());
         match kind {
@@ -78,19 +80,22 @@ impl Block {
     }
 
     /// 16 bytes hold 32 codes: low nibbles first, then high ones.
+    #[inline(always)]
     fn read_nibbles(&mut self, at: usize, bytes: &[u8]) {
-        for (j, byte) in bytes.iter().enumerate() {
-            self.codes[at + j] = byte & 15;
-            self.codes[at + j + 16] = byte >> 4;
+        let (low, high) = self.codes[at..][..32].split_at_mut(16);
+        for ((byte, low), high) in bytes[..16].iter().zip(low).zip(high) {
+            *low = byte & 15;
+            *high = byte >> 4;
         }
     }
 
     /// K-quants: 32 bytes hold 64 codes, low nibbles for the first 32, high ones for the next.
     fn read_nibble_halves(&mut self, bytes: &[u8]) {
-        for (pair, chunk) in bytes.chunks_exact(32).enumerate() {
-            for (l, byte) in chunk.iter().enumerate() {
-                self.codes[pair * 64 + l] = byte & 15;
-                self.codes[pair * 64 + 32 + l] = byte >> 4;
+        for (chunk, codes) in bytes.chunks_exact(32).zip(self.codes.chunks_exact_mut(64)) {
+            let (low, high) = codes.split_at_mut(32);
+            for ((byte, low), high) in chunk.iter().zip(low).zip(high) {
+                *low = byte & 15;
+                *high = byte >> 4;
             }
         }
     }
@@ -115,9 +120,20 @@ impl Block {
 
     /// 2-bit codes: byte `l` of a half holds elements `l`, `l + 32`, `l + 64`, `l + 96` of that half.
     fn read_pairs(&mut self, quants: &[u8]) {
-        for (i, code) in self.codes.iter_mut().enumerate() {
-            let (half, shift, l) = (i / 128, i % 128 / 32 * 2, i % 32);
-            *code = quants[half * 32 + l] >> shift & 3;
+        for (run, codes) in self.codes.chunks_exact_mut(32).enumerate() {
+            let (half, shift) = (run / 4, run % 4 * 2);
+            for (code, pairs) in codes.iter_mut().zip(&quants[half * 32..][..32]) {
+                *code = pairs >> shift & 3;
+            }
+        }
+    }
+
+    /// Adds bit `run` of byte `l` to element `l` of each run of 32, as bit `to`.
+    fn add_bits(&mut self, bits: &[u8], to: u32) {
+        for (run, codes) in self.codes.chunks_exact_mut(32).enumerate() {
+            for (code, bits) in codes.iter_mut().zip(bits) {
+                *code |= (bits >> run & 1) << to;
+            }
         }
     }
 
@@ -125,9 +141,7 @@ impl Block {
         let (high_bits, quants, scales) = (&bytes[..32], &bytes[32..96], &bytes[96..108]);
         self.scale = half_at(bytes, 108);
         self.read_pairs(quants);
-        for (i, code) in self.codes.iter_mut().enumerate() {
-            *code |= (high_bits[i % 32] >> (i / 32) & 1) << 2;
-        }
+        self.add_bits(high_bits, 2);
         for g in 0..16 {
             let low = if g < 8 { scales[g] & 15 } else { scales[g - 8] >> 4 };
             let high = scales[8 + g % 4] >> (g / 4 * 2) & 3;
@@ -154,21 +168,18 @@ impl Block {
     fn read_q5k(&mut self, bytes: &[u8]) {
         self.read_q4k_header(bytes);
         self.read_nibble_halves(&bytes[48..176]);
-        let high_bits = &bytes[16..48];
-        for (i, code) in self.codes.iter_mut().enumerate() {
-            *code |= (high_bits[i % 32] >> (i / 32) & 1) << 4;
-        }
+        self.add_bits(&bytes[16..48], 4);
     }
 
     fn read_q6k(&mut self, bytes: &[u8]) {
         let (low, high, scales) = (&bytes[..128], &bytes[128..192], &bytes[192..208]);
         self.scale = half_at(bytes, 208);
-        for (i, code) in self.codes.iter_mut().enumerate() {
-            let (half, quarter, l) = (i / 128, i % 128 / 32, i % 32);
-            let low_byte = low[half * 64 + quarter % 2 * 32 + l];
-            let nibble = if quarter < 2 { low_byte & 15 } else { low_byte >> 4 };
-            let pair = high[half * 32 + l] >> (quarter * 2) & 3;
-            *code = nibble | pair << 4;
+        for (run, codes) in self.codes.chunks_exact_mut(32).enumerate() {
+            let (half, quarter) = (run / 4, run % 4);
+            let (low, high) = (&low[half * 64 + quarter % 2 * 32..][..32], &high[half * 32..][..32]);
+            for ((code, nibbles), pairs) in codes.iter_mut().zip(low).zip(high) {
+                *code = (nibbles >> (quarter / 2 * 4) & 15) | (pairs >> (quarter * 2) & 3) << 4;
+            }
         }
         for (sub, byte) in self.sub_scales.iter_mut().zip(scales) {
             *sub = *byte as i8;
@@ -217,11 +228,12 @@ pub fn dequantize_row(kind: WeightType, bytes: &[u8], out: &mut [f32]) {
                 *value = bf16::from_le_bytes([raw[0], raw[1]]).to_f32();
             }
         }
-        _ => for_format!(kind, F => dequantize_blocks::<F>(kind, bytes, out)),
+        _ => for_format!(kind, F => dequantize_blocks::<F>(bytes, out)),
     }
 }
 
-fn dequantize_blocks<F: Format>(kind: WeightType, bytes: &[u8], out: &mut [f32]) {
+fn dequantize_blocks<F: Format>(bytes: &[u8], out: &mut [f32]) {
+    let kind = F::KIND;
     let mut block = Block::EMPTY;
     let sub_len = F::SCALES.sub_len();
     for (values, raw) in out.chunks_exact_mut(kind.block_len()).zip(bytes.chunks_exact(kind.block_bytes())) {

@@ -1,5 +1,7 @@
 //! The constants that tell one integer format from another, as types, so that kernels are compiled once per format.
 
+use super::WeightType;
+
 /// How the codes of a tile are spread over bit planes. A line is 64 bytes: 16 rows times 4 neighbouring columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Planes {
@@ -91,6 +93,7 @@ impl Scales {
 
 /// An integer weight format.
 pub(crate) trait Format: 'static {
+    const KIND: WeightType;
     const PLANES: Planes;
     const SCALES: Scales;
     /// The code that stands for zero.
@@ -110,6 +113,7 @@ macro_rules! formats {
             #[derive(Debug)]
             pub(crate) enum $name {}
             impl Format for $name {
+                const KIND: WeightType = WeightType::$name;
                 const PLANES: Planes = Planes::$planes;
                 const SCALES: Scales = Scales::$scales;
                 const ZERO: u8 = $zero;

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::thread;
 
-use super::block::Block;
+use super::block::{BLOCK_LEN_MAX, Block};
 use super::format::{Format, for_format};
 use super::tiles::{GROUP, LINE, PackedMatrix, TILE_ROWS, is_float, tile_bytes};
 use super::{Planes, WeightType};
@@ -46,10 +46,8 @@ impl PackedMatrix {
             let tiles = bytes[first * TILE_ROWS * row_bytes..].chunks(TILE_ROWS * row_bytes);
             for (tile, (codes, rows)) in codes.chunks_exact_mut(code_bytes).zip(tiles).enumerate() {
                 let scales = &mut scales[tile * scale_bytes..][..scale_bytes];
-                for (r, row) in rows.chunks_exact(row_bytes).enumerate() {
-                    pack_row(kind, r, row, codes, scales)
-                        .map_err(|NotFinite| PackError::ScaleNotFinite { row: (first + tile) * TILE_ROWS + r })?;
-                }
+                pack_tile(kind, rows, row_bytes, codes, scales)
+                    .map_err(|NotFinite { row }| PackError::ScaleNotFinite { row: (first + tile) * TILE_ROWS + row })?;
             }
             Ok(())
         };
@@ -67,46 +65,63 @@ impl PackedMatrix {
     }
 }
 
-/// A scale of a row is infinite or not a number.
-struct NotFinite;
-
-fn pack_row(kind: WeightType, r: usize, row: &[u8], codes: &mut [u8], scales: &mut [u8]) -> Result<(), NotFinite> {
-    if is_float(kind) {
-        let size = kind.block_bytes();
-        for (k, value) in row.chunks_exact(size).enumerate() {
-            codes[(k * TILE_ROWS + r) * size..][..size].copy_from_slice(value);
-        }
-        return Ok(());
-    }
-    for_format!(kind, F => pack_blocks::<F>(kind, r, row, codes, scales))
+/// A scale of a row of the tile is infinite or not a number.
+struct NotFinite {
+    row: usize,
 }
 
-fn pack_blocks<F: Format>(
+/// Packs the rows of one tile, at most 16 of `row_bytes`.
+fn pack_tile(
     kind: WeightType,
-    r: usize,
-    row: &[u8],
+    rows: &[u8],
+    row_bytes: usize,
     codes: &mut [u8],
     scales: &mut [u8],
 ) -> Result<(), NotFinite> {
+    if is_float(kind) {
+        let size = kind.block_bytes();
+        for (r, row) in rows.chunks_exact(row_bytes).enumerate() {
+            for (k, value) in row.chunks_exact(size).enumerate() {
+                codes[(k * TILE_ROWS + r) * size..][..size].copy_from_slice(value);
+            }
+        }
+        return Ok(());
+    }
+    for_format!(kind, F => pack_blocks::<F>(rows, row_bytes, codes, scales))
+}
+
+fn pack_blocks<F: Format>(rows: &[u8], row_bytes: usize, codes: &mut [u8], scales: &mut [u8]) -> Result<(), NotFinite> {
+    let kind = F::KIND;
     let mut block = Block::EMPTY;
+    let (raw_bytes, record_bytes) = (kind.block_bytes(), F::SCALES.record_bytes());
     let group_bytes = F::PLANES.lines() * LINE;
-    let block_groups = kind.block_len() / GROUP;
-    for (b, raw) in row.chunks_exact(kind.block_bytes()).enumerate() {
-        block.read(kind, raw);
-        if !block.scale.is_finite() || !block.offset.is_finite() {
-            return Err(NotFinite);
+    let block_code_bytes = kind.block_len() / GROUP * group_bytes;
+    // Run by run of columns, not row by row: the lines that all rows of a run share stay in the cache.
+    let run = BLOCK_LEN_MAX / kind.block_len();
+    let runs = codes.chunks_mut(run * block_code_bytes).zip(scales.chunks_mut(run * record_bytes));
+    for (i, (codes, records)) in runs.enumerate() {
+        for (row, bytes) in rows.chunks_exact(row_bytes).enumerate() {
+            let blocks = bytes[i * run * raw_bytes..].chunks_exact(raw_bytes);
+            let to = codes.chunks_exact_mut(block_code_bytes).zip(records.chunks_exact_mut(record_bytes));
+            for (raw, (codes, record)) in blocks.zip(to) {
+                block.read(kind, raw);
+                if !block.scale.is_finite() || !block.offset.is_finite() {
+                    return Err(NotFinite { row });
+                }
+                for (g, group) in codes.chunks_exact_mut(group_bytes).enumerate() {
+                    let codes = block.codes[g * GROUP..].first_chunk().expect("blocks are whole groups");
+                    put_codes(F::PLANES, group, row, codes);
+                }
+                put_scales::<F>(&block, row, record);
+            }
         }
-        for g in 0..block_groups {
-            let group = &mut codes[(b * block_groups + g) * group_bytes..][..group_bytes];
-            let codes = block.codes[g * GROUP..].first_chunk().expect("blocks are whole groups");
-            put_codes(F::PLANES, group, r, codes);
-        }
-        put_scales::<F>(&block, r, &mut scales[b * F::SCALES.record_bytes()..][..F::SCALES.record_bytes()]);
     }
     Ok(())
 }
 
 /// Puts the codes of row `r` of a group into its bit planes: four neighbouring codes are a word of each.
+/// Inlined, because `planes` is known where it is called.
+#[inline(always)]
 fn put_codes(planes: Planes, group: &mut [u8], r: usize, codes: &[u8; GROUP]) {
     /// The lowest bit of each of four codes.
     const LOWEST: u32 = 0x0101_0101;
@@ -116,8 +131,10 @@ fn put_codes(planes: Planes, group: &mut [u8], r: usize, codes: &[u8; GROUP]) {
     // Bits `from..from + width` of the codes, with those of every `lines`-th word side by side in one line.
     let mut put = |first: usize, lines: usize, from: usize, width: usize| {
         for line in 0..lines {
-            let fields = words[line..].iter().step_by(lines).map(|word| (word >> from) & (LOWEST * ((1 << width) - 1)));
-            let word = fields.enumerate().fold(0, |word, (i, field)| word | field << (i * width));
+            let mut word = 0;
+            for i in 0..words.len() / lines {
+                word |= ((words[i * lines + line] >> from) & (LOWEST * ((1 << width) - 1))) << (i * width);
+            }
             group[(first + line) * LINE + r * 4..][..4].copy_from_slice(&word.to_le_bytes());
         }
     };
