@@ -1,5 +1,6 @@
 //! The JSON file: the machine, the peers, every sample and the ratios.
 
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -59,6 +60,27 @@ pub enum Unit {
     Megabytes,
 }
 
+impl Unit {
+    /// A value with as many digits as are worth reading.
+    pub fn show(self, value: f64) -> String {
+        match self {
+            Self::Seconds => format!("{value:.2}"),
+            _ if value >= 100.0 => format!("{value:.0}"),
+            _ => format!("{value:.1}"),
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TokensPerSecond => "tok/s",
+            Self::Seconds => "s",
+            Self::Megabytes => "MB",
+        })
+    }
+}
+
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     pub value: Option<Spread>,
@@ -107,7 +129,7 @@ impl Report {
             .into_iter()
             .zip(candidates)
             .map(|(samples, candidate)| {
-                let value = Spread::of(measure.values(&samples));
+                let value = measure.spread(&samples);
                 let share = value.and_then(|value| self.share(model, measure, candidate, value.median));
                 Outcome { value, share, samples }
             })
@@ -136,7 +158,7 @@ impl Report {
 
 /// What of the samples a line shows.
 #[derive(Clone, Copy)]
-enum Measure {
+pub enum Measure {
     Of(Task),
     /// The time of several sequences with their prompts.
     WithPrompts(Task),
@@ -150,7 +172,7 @@ impl Measure {
         }
     }
 
-    fn unit(self) -> Unit {
+    pub fn unit(self) -> Unit {
         match self {
             Self::Of(Task::Work(_)) => Unit::TokensPerSecond,
             Self::Of(Task::Memory) => Unit::Megabytes,
@@ -158,13 +180,14 @@ impl Measure {
         }
     }
 
-    fn values(self, samples: &Samples) -> Vec<f64> {
+    /// `None` if there is no sample.
+    pub fn spread(self, samples: &Samples) -> Option<Spread> {
         let timings = samples.timings.iter();
         match self {
-            Self::Of(Task::Work(_)) => timings.map(|timing| timing.tokens as f64 / timing.seconds).collect(),
-            Self::Of(Task::Load) => timings.map(|timing| timing.seconds).collect(),
-            Self::Of(Task::Memory) => samples.peak_bytes.map(|bytes| bytes as f64 / 1e6).into_iter().collect(),
-            Self::WithPrompts(_) => timings.filter_map(|timing| timing.total_s).collect(),
+            Self::Of(Task::Work(_)) => Spread::of(timings.map(|timing| timing.tokens as f64 / timing.seconds)),
+            Self::Of(Task::Load) => Spread::of(timings.map(|timing| timing.seconds)),
+            Self::Of(Task::Memory) => Spread::of(samples.peak_bytes.map(|bytes| bytes as f64 / 1e6)),
+            Self::WithPrompts(_) => Spread::of(timings.filter_map(|timing| timing.total_s)),
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::models::Model;
 use crate::options::Options;
 use crate::process::{Failure, Process};
 use crate::progress::Progress;
+use crate::report::Measure;
 
 /// Something to measure: a work, or what only a fresh process can show.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,6 +117,7 @@ pub fn measure(model: &Model, candidates: &[Candidate], options: &Options, machi
             }
             Task::Work(work) => run.work(work, &mut processes),
         };
+        run.tell_medians(task, &samples);
         measured.push((task, samples));
     }
     Measured { tasks: measured, candidates: run.facts }
@@ -216,6 +218,16 @@ impl Run<'_> {
             _ => format!(" {round}/{}", self.options.samples()),
         };
         self.progress.say(&format!("{} {task} {}{which}", self.model.name, self.candidates[index].name()));
+    }
+
+    /// So that whoever watches sees results before the table, and keeps them if the run is broken off.
+    fn tell_medians(&self, task: Task, samples: &[Samples]) {
+        let (measure, unit) = (Measure::Of(task), Measure::Of(task).unit());
+        let medians = self.candidates.iter().zip(samples).filter_map(|(candidate, samples)| {
+            Some(format!("{} {}", candidate.name(), unit.show(measure.spread(samples)?.median)))
+        });
+        let medians = medians.collect::<Vec<_>>().join(", ");
+        self.progress.say(&format!("{} {task}: {medians} {unit}", self.model.name));
     }
 
     fn mourn(&self, task: Task, index: usize, failure: Failure) -> String {

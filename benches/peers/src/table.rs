@@ -39,12 +39,7 @@ fn heading(model: &ModelReport) -> Vec<String> {
 }
 
 fn row(model: &ModelReport, line: &Line) -> Vec<String> {
-    let unit = match line.unit {
-        Unit::TokensPerSecond => "tok/s",
-        Unit::Seconds => "s",
-        Unit::Megabytes => "MB",
-    };
-    let mut cells = vec![line.task.clone(), unit.to_owned()];
+    let mut cells = vec![line.task.clone(), line.unit.to_string()];
     cells.extend(line.results.iter().map(|result| value(result, line.unit)));
     for peer in peers(model) {
         let ratio = line.ratios.iter().find(|ratio| ratio.peer == peer);
@@ -65,9 +60,7 @@ fn value(result: &Outcome, unit: Unit) -> String {
         return "failed".to_owned();
     }
     match (result.value, unit) {
-        (Some(value), Unit::Seconds) => format!("{:.2}", value.median),
-        (Some(value), _) if value.median >= 100.0 => format!("{:.0}", value.median),
-        (Some(value), _) => format!("{:.1}", value.median),
+        (Some(value), unit) => unit.show(value.median),
         (None, _) => "-".to_owned(),
     }
 }
