@@ -13,8 +13,10 @@ use crate::weights::{GROUP, PackedMatrix, TILE_ROWS};
 
 /// Units are whole pairs of tiles, so that their columns are whole groups of the next matmul's input.
 const PAIR: usize = GROUP / TILE_ROWS;
-/// Bytes of weights that are taken through all tokens before others: half of a worker's L2 cache.
-const UNIT_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a unit. Unpacked weights are taken through all tokens before others: half of a worker's L2 cache. Others are
+/// read once or twice; their units are so short that the end of a phase finds all workers at work.
+const WIDE_UNIT_BYTES_MAX: usize = 1 << 20;
+const NARROW_UNIT_BYTES_MAX: usize = 128 << 10;
 const UNIT_TILES_MAX: usize = 64;
 /// Units for each worker: enough that one that is late holds up the others by little.
 const UNITS_EACH: usize = 4;
@@ -212,7 +214,8 @@ fn unit_tiles(parts: &[PackedMatrix], wide: Option<Wide>, workers: usize) -> usi
         Some(wide) if !part.is_float() => wide.column_bytes * part.cols(),
         _ => part.tile_codes(0).len() + part.tile_scales(0).len(),
     };
-    let fit = UNIT_BYTES_MAX / parts.iter().map(tile_bytes).sum::<usize>();
+    let bytes_max = if wide.is_some() { WIDE_UNIT_BYTES_MAX } else { NARROW_UNIT_BYTES_MAX };
+    let fit = bytes_max / parts.iter().map(tile_bytes).sum::<usize>();
     let fair = parts[0].tiles().div_ceil(workers * UNITS_EACH);
     fit.min(fair).next_multiple_of(PAIR).clamp(PAIR, UNIT_TILES_MAX)
 }
