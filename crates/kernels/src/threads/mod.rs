@@ -1,5 +1,6 @@
 //! Worker threads that run one parallel region per step, and the buffers that they share within it.
 
+mod crew;
 mod pool;
 mod scratch;
 mod shared;

@@ -7,8 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use super::Scratch;
+use super::crew::{Crew, processor_time};
 use crate::kernels::{KernelSet, Table};
 
 /// Rounds of the spin hint before a waiting thread gives way: some ten microseconds, longer than a usual phase's skew.
@@ -18,6 +20,9 @@ const DEALS_MAX: usize = 2;
 /// Rounds of yielding before an idle thread goes to sleep.
 const YIELDS: usize = 20;
 
+/// What `region` grows by; below it there is room for the number of threads.
+const REGION: u64 = 1 << 16;
+
 type Job = dyn Fn(&mut Worker<'_>) + Sync;
 
 /// What the threads of a pool share.
@@ -25,7 +30,7 @@ struct Team {
     id: u64,
     size: usize,
     kernels: &'static Table,
-    /// Counts regions; threads sleep until it changes.
+    /// Counts regions (`REGION` for each), and how many threads take part in the current one; threads sleep until it changes.
     region: AtomicU64,
     /// The job of the current region. Written by the caller before `region` grows, cleared after all have finished.
     job: Mutex<Option<&'static Job>>,
@@ -36,6 +41,10 @@ struct Team {
     /// A thread panicked: the others leave at their next barrier.
     broken: AtomicBool,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// Nanoseconds of processor time that the threads of the current region have worked, together.
+    worked: AtomicU64,
+    /// The longest time that one of them has waited at barriers, in nanoseconds.
+    waited: AtomicU64,
     closing: AtomicBool,
     /// Units of work handed out, for the operations of a phase; those of the next phase are zero already.
     dealt: [[AtomicUsize; DEALS_MAX]; 2],
@@ -47,13 +56,17 @@ struct Team {
 pub struct Pool {
     team: Arc<Team>,
     helpers: Vec<JoinHandle<()>>,
+    crew: Crew,
 }
 
 /// One thread's place in a region.
 pub struct Worker<'p> {
     team: &'p Team,
     index: usize,
+    count: usize,
     phase: u64,
+    /// Time spent at barriers, beyond a short spin.
+    waited: Waited,
     /// Operations of this phase that dealt out their work.
     deals: Cell<usize>,
     scratch: RefCell<MutexGuard<'p, Scratch>>,
@@ -66,7 +79,7 @@ impl Pool {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let team = Arc::new(Team {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            size: threads.max(1),
+            size: threads.clamp(1, REGION as usize - 1),
             kernels: kernels.table(),
             region: AtomicU64::new(0),
             job: Mutex::new(None),
@@ -75,9 +88,11 @@ impl Pool {
             finished: AtomicUsize::new(0),
             broken: AtomicBool::new(false),
             panic: Mutex::new(None),
+            worked: AtomicU64::new(0),
+            waited: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             dealt: Default::default(),
-            scratch: (0..threads.max(1)).map(|_| Mutex::default()).collect(),
+            scratch: (0..threads.clamp(1, REGION as usize - 1)).map(|_| Mutex::default()).collect(),
         });
         let helpers = (1..team.size)
             .map(|index| {
@@ -86,7 +101,8 @@ impl Pool {
                 thread::Builder::new().name(name).spawn(move || help(&team, index)).expect("a thread can be started")
             })
             .collect();
-        Self { team, helpers }
+        let crew = Crew::new(team.size);
+        Self { team, helpers, crew }
     }
 
     pub(crate) fn kernels(&self) -> &'static Table {
@@ -101,25 +117,33 @@ impl Pool {
         self.team.id
     }
 
-    /// Runs `job` on every thread and returns when all are done. If one panics, all stop at their next barrier and
+    /// Runs `job` on the threads and returns when all are done. If one panics, all stop at their next barrier and
     /// the panic goes on here; the pool stays usable.
+    ///
+    /// Usually these are all threads of the pool; fewer for a while if other programs keep taking their cores away.
     pub fn run(&mut self, job: impl Fn(&mut Worker<'_>) + Sync) {
         let team = &*self.team;
+        let count = self.crew.count();
         let job: &(dyn Fn(&mut Worker<'_>) + Sync + '_) = &job;
         // SAFETY: the reference is only used by threads of this region, and this function does not return (or unwind)
         // before all of them have finished and the slot is cleared.
         let job: &'static Job =
             unsafe { std::mem::transmute::<&(dyn Fn(&mut Worker<'_>) + Sync + '_), &'static Job>(job) };
+        let began = Instant::now();
         *team.job.lock().expect("no thread panics with the lock held") = Some(job);
         team.finished.store(0, Ordering::Relaxed);
-        team.region.fetch_add(1, Ordering::Release);
-        self.helpers.iter().for_each(|helper| helper.thread().unpark());
-        team.work(0, job);
-        wait(|| team.finished.load(Ordering::Acquire) == team.size, thread::yield_now);
+        let number = team.region.load(Ordering::Relaxed) / REGION + 1;
+        team.region.store(number * REGION + count as u64, Ordering::Release);
+        self.helpers[..count - 1].iter().for_each(|helper| helper.thread().unpark());
+        team.work(0, count, job);
+        let at_end = wait(|| team.finished.load(Ordering::Acquire) == count, thread::yield_now);
         *team.job.lock().expect("no thread panics with the lock held") = None;
         team.dealt.iter().flatten().for_each(|dealt| dealt.store(0, Ordering::Relaxed));
         // Buffers touched in this region count as released, so the next region starts a new phase.
         team.phase.fetch_add(1, Ordering::Release);
+        let [worked, waited] = [&team.worked, &team.waited]
+            .map(|nanoseconds| Duration::from_nanos(nanoseconds.swap(0, Ordering::Relaxed)));
+        self.crew.learn(began.elapsed(), worked, waited.max(at_end.time));
         if team.broken.swap(false, Ordering::AcqRel) {
             team.arrived.store(0, Ordering::Relaxed);
             let panic = team.panic.lock().expect("no thread panics with the lock held").take();
@@ -133,7 +157,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.team.closing.store(true, Ordering::Relaxed);
-        self.team.region.fetch_add(1, Ordering::Release);
+        self.team.region.fetch_add(REGION, Ordering::Release);
         for helper in self.helpers.drain(..) {
             helper.thread().unpark();
             // A helper catches the panics of its jobs; nothing else in it can fail.
@@ -147,16 +171,20 @@ impl Team {
         &self.dealt[(phase % 2) as usize]
     }
 
-    fn work(&self, index: usize, job: &Job) {
+    fn work(&self, index: usize, count: usize, job: &Job) {
         // A panic may have left anything in it, which does no harm.
         let scratch = RefCell::new(self.scratch[index].lock().unwrap_or_else(PoisonError::into_inner));
+        let (phase, began) = (self.phase.load(Ordering::Acquire), processor_time());
         let mut worker =
-            Worker { team: self, index, phase: self.phase.load(Ordering::Acquire), deals: Cell::new(0), scratch };
+            Worker { team: self, index, count, phase, waited: Waited::default(), deals: Cell::new(0), scratch };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&mut worker))) {
             // The first panic is the cause; those of threads that left a barrier follow from it.
             self.panic.lock().expect("no thread panics with the lock held").get_or_insert(panic);
             self.broken.store(true, Ordering::Release);
         }
+        let worked = (processor_time() - began).saturating_sub(worker.waited.processor_time);
+        self.worked.fetch_add(worked.as_nanos() as u64, Ordering::Relaxed);
+        self.waited.fetch_max(worker.waited.time.as_nanos() as u64, Ordering::Relaxed);
         self.finished.fetch_add(1, Ordering::AcqRel);
     }
 }
@@ -169,30 +197,41 @@ fn help(team: &Team, index: usize) {
         if team.closing.load(Ordering::Relaxed) {
             return;
         }
-        let job = *team.job.lock().expect("no thread panics with the lock held");
-        if let Some(job) = job {
-            team.work(index, job);
+        let count = (seen % REGION) as usize;
+        // A region that this thread has a part in does not end without it, so `seen` is still the current one.
+        if index < count {
+            let job = *team.job.lock().expect("no thread panics with the lock held");
+            team.work(index, count, job.expect("a region has a job until all have finished"));
         }
     }
 }
 
-/// Waits until `ready`: spins, then yields, then calls `rest` between looks.
-fn wait(ready: impl Fn() -> bool, rest: impl Fn()) {
+/// How long a thread has waited, and how much of a processor it used for looking.
+#[derive(Clone, Copy, Default)]
+struct Waited {
+    time: Duration,
+    processor_time: Duration,
+}
+
+/// Waits until `ready`: spins, then yields, then calls `rest` between looks. Gives the time after spinning.
+fn wait(ready: impl Fn() -> bool, rest: impl Fn()) -> Waited {
     for _ in 0..SPINS {
         if ready() {
-            return;
+            return Waited::default();
         }
         spin_loop();
     }
+    let (began, used) = (Instant::now(), processor_time());
     for _ in 0..YIELDS {
         if ready() {
-            return;
+            break;
         }
         thread::yield_now();
     }
     while !ready() {
         rest();
     }
+    Waited { time: began.elapsed(), processor_time: processor_time() - used }
 }
 
 impl Worker<'_> {
@@ -203,7 +242,7 @@ impl Worker<'_> {
 
     /// Threads in the region.
     pub fn count(&self) -> usize {
-        self.team.size
+        self.count
     }
 
     pub(crate) fn kernels(&self) -> &'static Table {
@@ -236,13 +275,15 @@ impl Worker<'_> {
     pub fn barrier(&mut self) {
         let team = self.team;
         let next = self.phase + 1;
-        if team.arrived.fetch_add(1, Ordering::AcqRel) + 1 == team.size {
+        if team.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.count {
             team.arrived.store(0, Ordering::Relaxed);
             team.dealt_in(self.phase).iter().for_each(|dealt| dealt.store(0, Ordering::Relaxed));
             team.phase.store(next, Ordering::Release);
         } else {
             let broken = || team.broken.load(Ordering::Acquire);
-            wait(|| team.phase.load(Ordering::Acquire) == next || broken(), thread::yield_now);
+            let waited = wait(|| team.phase.load(Ordering::Acquire) == next || broken(), thread::yield_now);
+            self.waited.time += waited.time;
+            self.waited.processor_time += waited.processor_time;
         }
         assert!(!team.broken.load(Ordering::Acquire), "another worker of this region panicked");
         self.phase = next;
@@ -258,7 +299,7 @@ impl std::fmt::Debug for Pool {
 
 impl std::fmt::Debug for Worker<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Worker({} of {}, phase {})", self.index, self.team.size, self.phase)
+        write!(f, "Worker({} of {}, phase {})", self.index, self.count, self.phase)
     }
 }
 
@@ -269,13 +310,14 @@ mod tests {
     #[test]
     fn every_thread_runs_each_region_once() {
         let mut pool = Pool::new(4, KernelSet::Scalar);
-        let count = AtomicUsize::new(0);
         for _ in 0..1000 {
-            pool.run(|_| {
-                count.fetch_add(1, Ordering::Relaxed);
+            let (runs, count) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            pool.run(|worker| {
+                runs.fetch_add(1, Ordering::Relaxed);
+                count.store(worker.count(), Ordering::Relaxed);
             });
+            assert_eq!(runs.into_inner(), count.into_inner());
         }
-        assert_eq!(count.into_inner(), 4000);
     }
 
     #[test]
@@ -289,6 +331,25 @@ mod tests {
                 assert_eq!(count.load(Ordering::Relaxed), 3);
             }
         });
+    }
+
+    #[test]
+    fn threads_that_keep_others_waiting_are_left_out_and_asked_back() {
+        let mut pool = Pool::new(2, KernelSet::Scalar);
+        let counts: Vec<AtomicUsize> = (0..40).map(|_| AtomicUsize::new(0)).collect();
+        for (region, count) in counts.iter().enumerate() {
+            pool.run(|worker| {
+                count.store(worker.count(), Ordering::Relaxed);
+                // As if another program had taken its core.
+                if region == 0 && worker.index() == 1 {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                worker.barrier();
+            });
+        }
+        let counts: Vec<usize> = counts.into_iter().map(AtomicUsize::into_inner).collect();
+        assert_eq!(counts[..2], [2, 1]);
+        assert!(counts[2..].contains(&2), "{counts:?}");
     }
 
     #[test]
@@ -312,8 +373,8 @@ mod tests {
 
     #[test]
     fn panic_of_one_thread_reaches_the_caller_and_leaves_the_pool_usable() {
-        let mut pool = Pool::new(3, KernelSet::Scalar);
         for culprit in 0..3 {
+            let mut pool = Pool::new(3, KernelSet::Scalar);
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 pool.run(|worker| {
                     worker.barrier();
@@ -323,12 +384,13 @@ mod tests {
             }));
             let panic = outcome.expect_err("the panic is passed on");
             assert!(panic.downcast_ref::<String>().is_some_and(|message| message.contains("culprit")));
-            let count = AtomicUsize::new(0);
+            let (runs, count) = (AtomicUsize::new(0), AtomicUsize::new(0));
             pool.run(|worker| {
                 worker.barrier();
-                count.fetch_add(1, Ordering::Relaxed);
+                runs.fetch_add(1, Ordering::Relaxed);
+                count.store(worker.count(), Ordering::Relaxed);
             });
-            assert_eq!(count.into_inner(), 3);
+            assert_eq!(runs.into_inner(), count.into_inner());
         }
     }
 }
