@@ -2,11 +2,9 @@
 
 mod support;
 
-use std::collections::HashMap;
-
-use ruvllm_engine::{Request, Sampling, SequenceId, Speculation};
+use ruvllm_engine::{Request, Sampling, Speculation};
 use ruvllm_runtime::Engine;
-use support::{golden, smollm2};
+use support::{golden, run_together, smollm2};
 
 fn build(sequences: usize, batch_rows: usize, threads: usize) -> Engine {
     let builder = Engine::builder(smollm2()).context(Some(1024)).sequences(sequences);
@@ -19,24 +17,9 @@ fn request(prompt: &[u32], sampling: Sampling) -> Request {
     Request { prompt: prompt.to_vec(), sampling, max_tokens: Some(16), end_tokens: Vec::new(), speculation }
 }
 
-/// Runs all requests together; new ones join while others run.
 fn together(engine: &mut Engine, requests: &[Request]) -> Vec<Vec<u32>> {
-    let core = engine.core();
-    let mut ids: Vec<SequenceId> = Vec::new();
-    let mut tokens: HashMap<SequenceId, Vec<u32>> = HashMap::new();
-    let mut waiting = requests.iter();
-    loop {
-        if let Some(request) = waiting.next() {
-            ids.push(core.submit(request.clone()).expect("a sound request"));
-        } else if core.is_idle() {
-            break;
-        }
-        for event in core.step() {
-            let event = event.expect("sound logits");
-            tokens.entry(event.sequence).or_default().push(event.sampled.token);
-        }
-    }
-    ids.iter().map(|id| tokens.remove(id).expect("every request is answered")).collect()
+    let events = run_together(engine, requests);
+    events.iter().map(|events| events.iter().map(|event| event.sampled.token).collect()).collect()
 }
 
 #[test]

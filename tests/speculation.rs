@@ -2,11 +2,9 @@
 
 mod support;
 
-use std::collections::HashMap;
-
-use ruvllm_engine::{Counts, Event, FinishReason, Request, Sampled, Sampling, SequenceId, Speculation};
+use ruvllm_engine::{Counts, Event, FinishReason, Request, Sampled, Sampling, Speculation};
 use ruvllm_runtime::{Engine, Prompt};
-use support::{golden, smollm2};
+use support::{golden, run_together, smollm2};
 
 const COPY: &str = "The ferry leaves Port Anselm at 6.40, 9.15 and 17.30; the last one does not run on Sundays. A ticket \
                     costs 12 crowns, half of it for children under eleven. Bicycles travel free of charge.\n\n\
@@ -80,26 +78,13 @@ impl Text {
     }
 }
 
-/// Runs all requests together; new ones join while others run. All pages must be free in the end.
 fn together(engine: &mut Engine, requests: &[Request]) -> Vec<Text> {
-    let core = engine.core();
-    let free = core.free_pages();
-    let mut ids: Vec<SequenceId> = Vec::new();
-    let mut texts: HashMap<SequenceId, Text> = HashMap::new();
-    let mut waiting = requests.iter();
-    loop {
-        if let Some(request) = waiting.next() {
-            ids.push(core.submit(request.clone()).expect("a sound request"));
-        } else if core.is_idle() {
-            break;
-        }
-        for event in core.step() {
-            let event = event.expect("sound logits");
-            texts.entry(event.sequence).or_default().add(event);
-        }
-    }
-    assert_eq!(core.free_pages(), free, "all pages are given back");
-    ids.iter().map(|id| texts.remove(id).expect("every request is answered")).collect()
+    let texts = run_together(engine, requests).into_iter().map(|events| {
+        let mut text = Text::default();
+        events.into_iter().for_each(|event| text.add(event));
+        text
+    });
+    texts.collect()
 }
 
 fn alone(engine: &mut Engine, request: &Request) -> Text {

@@ -2,9 +2,11 @@
 
 #![allow(dead_code)]
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use ruvllm_engine::{Event, Request, SequenceId};
 use ruvllm_runtime::Engine;
 use ruvllm_store::{Store, default_home};
 use serde_json::Value;
@@ -17,6 +19,29 @@ pub fn smollm2() -> PathBuf {
 
 pub fn engine() -> Engine {
     Engine::builder(smollm2()).context(Some(1024)).build().expect("the default model loads")
+}
+
+/// Runs all requests together; new ones join while others run. Gives what each of them caused. All pages must be free in
+/// the end.
+pub fn run_together(engine: &mut Engine, requests: &[Request]) -> Vec<Vec<Event>> {
+    let core = engine.core();
+    let free = core.free_pages();
+    let mut ids: Vec<SequenceId> = Vec::new();
+    let mut events: HashMap<SequenceId, Vec<Event>> = HashMap::new();
+    let mut waiting = requests.iter();
+    loop {
+        if let Some(request) = waiting.next() {
+            ids.push(core.submit(request.clone()).expect("a sound request"));
+        } else if core.is_idle() {
+            break;
+        }
+        for event in core.step() {
+            let event = event.expect("sound logits");
+            events.entry(event.sequence).or_default().push(event);
+        }
+    }
+    assert_eq!(core.free_pages(), free, "all pages are given back");
+    ids.iter().map(|id| events.remove(id).expect("every request is answered")).collect()
 }
 
 /// A prompt with what other implementations compute for it.

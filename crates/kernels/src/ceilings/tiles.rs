@@ -4,6 +4,7 @@ use std::arch::asm;
 
 use super::Exercise;
 use crate::KernelSet;
+use crate::kernels::amx::TileConfig;
 
 /// Tiles of 16 rows of 64 bytes: four sums, two left and two right factors, all of the register file.
 const ROWS: u8 = 16;
@@ -18,22 +19,10 @@ pub(super) fn exercise() -> Option<Exercise> {
     KernelSet::Amx.is_available().then_some(|rounds| unsafe { multiply_tiles(rounds / 16) })
 }
 
-/// The operand of `ldtilecfg`: 64 bytes as the processor's manual lays them out.
-#[repr(C, align(64))]
-struct TileConfig {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    row_bytes: [u16; 16],
-    rows: [u8; 16],
-}
-
 /// # Safety
 /// The processor must have AMX-INT8 and the system must permit it.
 unsafe fn multiply_tiles(rounds: u64) -> u64 {
-    let mut config = TileConfig { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
-    config.row_bytes[..8].fill(ROW_BYTES);
-    config.rows[..8].fill(ROWS);
+    let config = TileConfig::new(|_| (ROWS, ROW_BYTES));
     let rounds = rounds.max(1);
     // SAFETY: one block configures, uses and releases all tiles, and says that it overwrites them. The configuration is
     // read through its address, and without `nomem` the compiler must have stored it before.

@@ -177,14 +177,25 @@ unsafe fn load(from: &[i32; LANES]) -> __m512i {
     unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
 }
 
-/// The layout that `ldtilecfg` reads.
+/// The operand of `ldtilecfg`, as the processor's manual lays it out.
 #[repr(C, align(64))]
-struct TileConfig {
+pub(crate) struct TileConfig {
     palette: u8,
     start_row: u8,
     reserved: [u8; 14],
     row_bytes: [u16; 16],
     rows: [u8; 16],
+}
+
+impl TileConfig {
+    /// For each of the eight registers, its rows and the bytes of each.
+    pub(crate) fn new(shape: impl Fn(usize) -> (u8, u16)) -> Self {
+        let mut config = Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        for register in 0..8 {
+            (config.rows[register], config.row_bytes[register]) = shape(register);
+        }
+        config
+    }
 }
 
 /// Shapes the tile registers for format `F`: 0-3 results, 4-5 tokens, 6-7 weights.
@@ -194,14 +205,11 @@ struct TileConfig {
 /// AMX is there, and the kernel has given permission to use tiles.
 unsafe fn configure<F: Format>() {
     let sub = F::SCALES.sub_len();
-    let mut config = TileConfig { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
-    for tile in 0..8 {
-        (config.rows[tile], config.row_bytes[tile]) = match tile {
-            0..4 => (TOKENS as u8, 64),
-            4..6 => (TOKENS as u8, sub as u16),
-            _ => (sub as u8 / 4, 64),
-        };
-    }
+    let config = TileConfig::new(|register| match register {
+        0..4 => (TOKENS as u8, 64),
+        4..6 => (TOKENS as u8, sub as u16),
+        _ => (sub as u8 / 4, 64),
+    });
     // SAFETY: `config` is a valid configuration; without `nomem` it is in memory before it is read. Compiled code never
     // touches tile registers, so they keep their shapes between the blocks of this module.
     unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, preserves_flags)) }

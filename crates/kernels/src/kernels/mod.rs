@@ -5,7 +5,7 @@
 #![allow(clippy::needless_range_loop)]
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-mod amx;
+pub(crate) mod amx;
 pub(crate) mod attention;
 pub(crate) mod matmul;
 pub(crate) mod rows;
