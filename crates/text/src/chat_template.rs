@@ -8,7 +8,7 @@
 mod environment;
 mod guard;
 mod json;
-mod strftime;
+pub mod strftime;
 
 use minijinja::{Environment, ErrorKind, Value};
 use serde_json::{Map, Value as Json};

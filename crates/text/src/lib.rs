@@ -13,7 +13,9 @@ mod stop;
 mod tokenizer;
 mod vocabulary;
 
-pub use chat_template::{ChatTemplate, ChatTemplateError, Conversation, NextTurn, RenderLimits, RenderedPrompt};
+pub use chat_template::{
+    ChatTemplate, ChatTemplateError, Conversation, NextTurn, RenderLimits, RenderedPrompt, strftime,
+};
 pub use detokenizer::Detokenizer;
 pub use stop::{StopMatcher, StopOutcome, StopStringError};
 pub use tokenizer::{SpecialTokens, Tokenizer, TokenizerError};

@@ -242,6 +242,7 @@ unsafe fn tile_turn<F: Format>(x: *const Arranged, lines: *const i8, count: usiz
                     concat!("tilezero tmm", $result),
                     concat!("tdpbssd tmm", $result, ", tmm", $tokens, ", tmm", $weights),
                 )*
+                // A block that stores nothing has to name its operand nevertheless.
                 "/* {stored} */",
                 x = in(reg) x.cast::<i8>().add(operand_offset::<F>($at)),
                 lines = in(reg) lines.add($at * F::SCALES.sub_len() * LANES),

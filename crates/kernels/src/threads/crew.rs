@@ -40,11 +40,14 @@ impl Crew {
         let others = (self.count - 1) as u32;
         // One thread fewer would mean that much more work for each of the others.
         let is_slow = others > 0 && waited > WAIT_MIN && waited > took.saturating_sub(waited) / others;
+        // Where the system does not tell processor times, there is no way to see which number is better.
+        let is_slow = is_slow && !worked.is_zero();
         self.left = self.left.saturating_sub(1);
         if let Some(more) = self.more.take() {
             // Either way, this is not to be tried again soon.
             self.count += usize::from(processors < more);
-            self.wait_longer();
+            self.left = self.pause;
+            self.pause = PAUSE_MAX.min(self.pause * 2);
         } else if is_slow && (self.left == 0 || self.count < self.size) {
             self.more = Some(processors);
             self.count -= 1;
@@ -54,14 +57,9 @@ impl Crew {
             self.pause = (self.pause - 1).max(PAUSE_MIN);
         }
     }
-
-    fn wait_longer(&mut self) {
-        self.left = self.pause;
-        self.pause = PAUSE_MAX.min(self.pause * 2);
-    }
 }
 
-/// Processor time that the calling thread has used; zero where the system does not tell, and then nothing is learned.
+/// Processor time that the calling thread has used; zero where the system does not tell.
 #[cfg(unix)]
 pub(super) fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -146,6 +144,9 @@ mod tests {
         let mut crew = Crew::new(8);
         learn(&mut crew, 5.0, STEP * 3 / 10);
         assert_eq!(crew.count(), 7);
+        let mut blind = Crew::new(2);
+        blind.learn(STEP, Duration::ZERO, LONG);
+        assert_eq!(blind.count(), 2);
         let mut alone = Crew::new(1);
         learn(&mut alone, 0.2, STEP);
         assert_eq!(alone.count(), 1);

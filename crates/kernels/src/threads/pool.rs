@@ -77,9 +77,10 @@ impl Pool {
     /// Panics if the processor cannot run these.
     pub fn new(threads: usize, kernels: KernelSet) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let size = threads.clamp(1, REGION as usize - 1);
         let team = Arc::new(Team {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            size: threads.clamp(1, REGION as usize - 1),
+            size,
             kernels: kernels.table(),
             region: AtomicU64::new(0),
             job: Mutex::new(None),
@@ -92,7 +93,7 @@ impl Pool {
             waited: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             dealt: Default::default(),
-            scratch: (0..threads.clamp(1, REGION as usize - 1)).map(|_| Mutex::default()).collect(),
+            scratch: (0..size).map(|_| Mutex::default()).collect(),
         });
         let helpers = (1..team.size)
             .map(|index| {
@@ -101,8 +102,7 @@ impl Pool {
                 thread::Builder::new().name(name).spawn(move || help(&team, index)).expect("a thread can be started")
             })
             .collect();
-        let crew = Crew::new(team.size);
-        Self { team, helpers, crew }
+        Self { team, helpers, crew: Crew::new(size) }
     }
 
     pub(crate) fn kernels(&self) -> &'static Table {
@@ -182,7 +182,7 @@ impl Team {
             self.panic.lock().expect("no thread panics with the lock held").get_or_insert(panic);
             self.broken.store(true, Ordering::Release);
         }
-        let worked = (processor_time() - began).saturating_sub(worker.waited.processor_time);
+        let worked = processor_time().saturating_sub(began).saturating_sub(worker.waited.processor_time);
         self.worked.fetch_add(worked.as_nanos() as u64, Ordering::Relaxed);
         self.waited.fetch_max(worker.waited.time.as_nanos() as u64, Ordering::Relaxed);
         self.finished.fetch_add(1, Ordering::AcqRel);
@@ -231,7 +231,7 @@ fn wait(ready: impl Fn() -> bool, rest: impl Fn()) -> Waited {
     while !ready() {
         rest();
     }
-    Waited { time: began.elapsed(), processor_time: processor_time() - used }
+    Waited { time: began.elapsed(), processor_time: processor_time().saturating_sub(used) }
 }
 
 impl Worker<'_> {

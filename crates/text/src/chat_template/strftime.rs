@@ -56,7 +56,7 @@ impl Moment {
 }
 
 /// Formats as Python's `strftime` does in the C locale; directives that it does not know stay as they are.
-pub(super) fn format(format: &str, unix_s: i64) -> String {
+pub fn format(format: &str, unix_s: i64) -> String {
     // Keeps the arithmetic in range; years beyond four digits are no dates that a template shows.
     let moment = Moment::from_unix(unix_s.clamp(-62_135_596_800, 253_402_300_799));
     let mut out = String::new();
