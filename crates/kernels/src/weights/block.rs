@@ -31,50 +31,71 @@ impl Block {
     };
 
     /// Reads one block of `kind`. `bytes` is exactly one block; the float formats have no blocks.
-    /// Inlined: where `kind` is known, little of this is left.
+    /// Inlined, with its parts: where `kind` is known, little of them is left.
     #[inline(always)]
     pub(crate) fn read(&mut self, kind: WeightType, bytes: &[u8]) {
+        self.read_scales(kind, bytes);
+        self.read_codes(kind, bytes);
+    }
+
+    /// All but the codes.
+    #[inline(always)]
+    pub(crate) fn read_scales(&mut self, kind: WeightType, bytes: &[u8]) {
         assert_eq!(bytes.len(), kind.block_bytes());
         match kind {
-            WeightType::Q4_0 | WeightType::Iq4Nl => {
+            WeightType::Q4_0 | WeightType::Iq4Nl | WeightType::Q5_0 | WeightType::Q8_0 => {
                 self.scale = half_at(bytes, 0);
-                self.read_nibbles(0, &bytes[2..18]);
             }
-            WeightType::Q4_1 => {
+            WeightType::Q4_1 | WeightType::Q5_1 => {
                 self.scale = half_at(bytes, 0);
                 self.offset = half_at(bytes, 2);
-                self.read_nibbles(0, &bytes[4..20]);
             }
+            WeightType::Mxfp4 => self.scale = power_of_two(i32::from(bytes[0]) - 128),
+            WeightType::Q2K => self.read_q2k_scales(bytes),
+            WeightType::Q3K => self.read_q3k_scales(bytes),
+            WeightType::Q4K | WeightType::Q5K => self.read_q4k_scales(bytes),
+            WeightType::Q6K => self.read_q6k_scales(bytes),
+            WeightType::Iq4Xs => self.read_iq4xs_scales(bytes),
+            WeightType::F32 | WeightType::F16 | WeightType::Bf16 => unreachable!("{kind} has no blocks"),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn read_codes(&mut self, kind: WeightType, bytes: &[u8]) {
+        assert_eq!(bytes.len(), kind.block_bytes());
+        match kind {
+            WeightType::Q4_0 | WeightType::Iq4Nl => self.read_nibbles(0, &bytes[2..18]),
+            WeightType::Q4_1 => self.read_nibbles(0, &bytes[4..20]),
             WeightType::Q5_0 => {
-                self.scale = half_at(bytes, 0);
                 self.read_nibbles(0, &bytes[6..22]);
                 self.add_fifth_bits(&bytes[2..6]);
             }
             WeightType::Q5_1 => {
-                self.scale = half_at(bytes, 0);
-                self.offset = half_at(bytes, 2);
                 self.read_nibbles(0, &bytes[8..24]);
                 self.add_fifth_bits(&bytes[4..8]);
             }
             WeightType::Q8_0 => {
-                self.scale = half_at(bytes, 0);
                 for (code, byte) in self.codes.iter_mut().zip(&bytes[2..34]) {
                     *code = byte ^ 0x80;
                 }
             }
-            WeightType::Mxfp4 => {
-                self.scale = power_of_two(i32::from(bytes[0]) - 128);
-                self.read_nibbles(0, &bytes[1..17]);
+            WeightType::Mxfp4 => self.read_nibbles(0, &bytes[1..17]),
+            WeightType::Q2K => self.read_pairs(&bytes[16..80]),
+            WeightType::Q3K => {
+                self.read_pairs(&bytes[32..96]);
+                self.add_bits(&bytes[..32], 2);
             }
-            WeightType::Q2K => self.read_q2k(bytes),
-            WeightType::Q3K => self.read_q3k(bytes),
-            WeightType::Q4K => {
-                self.read_q4k_header(bytes);
-                self.read_nibble_halves(&bytes[16..144]);
+            WeightType::Q4K => self.read_nibble_halves(&bytes[16..144]),
+            WeightType::Q5K => {
+                self.read_nibble_halves(&bytes[48..176]);
+                self.add_bits(&bytes[16..48], 4);
             }
-            WeightType::Q5K => self.read_q5k(bytes),
-            WeightType::Q6K => self.read_q6k(bytes),
-            WeightType::Iq4Xs => self.read_iq4xs(bytes),
+            WeightType::Q6K => self.read_q6k_codes(bytes),
+            WeightType::Iq4Xs => {
+                for (g, nibbles) in bytes[8..136].chunks_exact(16).enumerate() {
+                    self.read_nibbles(g * 32, nibbles);
+                }
+            }
             WeightType::F32 | WeightType::F16 | WeightType::Bf16 => unreachable!("{kind} has no blocks"),
         }
     }
@@ -107,15 +128,13 @@ impl Block {
         }
     }
 
-    fn read_q2k(&mut self, bytes: &[u8]) {
-        let (scales, quants) = (&bytes[..16], &bytes[16..80]);
+    fn read_q2k_scales(&mut self, bytes: &[u8]) {
         self.scale = half_at(bytes, 80);
         self.offset = -half_at(bytes, 82);
-        for (g, byte) in scales.iter().enumerate() {
+        for (g, byte) in bytes[..16].iter().enumerate() {
             self.sub_scales[g] = (byte & 15) as i8;
             self.sub_offsets[g] = byte >> 4;
         }
-        self.read_pairs(quants);
     }
 
     /// 2-bit codes: byte `l` of a half holds elements `l`, `l + 32`, `l + 64`, `l + 96` of that half.
@@ -137,11 +156,9 @@ impl Block {
         }
     }
 
-    fn read_q3k(&mut self, bytes: &[u8]) {
-        let (high_bits, quants, scales) = (&bytes[..32], &bytes[32..96], &bytes[96..108]);
+    fn read_q3k_scales(&mut self, bytes: &[u8]) {
+        let scales = &bytes[96..108];
         self.scale = half_at(bytes, 108);
-        self.read_pairs(quants);
-        self.add_bits(high_bits, 2);
         for g in 0..16 {
             let low = if g < 8 { scales[g] & 15 } else { scales[g - 8] >> 4 };
             let high = scales[8 + g % 4] >> (g / 4 * 2) & 3;
@@ -150,7 +167,7 @@ impl Block {
     }
 
     /// Scale, offset and the eight 6-bit pairs that Q4_K and Q5_K share.
-    fn read_q4k_header(&mut self, bytes: &[u8]) {
+    fn read_q4k_scales(&mut self, bytes: &[u8]) {
         self.scale = half_at(bytes, 0);
         self.offset = -half_at(bytes, 2);
         let packed = &bytes[4..16];
@@ -165,15 +182,15 @@ impl Block {
         }
     }
 
-    fn read_q5k(&mut self, bytes: &[u8]) {
-        self.read_q4k_header(bytes);
-        self.read_nibble_halves(&bytes[48..176]);
-        self.add_bits(&bytes[16..48], 4);
+    fn read_q6k_scales(&mut self, bytes: &[u8]) {
+        self.scale = half_at(bytes, 208);
+        for (sub, byte) in self.sub_scales.iter_mut().zip(&bytes[192..208]) {
+            *sub = *byte as i8;
+        }
     }
 
-    fn read_q6k(&mut self, bytes: &[u8]) {
-        let (low, high, scales) = (&bytes[..128], &bytes[128..192], &bytes[192..208]);
-        self.scale = half_at(bytes, 208);
+    fn read_q6k_codes(&mut self, bytes: &[u8]) {
+        let (low, high) = (&bytes[..128], &bytes[128..192]);
         for (run, codes) in self.codes.chunks_exact_mut(32).enumerate() {
             let (half, quarter) = (run / 4, run % 4);
             let (low, high) = (&low[half * 64 + quarter % 2 * 32..][..32], &high[half * 32..][..32]);
@@ -181,12 +198,9 @@ impl Block {
                 *code = (nibbles >> (quarter / 2 * 4) & 15) | (pairs >> (quarter * 2) & 3) << 4;
             }
         }
-        for (sub, byte) in self.sub_scales.iter_mut().zip(scales) {
-            *sub = *byte as i8;
-        }
     }
 
-    fn read_iq4xs(&mut self, bytes: &[u8]) {
+    fn read_iq4xs_scales(&mut self, bytes: &[u8]) {
         self.scale = half_at(bytes, 0);
         let high = u16::from_le_bytes([bytes[2], bytes[3]]);
         let low = &bytes[4..8];
@@ -194,8 +208,30 @@ impl Block {
             let low = low[g / 2] >> (g % 2 * 4) & 15;
             let high = (high >> (g * 2) & 3) as u8;
             self.sub_scales[g] = (low | high << 4) as i8 - 32;
-            self.read_nibbles(g * 32, &bytes[8 + g * 16..][..16]);
         }
+    }
+}
+
+/// The codes of group `g` of a block whose codes are nibbles, as the four words of packed lines: codes `4l..4l + 4` are
+/// the low nibbles of word `l`, those 16 further on the high ones.
+#[inline(always)]
+pub(crate) fn nibble_words(kind: WeightType, bytes: &[u8], g: usize) -> [u32; 4] {
+    const LOW: u32 = 0x0f0f_0f0f;
+    let words = |at: usize| {
+        let (words, _) = bytes[at..at + 16].as_chunks::<4>();
+        [words[0], words[1], words[2], words[3]].map(u32::from_le_bytes)
+    };
+    match kind {
+        WeightType::Q4_0 | WeightType::Iq4Nl => words(2),
+        WeightType::Q4_1 => words(4),
+        WeightType::Mxfp4 => words(1),
+        WeightType::Iq4Xs => words(8 + g * 16),
+        WeightType::Q4K => {
+            let (first, second) = (words(16 + g / 2 * 32), words(32 + g / 2 * 32));
+            let high = g % 2 * 4;
+            std::array::from_fn(|l| (first[l] >> high & LOW) | (second[l] >> high & LOW) << 4)
+        }
+        _ => unreachable!("the codes of {kind} are not nibbles"),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::thread;
 
-use super::block::{BLOCK_LEN_MAX, Block};
+use super::block::{BLOCK_LEN_MAX, Block, nibble_words};
 use super::format::{Format, for_format};
 use super::tiles::{GROUP, LINE, PackedMatrix, TILE_ROWS, is_float, tile_bytes};
 use super::{Planes, WeightType};
@@ -104,13 +104,20 @@ fn pack_blocks<F: Format>(rows: &[u8], row_bytes: usize, codes: &mut [u8], scale
             let blocks = bytes[i * run * raw_bytes..].chunks_exact(raw_bytes);
             let to = codes.chunks_exact_mut(block_code_bytes).zip(records.chunks_exact_mut(record_bytes));
             for (raw, (codes, record)) in blocks.zip(to) {
-                block.read(kind, raw);
+                block.read_scales(kind, raw);
                 if !block.scale.is_finite() || !block.offset.is_finite() {
                     return Err(NotFinite { row });
                 }
+                if !matches!(F::PLANES, Planes::Nibble) {
+                    block.read_codes(kind, raw);
+                }
                 for (g, group) in codes.chunks_exact_mut(group_bytes).enumerate() {
-                    let codes = block.codes[g * GROUP..].first_chunk().expect("blocks are whole groups");
-                    put_codes(F::PLANES, group, row, codes);
+                    if matches!(F::PLANES, Planes::Nibble) {
+                        put_words(group, 0, row, nibble_words(kind, raw, g));
+                    } else {
+                        let codes = block.codes[g * GROUP..].first_chunk().expect("blocks are whole groups");
+                        put_codes(F::PLANES, group, row, codes);
+                    }
                 }
                 put_scales::<F>(&block, row, record);
             }
@@ -119,7 +126,8 @@ fn pack_blocks<F: Format>(rows: &[u8], row_bytes: usize, codes: &mut [u8], scale
     Ok(())
 }
 
-/// Puts the codes of row `r` of a group into its bit planes: four neighbouring codes are a word of each.
+/// Puts the codes of row `r` of a group into its bit planes: four neighbouring codes are a word of each. For plain
+/// nibbles `nibble_words` is the short way to the same words.
 /// Inlined, because `planes` is known where it is called.
 #[inline(always)]
 fn put_codes(planes: Planes, group: &mut [u8], r: usize, codes: &[u8; GROUP]) {
@@ -135,7 +143,7 @@ fn put_codes(planes: Planes, group: &mut [u8], r: usize, codes: &[u8; GROUP]) {
             for i in 0..words.len() / lines {
                 word |= ((words[i * lines + line] >> from) & (LOWEST * ((1 << width) - 1))) << (i * width);
             }
-            group[(first + line) * LINE + r * 4..][..4].copy_from_slice(&word.to_le_bytes());
+            put_words(group, first + line, r, [word]);
         }
     };
     match planes {
@@ -148,6 +156,14 @@ fn put_codes(planes: Planes, group: &mut [u8], r: usize, codes: &[u8; GROUP]) {
         Planes::NibbleBit => put(4, 1, 4, 1),
         Planes::NibblePair => put(4, 2, 4, 2),
         Planes::PairBit => put(2, 1, 2, 1),
+    }
+}
+
+/// Puts one word of row `r` into each line from `first` on.
+#[inline(always)]
+fn put_words<const N: usize>(group: &mut [u8], first: usize, r: usize, words: [u32; N]) {
+    for (line, word) in words.into_iter().enumerate() {
+        group[(first + line) * LINE + r * 4..][..4].copy_from_slice(&word.to_le_bytes());
     }
 }
 
