@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::thread;
+use std::time::Duration;
 
 use peers_protocol::{DECODE_TOKENS, Ready, Start, Timing, Work};
 use serde::Serialize;
@@ -123,6 +125,9 @@ pub fn measure(model: &Model, candidates: &[Candidate], options: &Options, machi
     Measured { tasks: measured, candidates: run.facts }
 }
 
+/// Threads of OpenMP go on spinning for 200 ms after their work, on cores that the next engine needs.
+const SETTLING: Duration = Duration::from_millis(400);
+
 /// `growth` percent more than the longest sequence, for those that are held over several measurements.
 fn start(model: &Model, options: &Options, machine: &Machine, works: &[Work], growth: usize) -> Start {
     let tokens = works.iter().map(|work| work.context()).max().unwrap_or(1);
@@ -180,6 +185,7 @@ impl Run<'_> {
             for (index, samples) in all.iter_mut().enumerate() {
                 if samples.failure.is_none() {
                     self.tell(task, index, round);
+                    thread::sleep(SETTLING);
                     match sample(self, index) {
                         Ok(timing) if round > 0 => samples.timings.push(timing),
                         Ok(_) => {}
