@@ -2,6 +2,7 @@
 
 mod commands;
 mod exit;
+mod kv_flags;
 mod model_flags;
 mod output;
 mod progress;

@@ -8,6 +8,8 @@ use clap::Args;
 use ruvllm_runtime::Engine;
 use ruvllm_store::{ModelFile, Store, default_home};
 
+use crate::kv_flags::KvFlags;
+use crate::output;
 use crate::progress::{PullProgress, byte_bar};
 
 #[derive(Debug, Args)]
@@ -21,6 +23,8 @@ pub struct ModelFlags {
     /// goes]
     #[arg(long, short = 'c', value_name = "TOKENS")]
     pub context: Option<usize>,
+    #[command(flatten)]
+    pub kv: KvFlags,
 }
 
 /// The store of this user.
@@ -48,11 +52,17 @@ impl ModelFlags {
         let file = self.file(interrupted)?;
         let bar = byte_bar(0, "loading");
         let builder = Engine::builder(&file.path).threads(self.threads).context(context).sequences(sequences);
+        let builder = self.kv.apply(builder).guard_folder(default_home()?.join("kv"));
         let engine = builder.build_with_progress(&mut |done, total| {
             bar.set_length(total);
             bar.set_position(done);
         });
         bar.finish_and_clear();
+        if let Some(cold) = engine.as_ref().ok().and_then(Engine::cold_format) {
+            let measured: Vec<_> =
+                cold.measured.iter().map(|(format, found)| format!("{format} diverges by {found:.4}")).collect();
+            output::remark(&format!("cold keys and values are {} ({})", cold.format, measured.join(", ")));
+        }
         engine.map_err(|error| anyhow::Error::new(error).context(format!("cannot run {}", file.path.display())))
     }
 }

@@ -1,5 +1,7 @@
 //! `ruvllm bench`: prefill and decode speed of a model on this machine.
 
+mod arrival;
+mod prefix;
 mod speculation;
 mod works;
 
@@ -8,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ruvllm_engine::{Core, Request, Sampling, Speculation};
+use ruvllm_engine::{Core, PrefixUse, Request, Speculation};
 use serde_json::json;
 
 use self::speculation::Comparison;
@@ -45,6 +47,13 @@ pub struct Bench {
     /// Tokens of each of those texts at most
     #[arg(long, default_value_t = 192, value_name = "N")]
     answer: usize,
+    /// Also compare requests that begin alike (a system prompt, a long context, many at once) with and without the prefix
+    /// cache
+    #[arg(long)]
+    prefix: bool,
+    /// Also measure what the arrival of a prompt of so many tokens does to texts that are being generated
+    #[arg(long, value_name = "N")]
+    arrival: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -64,7 +73,13 @@ impl Bench {
         }
         let interrupted = interrupt_flag();
         let loading = Instant::now();
-        let mut engine = self.model.load(interrupted.clone(), self.sequences)?;
+        let for_prefix = if self.prefix { prefix::SEQUENCES } else { 0 };
+        let for_arrival = if self.arrival.is_some() { arrival::SEQUENCES } else { 0 };
+        let sequences = self.sequences.max(for_prefix).max(for_arrival);
+        let mut engine = self.model.load(interrupted.clone(), sequences)?;
+        if self.prefix && engine.context() < prefix::CONTEXT_MIN {
+            bail!("--prefix needs a context of {} tokens at least; it is {}", prefix::CONTEXT_MIN, engine.context());
+        }
         let load_s = loading.elapsed().as_secs_f64();
         let (threads, kernels) = (engine.threads(), engine.kernels().name());
         let core = engine.core();
@@ -93,6 +108,9 @@ impl Bench {
                 settings.compare(&mut engine)?
             }
         };
+        let prefixes =
+            if self.prefix { prefix::compare(engine.core(), self.repeat, &interrupted)? } else { Vec::new() };
+        let arrival = self.arrival.map(|prompt| arrival::measure(engine.core(), prompt, &interrupted)).transpose()?;
         if self.json {
             let mut object = json!({
                 "model": self.model.model,
@@ -106,6 +124,12 @@ impl Bench {
             if !comparisons.is_empty() {
                 object["speculation"] = comparisons.iter().map(Comparison::to_json).collect();
             }
+            if let Some(arrival) = &arrival {
+                object["arrival"] = arrival.to_json();
+            }
+            if self.prefix {
+                object["prefix"] = prefixes.iter().map(prefix::Comparison::to_json).collect();
+            }
             return output::json(&object);
         }
         output::line(&format!("{}: {threads} threads, {kernels} kernels, loaded in {load_s:.2} s", self.model.model))?;
@@ -114,6 +138,16 @@ impl Bench {
             prefill.row("prefill", self.prefill),
             decode.row(&format!("decode at depth {}, {} at once", self.depth, self.sequences), self.decode),
         ])?;
+        if self.prefix {
+            output::line("")?;
+            let heading = prefix::Comparison::heading();
+            let rows: Vec<_> = [heading].into_iter().chain(prefixes.iter().map(prefix::Comparison::row)).collect();
+            output::table(&rows)?;
+        }
+        if let Some(arrival) = &arrival {
+            output::line("")?;
+            output::table(&arrival.table())?;
+        }
         if comparisons.is_empty() {
             return Ok(());
         }
@@ -134,11 +168,10 @@ impl Bench {
     fn measure_decode(&self, core: &mut Core) -> Result<f64> {
         for sequence in 0..self.sequences {
             core.submit(Request {
-                prompt: filler(core, self.depth.max(1), sequence),
-                sampling: Sampling::greedy(),
                 max_tokens: Some(self.decode + 1),
-                end_tokens: Vec::new(),
                 speculation: Speculation::Off,
+                prefix_use: PrefixUse::OFF,
+                ..Request::new(filler(core, self.depth.max(1), sequence))
             })?;
         }
         // Until each has its first token, prompts are part of the work.

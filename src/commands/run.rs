@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ruvllm_runtime::{Engine, FinishReason, Message, Prompt, Request, Response, Sampling, Speculation};
+use ruvllm_runtime::{
+    Divergence, Engine, FinishReason, Message, Prompt, Request, Response, Sampling, Speculation, Truncation,
+};
 use serde_json::{Value, json};
 
 use crate::exit::Interrupted;
@@ -43,6 +45,10 @@ pub struct Run {
     /// Stop before this text; may be given several times
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
+    /// Leave out the oldest messages (or tokens, with --raw) of what does not fit the context, and tell how much it was;
+    /// without, that is an error
+    #[arg(long)]
+    truncate: bool,
     /// Guess tokens ahead from the text so far and check several at once: the same answer, sooner where it repeats
     /// (copies, code, JSON). auto is for temperatures below 0.5
     #[arg(long, value_enum, default_value_t = SpeculationFlag::Auto, value_name = "WHEN")]
@@ -77,6 +83,7 @@ impl Run {
             sampling,
             max_tokens: self.max_tokens,
             stop: self.stop.clone(),
+            truncation: if self.truncate { Truncation::DropOldest } else { Truncation::Refuse },
             speculation: self.speculation.into(),
             interrupted,
             is_json: self.json,
@@ -110,6 +117,7 @@ pub struct Answerer<'e> {
     sampling: Sampling,
     max_tokens: Option<usize>,
     stop: Vec<String>,
+    truncation: Truncation,
     speculation: Speculation,
     pub interrupted: Arc<AtomicBool>,
     is_json: bool,
@@ -119,12 +127,16 @@ impl Answerer<'_> {
     /// Streams the answer to standard output, unless it is wanted as JSON. Ctrl-C ends the answer.
     pub fn answer(&mut self, prompt: Prompt) -> Result<Response> {
         let tokens = self.engine.encode(&prompt)?;
-        let room = self.engine.context().saturating_sub(tokens.len()).max(1);
+        let context = self.engine.context();
+        // What is left out makes room for an answer of some length.
+        let least = if self.truncation == Truncation::DropOldest { (context / 4).max(1) } else { 1 };
+        let room = context.saturating_sub(tokens.len()).max(least);
         let request = Request {
-            prompt: Prompt::Tokens(tokens),
+            prompt,
             sampling: self.sampling.clone(),
             max_tokens: Some(self.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT.min(room))),
             stop: self.stop.clone(),
+            truncation: self.truncation,
             speculation: self.speculation,
         };
         let mut stream = self.engine.stream(request)?;
@@ -164,6 +176,8 @@ impl Answerer<'_> {
             "finish_reason": match reason { FinishReason::Stop => "stop", FinishReason::Length => "length" },
             "usage": {
                 "prompt_tokens": usage.prompt_tokens,
+                "truncated_prompt_tokens": usage.truncated_tokens,
+                "prompt_tokens_details": { "cached_tokens": usage.cached_tokens, "loaded_tokens": usage.loaded_tokens },
                 "completion_tokens": usage.completion_tokens,
                 "total_tokens": usage.prompt_tokens + usage.completion_tokens,
                 "steps": usage.steps,
@@ -176,6 +190,10 @@ impl Answerer<'_> {
                 "decode_tok_s": timings.decode_tok_s,
             },
         });
+        if let Some(divergence) = &response.divergence {
+            let Divergence { at, cached, asked } = divergence;
+            object["prefix_divergence"] = json!({ "token": at, "cached": cached, "asked": asked });
+        }
         if !response.logprobs.is_empty() {
             let token = |id: u32, logprob: f32| {
                 let text = String::from_utf8_lossy(self.engine.tokenizer().token_bytes(id));
@@ -195,10 +213,14 @@ impl Answerer<'_> {
 /// One line on how fast it was.
 pub fn summary(response: &Response) -> String {
     let (usage, timings) = (response.usage, response.timings);
+    let cached = if usage.cached_tokens > 0 { format!(" ({} cached)", usage.cached_tokens) } else { String::new() };
     let mut line = format!(
-        "{} prompt tokens, {:.0} tokens/s; first token after {:.0} ms; {} generated, {:.1} tokens/s",
+        "{} prompt tokens{cached}, {:.0} tokens/s; first token after {:.0} ms; {} generated, {:.1} tokens/s",
         usage.prompt_tokens, timings.prefill_tok_s, timings.ttft_ms, usage.completion_tokens, timings.decode_tok_s
     );
+    if usage.truncated_tokens > 0 {
+        line = format!("{} tokens of the prompt did not fit and were left out; {line}", usage.truncated_tokens);
+    }
     if usage.drafted_tokens > 0 {
         let (right, all) = (usage.accepted_tokens, usage.drafted_tokens);
         line.push_str(&format!(" in {} steps ({right} of {all} guessed tokens right)", usage.steps));

@@ -47,7 +47,11 @@ pub fn prepare(options: &Options) -> Result<Vec<Candidate>> {
     Ok(candidates)
 }
 
-/// llama.cpp's attention differs so much with these that none is the best for all works.
+/// Attention differs so much with these that none is the best for all works: kernels and the format of keys and values.
 fn settings(engine: &str) -> &'static [&'static str] {
-    if engine == LLAMA_CPP { &["no-fa", "fa", "fa-q8"] } else { &[""] }
+    match engine {
+        RUVLLM => &["f16", "q8"],
+        LLAMA_CPP => &["no-fa", "fa", "fa-q8"],
+        _ => &[""],
+    }
 }

@@ -143,7 +143,7 @@ impl Report {
     fn share(&self, model: &Model, measure: Measure, candidate: &CandidateFacts, tok_s: f64) -> Option<f64> {
         let Measure::Of(Task::Work(work)) = measure else { return None };
         // llama.cpp's 8-bit KV has a scale of two bytes for 32 numbers.
-        let kv_bytes_per_number = if candidate.setting == "fa-q8" { 34.0 / 32.0 } else { 2.0 };
+        let kv_bytes_per_number = if candidate.setting.ends_with("q8") { 34.0 / 32.0 } else { 2.0 };
         ceilings::share(&self.ceilings, model.cost(work, kv_bytes_per_number)?, tok_s)
     }
 
@@ -201,8 +201,10 @@ fn ratios(candidates: &[CandidateFacts], results: &[Outcome], unit: Unit) -> Vec
         .filter(|(_, result)| result.samples.failure.is_none())
         .filter_map(|(candidate, result)| Some((candidate, result.value?.median)))
         .collect();
-    let Some((_, own)) = named.iter().find(|(candidate, _)| candidate.engine == RUVLLM) else { return Vec::new() };
-    let ahead = |peer: f64| if unit == Unit::TokensPerSecond { own / peer } else { peer / own };
+    let is_rate = unit == Unit::TokensPerSecond;
+    let own = named.iter().filter(|(candidate, _)| candidate.engine == RUVLLM).map(|(_, value)| *value);
+    let Some(own) = own.reduce(if is_rate { f64::max } else { f64::min }) else { return Vec::new() };
+    let ahead = |peer: f64| if is_rate { own / peer } else { peer / own };
     let mut ratios: Vec<Ratio> = Vec::new();
     for (candidate, value) in named.iter().filter(|(candidate, _)| candidate.engine != RUVLLM) {
         let ratio =
@@ -234,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_counts_with_its_best_setting_and_without_failures() {
+    fn an_engine_counts_with_its_best_setting_and_without_failures() {
         let facts = |engine: &str, setting: &str| CandidateFacts {
             engine: engine.to_owned(),
             setting: setting.to_owned(),
@@ -247,11 +249,19 @@ mod tests {
             share: None,
             samples: Samples { failure: failure.map(str::to_owned), ..Samples::default() },
         };
-        let candidates = [facts(RUVLLM, ""), facts(LLAMA_CPP, "fa"), facts(LLAMA_CPP, "no-fa"), facts("candle", "")];
-        let results = [outcome(30.0, None), outcome(10.0, None), outcome(20.0, None), outcome(5.0, Some("died"))];
+        let candidates = [
+            facts(RUVLLM, "f16"),
+            facts(RUVLLM, "q8"),
+            facts(LLAMA_CPP, "fa"),
+            facts(LLAMA_CPP, "no-fa"),
+            facts("candle", ""),
+        ];
+        let rates = [(30.0, None), (25.0, None), (10.0, None), (20.0, None), (5.0, Some("died"))];
+        let results = rates.map(|(rate, failure)| outcome(rate, failure));
         let best = ratios(&candidates, &results, Unit::TokensPerSecond);
         assert_eq!(best.len(), 1);
         assert_eq!((best[0].best_setting.as_str(), best[0].ratio), ("no-fa", 1.5));
-        assert_eq!(ratios(&candidates, &results, Unit::Seconds)[0].best_setting, "fa");
+        let best = ratios(&candidates, &results, Unit::Seconds);
+        assert_eq!((best[0].best_setting.as_str(), best[0].ratio), ("fa", 0.4));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use peers_protocol::{About, Engine, Start, Timing, Work, prompt};
-use ruvllm_engine::{Core, Request, Sampling, SequenceId, Speculation};
+use ruvllm_engine::{Core, PrefixUse, Request, SequenceId, Speculation};
 
 pub struct RuvLlm {
     engine: ruvllm_runtime::Engine,
@@ -26,6 +26,7 @@ pub fn load(start: &Start) -> Result<(RuvLlm, About)> {
         .context(Some(start.context))
         .sequences(start.sequences)
         .batch_rows(start.batch_rows)
+        .kv(start.setting.parse()?)
         .build()?;
     let about = About {
         version: format!("ruvllm {}", env!("CARGO_PKG_VERSION")),
@@ -132,14 +133,13 @@ impl RuvLlm {
     }
 }
 
-/// A greedy request without end tokens and without speculation: one forward pass for each token, as the peers do.
+/// A greedy request without end tokens, speculation and prefix cache: one forward pass for each token, as the peers do.
 fn plain(prompt: Vec<u32>, max_tokens: usize) -> Request {
     Request {
-        prompt,
-        sampling: Sampling::greedy(),
         max_tokens: Some(max_tokens),
-        end_tokens: Vec::new(),
         speculation: Speculation::Off,
+        prefix_use: PrefixUse::OFF,
+        ..Request::new(prompt)
     }
 }
 

@@ -17,7 +17,7 @@ fn print_model(report: &Report, model: &ModelReport) {
     let megabytes = model.model.file_bytes as f64 / 1e6;
     println!("\n{} ({megabytes:.1} MB), {} threads, {}", model.model.name, report.machine.threads, report.machine.cpu);
     println!(
-        "Medians of {} samples. Ratios above 1: RuvLLM is ahead of the peer's best setting.\n",
+        "Medians of {} samples. Ratios above 1: RuvLLM is ahead, both in their best setting.\n",
         report.repetitions
     );
     let mut rows = vec![heading(model)];

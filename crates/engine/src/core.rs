@@ -1,19 +1,28 @@
 //! The engine: sequences are submitted, `step` moves all of them on by schedule, forward pass and sampling.
 
+mod admission;
+mod evaluate;
+#[cfg(test)]
+mod simulation;
+
+use std::io;
 use std::time::Duration;
 
 use ruvllm_kernels::Pool;
-use ruvllm_kernels::ops::{Batch, SequenceRows};
-use ruvllm_kv::{KvCache, PageTable};
+use ruvllm_kernels::ops::{Batch, PageFormat, SequenceRows};
+use ruvllm_kv::{CacheStats, KvCache, KvOptions, LookupStats, Namespace, Tiers};
 use ruvllm_model::{Model, RunState};
 
-use crate::schedule::{Plan, Schedule, Waiting};
-use crate::sequence::{Outcome, Running};
+use crate::schedule::{Plan, Schedule, StepLimits};
+use crate::sequence::{Outcome, Sequence};
 use crate::speculation::RowCost;
-use crate::{Event, Request, SequenceId, StepError, SubmitError};
+use crate::{Event, SequenceId, StepError, Tenant};
+
+/// Pages that are loaded from disk in a step while others generate. Each takes a fraction of a millisecond.
+const LOADED_BESIDE_OTHERS: usize = 4;
 
 /// Limits of an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CoreOptions {
     /// Rows of a forward pass at most: how much of a prompt is taken at once.
     pub batch_rows: usize,
@@ -21,8 +30,29 @@ pub struct CoreOptions {
     pub sequences_max: usize,
     /// Requests that wait at most.
     pub queue_max: usize,
-    /// Pages of KV memory.
-    pub kv_pages: u32,
+    /// How much longer the others may wait for their next tokens while a prompt is computed.
+    pub slowdown_max: f64,
+    pub kv: KvOptions,
+    /// Tells this model from others in the prefix cache, on disk too.
+    pub fingerprint: [u8; 32],
+    /// Whether tenants find each other's prefixes. Then they can also tell, by the time to the first token, what others
+    /// have asked.
+    pub shares_prefixes: bool,
+}
+
+impl CoreOptions {
+    /// Moderate limits, half-float keys and values within a budget, no disk.
+    pub fn new(kv_budget_bytes: usize) -> Self {
+        Self {
+            batch_rows: 128,
+            sequences_max: 16,
+            queue_max: 1024,
+            slowdown_max: 2.0,
+            kv: KvOptions { budget_bytes: kv_budget_bytes, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) },
+            fingerprint: [0; 32],
+            shares_prefixes: false,
+        }
+    }
 }
 
 /// A model with its threads and KV memory, and the sequences in flight.
@@ -35,9 +65,10 @@ pub struct Core {
     schedule: Schedule,
     options: CoreOptions,
     next_id: u64,
+    now: Duration,
     row_cost: RowCost,
-    /// Rows of the last step, if none was of a prompt.
-    decode_rows: Option<usize>,
+    /// Times that a sequence had to make room for others.
+    pauses: u64,
     // Buffers of a step, kept to avoid allocating.
     plan: Plan,
     step_tokens: Vec<u32>,
@@ -45,11 +76,12 @@ pub struct Core {
 }
 
 impl Core {
-    pub fn new(model: Model, pool: Pool, options: CoreOptions) -> Self {
+    /// Fails if the folder of the disk tier cannot be used.
+    pub fn new(model: Model, pool: Pool, options: CoreOptions) -> io::Result<Self> {
         let rows = options.batch_rows.max(options.sequences_max);
-        let cache = KvCache::new(&pool, model.config().kv_shape(), options.kv_pages);
-        let state = model.run_state(&pool, cache.buffer(), rows, rows);
-        Self {
+        let cache = KvCache::new(&pool, model.config().kv_shape(), &options.kv)?;
+        let state = model.run_state(&pool, cache.memory(), rows, rows);
+        Ok(Self {
             model,
             pool,
             cache,
@@ -57,12 +89,13 @@ impl Core {
             schedule: Schedule::default(),
             options,
             next_id: 0,
+            now: Duration::ZERO,
             row_cost: RowCost::default(),
-            decode_rows: None,
+            pauses: 0,
             plan: Plan::default(),
             step_tokens: Vec::with_capacity(rows),
             logit_rows: Vec::with_capacity(rows),
-        }
+        })
     }
 
     pub fn model(&self) -> &Model {
@@ -73,53 +106,55 @@ impl Core {
         self.pool.threads()
     }
 
-    pub fn free_pages(&self) -> usize {
-        self.cache.free_pages()
-    }
-
     pub fn is_idle(&self) -> bool {
         self.schedule.running.is_empty() && self.schedule.waiting.is_empty()
     }
 
-    /// Checks a request and queues it.
-    pub fn submit(&mut self, request: Request) -> Result<SequenceId, SubmitError> {
-        let length_max = self.check(&request)?;
-        if self.schedule.waiting.len() >= self.options.queue_max {
-            return Err(SubmitError::QueueFull(self.options.queue_max));
-        }
-        let id = SequenceId(self.next_id);
-        self.next_id += 1;
-        self.schedule.waiting.push_back(Waiting { id, request, length_max });
-        Ok(id)
+    pub fn running(&self) -> usize {
+        self.schedule.running.len()
     }
 
-    /// The sequence's length at its end, if the request can be served at all.
-    fn check(&self, request: &Request) -> Result<usize, SubmitError> {
-        let (vocabulary, context) = (self.model.config().vocabulary, self.model.context());
-        let prompt = request.prompt.len();
-        if prompt == 0 {
-            return Err(SubmitError::EmptyPrompt);
-        }
-        if let Some(token) = request.prompt.iter().find(|token| **token as usize >= vocabulary) {
-            return Err(SubmitError::NoSuchToken { token: *token, vocabulary });
-        }
-        if prompt >= context {
-            return Err(SubmitError::PromptTooLong { prompt, context });
-        }
-        let length_max = match request.max_tokens {
-            None => context,
-            Some(0) => return Err(SubmitError::NothingToGenerate),
-            Some(max_tokens) => match prompt.checked_add(max_tokens) {
-                Some(length) if length <= context => length,
-                _ => return Err(SubmitError::TooLong { prompt, max_tokens, context }),
-            },
-        };
-        let (needed, pages) = (KvCache::pages_for(length_max), self.cache.pages());
-        if needed > pages {
-            return Err(SubmitError::TooLargeForCache { needed, pages });
-        }
-        request.sampling.check(vocabulary)?;
-        Ok(length_max)
+    pub fn waiting(&self) -> usize {
+        self.schedule.waiting.len()
+    }
+
+    /// Times that a sequence had to make room for others.
+    pub fn pauses(&self) -> u64 {
+        self.pauses
+    }
+
+    pub fn cache_stats(&self) -> CacheStats {
+        self.cache.stats()
+    }
+
+    pub fn lookups_of(&self, tenant: &Tenant) -> LookupStats {
+        self.cache.lookups_of(self.namespace(tenant))
+    }
+
+    /// Keeps the cached beginning of `tokens` in memory until it is unpinned; gives how many tokens that are.
+    pub fn pin(&mut self, tenant: &Tenant, tokens: &[u32]) -> usize {
+        self.cache.pin(self.namespace(tenant), tokens)
+    }
+
+    pub fn unpin(&mut self, tenant: &Tenant, tokens: &[u32]) {
+        self.cache.unpin(self.namespace(tenant), tokens);
+    }
+
+    /// Saves up to so many cached pages to disk, where there is a disk tier; tells how many are left. For idle moments, and
+    /// before the process ends.
+    pub fn save(&mut self, pages: usize) -> usize {
+        self.cache.save(pages)
+    }
+
+    /// Changes the format of cold KV pages, before anything is cached.
+    pub fn set_cold(&mut self, cold: PageFormat) {
+        self.options.kv.tiers.cold = cold;
+        self.cache.set_cold(cold);
+    }
+
+    /// Tells the time, for deadlines; without, none passes.
+    pub fn set_time(&mut self, now: Duration) {
+        self.now = now;
     }
 
     /// Ends a sequence and frees its pages at once. Unknown ids have ended already.
@@ -133,38 +168,114 @@ impl Core {
     /// Moves every sequence on, by one token or several. A sequence that fails ends alone; the others' results are in
     /// the same list.
     pub fn step(&mut self) -> Vec<Result<Event, StepError>> {
-        self.admit();
-        let mut plan = std::mem::take(&mut self.plan);
-        self.schedule.plan(self.state.rows_max(), self.row_cost.get(), &mut plan);
-        self.decode_rows = plan.decode_rows();
         let mut results = Vec::new();
+        self.end_overdue(&mut results);
+        self.admit();
+        self.load();
+        let mut plan = std::mem::take(&mut self.plan);
+        self.plan_within_memory(&mut plan, &mut results);
         if !plan.slices.is_empty() {
             self.run(&plan);
             self.sample(&plan, &mut results);
         }
         self.plan = plan;
+        self.cache.maintain(&mut self.pool);
         results
     }
 
-    /// Tells how long the last step took. It decides how many guesses are worth their rows, never which tokens come.
+    /// Tells how long the last step took. It decides how many rows the next ones have, never which tokens come.
     pub fn step_took(&mut self, took: Duration) {
-        if let Some(rows) = self.decode_rows.take() {
+        self.schedule.pace.observe(self.plan.generating(), self.plan.prompt_rows(), took);
+        if let Some(rows) = self.plan.decode_rows() {
             self.row_cost.observe(rows, took);
+        }
+        self.plan.slices.clear();
+    }
+
+    fn end_overdue(&mut self, results: &mut Vec<Result<Event, StepError>>) {
+        let now = self.now;
+        let is_overdue = |sequence: &Sequence| sequence.deadline.is_some_and(|deadline| deadline < now);
+        self.schedule.waiting.retain(|sequence| {
+            if is_overdue(sequence) {
+                results.push(Err(StepError::DeadlinePassed { sequence: sequence.id }));
+            }
+            !is_overdue(sequence)
+        });
+        while let Some(index) = self.schedule.running.iter().position(is_overdue) {
+            results.push(Err(StepError::DeadlinePassed { sequence: self.schedule.running[index].id }));
+            self.end(index);
         }
     }
 
-    /// Starts waiting sequences, in order, while there is room for all that they may generate.
-    fn admit(&mut self) {
-        while self.schedule.running.len() < self.options.sequences_max {
-            let Some(first) = self.schedule.waiting.front() else { return };
-            let mut pages = PageTable::default();
-            if self.cache.reserve(&mut pages, first.length_max).is_err() {
+    /// Loads pages for sequences that wait for some from disk. What cannot be loaded is computed.
+    fn load(&mut self) {
+        let others = self.schedule.running.iter().any(Sequence::is_generating);
+        let mut left = if others { LOADED_BESIDE_OTHERS } else { usize::MAX };
+        for sequence in self.schedule.running.iter_mut().filter(|sequence| sequence.is_loading()) {
+            while left > 0
+                && let Some(hash) = sequence.on_disk.pop_front()
+            {
+                left -= 1;
+                if !self.cache.load(&mut sequence.table, hash) {
+                    sequence.on_disk.clear();
+                    break;
+                }
+                let loaded = sequence.table.capacity_tokens() - sequence.computed;
+                sequence.computed += loaded;
+                if let Some(report) = &mut sequence.prefix {
+                    report.cached_tokens += loaded;
+                    report.loaded_tokens += loaded;
+                }
+            }
+            if !sequence.is_loading() {
+                self.cache.keep(sequence.namespace, &sequence.tokens[..sequence.computed], &mut sequence.table);
+            }
+        }
+    }
+
+    /// Plans a step for which every sequence has the pages it needs. Where memory is short, sequences pause for others.
+    fn plan_within_memory(&mut self, plan: &mut Plan, results: &mut Vec<Result<Event, StepError>>) {
+        let limits = StepLimits {
+            rows_max: self.state.rows_max(),
+            slowdown_max: self.options.slowdown_max,
+            row_cost: self.row_cost.get(),
+        };
+        loop {
+            self.schedule.plan(limits, plan);
+            let fits = plan.slices.iter().all(|slice| {
+                let table = &mut self.schedule.running[slice.running].table;
+                self.cache.extend(table, slice.tokens.end + slice.drafts.len()).is_ok()
+            });
+            if fits {
                 return;
             }
-            let Some(Waiting { id, request, length_max }) = self.schedule.waiting.pop_front() else { return };
-            self.schedule.running.push(Running::new(id, request, length_max, pages));
-            self.row_cost.restart();
+            match self.schedule.first_to_pause() {
+                Some(index) if self.schedule.running.len() > 1 => self.pause(index),
+                // What fits alone was admitted, so this is memory that is lost to the seams between formats.
+                Some(index) => {
+                    results.push(Err(StepError::OutOfMemory { sequence: self.schedule.running[index].id }));
+                    self.end(index);
+                }
+                None => return,
+            }
         }
+    }
+
+    /// Takes a sequence's pages; it goes on later from what it has generated so far.
+    fn pause(&mut self, index: usize) {
+        let mut sequence = self.schedule.running.remove(index);
+        self.give_back(&mut sequence);
+        sequence.computed = 0;
+        sequence.on_disk.clear();
+        self.schedule.waiting.push(sequence);
+        self.pauses += 1;
+        self.row_cost.restart();
+    }
+
+    fn give_back(&mut self, sequence: &mut Sequence) {
+        let namespace = sequence.prefix_use.enabled.then_some(sequence.namespace);
+        let table = std::mem::take(&mut sequence.table);
+        self.cache.end(namespace, &sequence.tokens[..sequence.computed], table);
     }
 
     /// The forward pass of a plan. Logits are those of the slices that sample, in their order: of the last token and of
@@ -183,10 +294,11 @@ impl Core {
             }
             self.step_tokens.extend(&plan.drafts[slice.drafts.clone()]);
             let rows = first..self.step_tokens.len();
-            sequences.push(SequenceRows { rows, start: slice.tokens.start, pages: running.pages.pages() });
+            sequences.push(SequenceRows { rows, start: slice.tokens.start, pages: running.table.pages() });
         }
-        let batch = Batch::new(sequences, self.cache.buffer()).expect("pages were reserved for every sequence");
-        let (state, kv) = (&mut self.state, self.cache.buffer());
+        let batch =
+            Batch::new(sequences, self.cache.memory()).expect("every sequence has pages of its own to write to");
+        let (state, kv) = (&mut self.state, self.cache.memory());
         self.model.forward(&mut self.pool, state, kv, &batch, &self.step_tokens, &self.logit_rows);
     }
 
@@ -194,17 +306,23 @@ impl Core {
         let mut ended = Vec::new();
         let mut first = 0;
         for slice in &plan.slices {
-            let running = &mut self.schedule.running[slice.running];
-            running.computed = slice.tokens.end;
-            if !slice.samples {
-                continue;
+            let sequence = &mut self.schedule.running[slice.running];
+            sequence.computed = slice.tokens.end;
+            let before = results.len();
+            if slice.samples {
+                let (state, draft) = (&mut self.state, &plan.drafts[slice.drafts.clone()]);
+                let outcome =
+                    sequence.advance(draft, |sampler, row| sampler.sample(state.logits(first + row)), results);
+                if outcome == Outcome::Ended {
+                    ended.push(slice.running);
+                }
+                first += draft.len() + 1;
             }
-            let (state, draft) = (&mut self.state, &plan.drafts[slice.drafts.clone()]);
-            let outcome = running.advance(draft, |sampler, row| sampler.sample(state.logits(first + row)), results);
-            if outcome == Outcome::Ended {
-                ended.push(slice.running);
+            self.schedule.shares.serve(&sequence.tenant, slice.tokens.len(), results.len() - before);
+            if sequence.prefix_use.enabled {
+                self.cache.keep(sequence.namespace, &sequence.tokens[..sequence.computed], &mut sequence.table);
             }
-            first += draft.len() + 1;
+            self.cache.age(&mut self.pool, &mut sequence.table, sequence.computed);
         }
         // From the back, so that indices stay true.
         ended.sort_unstable();
@@ -212,43 +330,16 @@ impl Core {
     }
 
     fn end(&mut self, index: usize) {
-        let running = self.schedule.running.remove(index);
-        self.cache.release(running.pages);
+        let mut sequence = self.schedule.running.remove(index);
+        self.give_back(&mut sequence);
         self.row_cost.restart();
-        self.decode_rows = None;
     }
 
-    /// Runs `tokens` as one text of its own and hands the logits after each position in `wanted` to `visit`.
-    /// For measurements such as perplexity; sequences in flight are not touched.
-    pub fn evaluate(
-        &mut self,
-        tokens: &[u32],
-        wanted: std::ops::Range<usize>,
-        mut visit: impl FnMut(usize, &[f32]),
-    ) -> Result<(), SubmitError> {
-        let (vocabulary, context) = (self.model.config().vocabulary, self.model.context());
-        if tokens.len() > context {
-            return Err(SubmitError::PromptTooLong { prompt: tokens.len(), context });
-        }
-        if let Some(token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
-            return Err(SubmitError::NoSuchToken { token: *token, vocabulary });
-        }
-        let mut pages = PageTable::default();
-        self.cache
-            .reserve(&mut pages, tokens.len())
-            .map_err(|short| SubmitError::TooLargeForCache { needed: short.needed, pages: short.free })?;
-        for (chunk_index, chunk) in tokens.chunks(self.state.rows_max()).enumerate() {
-            let start = chunk_index * self.state.rows_max();
-            let rows = SequenceRows { rows: 0..chunk.len(), start, pages: pages.pages() };
-            let batch = Batch::new(vec![rows], self.cache.buffer()).expect("pages were reserved");
-            let logit_rows: Vec<usize> = (0..chunk.len()).filter(|row| wanted.contains(&(start + row))).collect();
-            let (state, kv) = (&mut self.state, self.cache.buffer());
-            self.model.forward(&mut self.pool, state, kv, &batch, chunk, &logit_rows);
-            for (i, row) in logit_rows.iter().enumerate() {
-                visit(start + row, self.state.logits(i));
-            }
-        }
-        self.cache.release(pages);
-        Ok(())
+    /// Where the prefixes of a tenant are cached: apart from those of other models, KV formats and, unless they share,
+    /// tenants.
+    fn namespace(&self, tenant: &Tenant) -> Namespace {
+        let formats = format!("{} {:?}", self.options.kv.tiers, self.options.kv.rotation);
+        let tenant = if self.options.shares_prefixes { "" } else { tenant.name() };
+        Namespace::of(&[&self.options.fingerprint, formats.as_bytes(), tenant.as_bytes()])
     }
 }

@@ -1,5 +1,7 @@
 //! What a step tells its caller.
 
+use ruvllm_kv::Divergence;
+
 use crate::{Counts, FinishReason, Sampled, SequenceId};
 
 /// A token of a sequence. A step may give a sequence several, in their order.
@@ -10,10 +12,37 @@ pub struct Event {
     pub finish: Option<FinishReason>,
     /// With this token.
     pub counts: Counts,
+    /// With the first token: what of the prompt was cached.
+    pub prefix: Option<Box<PrefixReport>>,
+}
+
+/// What a sequence did not have to compute of its prompt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PrefixReport {
+    pub cached_tokens: usize,
+    /// Those of them that were loaded from disk.
+    pub loaded_tokens: usize,
+    /// Where the prompt left a cached text, if that goes on otherwise: why not more of it was cached.
+    pub divergence: Option<Divergence>,
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum StepError {
     #[error("the model's output for this text is not a number or infinite; its weights are damaged or overflow")]
     NotANumber { sequence: SequenceId },
+    #[error("the request's deadline has passed")]
+    DeadlinePassed { sequence: SequenceId },
+    #[error("the KV memory has no room for another page of this sequence; raise the KV budget")]
+    OutOfMemory { sequence: SequenceId },
+}
+
+impl StepError {
+    /// The sequence that has ended with it.
+    pub fn sequence(&self) -> SequenceId {
+        match self {
+            Self::NotANumber { sequence } | Self::DeadlinePassed { sequence } | Self::OutOfMemory { sequence } => {
+                *sequence
+            }
+        }
+    }
 }

@@ -14,8 +14,9 @@ mod sequence;
 mod speculation;
 
 pub use core::{Core, CoreOptions};
-pub use event::{Event, StepError};
-pub use request::{FinishReason, Request, SequenceId, SubmitError};
+pub use event::{Event, PrefixReport, StepError};
+pub use request::{FinishReason, PrefixUse, Request, SequenceId, SubmitError, Tenant};
+pub use ruvllm_kv::{CacheStats, DiskOptions, DiskStats, Divergence, KvOptions, LookupStats, Tiers, TiersError};
 pub use sampler::{Sampled, TokenLogprob};
 pub use sampling::{Sampling, SamplingError};
 pub use speculation::{Counts, Speculation};

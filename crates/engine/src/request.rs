@@ -1,5 +1,8 @@
 //! What a caller asks of the engine, and why it may be refused.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use crate::{Sampling, SamplingError, Speculation};
 
 /// Names a sequence from its submission to its end.
@@ -16,6 +19,70 @@ pub struct Request {
     /// Tokens that end the text, such as the model's end of turn.
     pub end_tokens: Vec<u32>,
     pub speculation: Speculation,
+    pub tenant: Tenant,
+    /// Requests of a higher priority start first, and may make lower ones pause.
+    pub priority: i8,
+    /// When nobody waits for the answer any more, by the time that `Core::set_time` tells.
+    pub deadline: Option<Duration>,
+    pub prefix_use: PrefixUse,
+}
+
+impl Request {
+    /// A greedy continuation of `prompt` as far as the context goes.
+    pub fn new(prompt: Vec<u32>) -> Self {
+        Self {
+            prompt,
+            sampling: Sampling::greedy(),
+            max_tokens: None,
+            end_tokens: Vec::new(),
+            speculation: Speculation::default(),
+            tenant: Tenant::default(),
+            priority: 0,
+            deadline: None,
+            prefix_use: PrefixUse::default(),
+        }
+    }
+}
+
+/// On whose behalf a request is made. Tenants share the engine's time fairly, and never each other's cached prefixes
+/// unless the engine is told so.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tenant(Arc<str>);
+
+impl Tenant {
+    pub fn new(name: &str) -> Self {
+        Self(name.into())
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Tenant {
+    /// The only one, where there are no others.
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
+/// What a request makes of the prefix cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefixUse {
+    /// Whether it takes what others have computed and leaves them what it computes.
+    pub enabled: bool,
+    /// Cached prefixes that are shorter are not taken.
+    pub tokens_min: usize,
+}
+
+impl PrefixUse {
+    pub const OFF: Self = Self { enabled: false, tokens_min: 0 };
+}
+
+impl Default for PrefixUse {
+    fn default() -> Self {
+        Self { enabled: true, tokens_min: 0 }
+    }
 }
 
 /// Why a sequence ended.
@@ -47,7 +114,7 @@ pub enum SubmitError {
     TooLong { prompt: usize, max_tokens: usize, context: usize },
     #[error("{needed} KV pages are needed and there are {pages}; shorten the request or raise the KV budget")]
     TooLargeForCache { needed: usize, pages: usize },
-    #[error("{0} requests are waiting already")]
+    #[error("{0} requests are waiting already; try again later")]
     QueueFull(usize),
     #[error(transparent)]
     Sampling(#[from] SamplingError),

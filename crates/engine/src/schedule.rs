@@ -1,20 +1,15 @@
-//! Which tokens run in the next step.
+//! Which sequences run, and which of their tokens in the next step.
 
-use std::collections::VecDeque;
+mod pace;
+mod shares;
+
+use std::cmp::Reverse;
 use std::ops::Range;
 
-use crate::SequenceId;
-use crate::request::Request;
-use crate::sequence::Running;
+use self::pace::Pace;
+use self::shares::Shares;
+use crate::sequence::Sequence;
 use crate::speculation::Outlook;
-
-/// A sequence that waits for pages.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    pub id: SequenceId,
-    pub request: Request,
-    pub length_max: usize,
-}
 
 /// The rows of one step that belong to one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,44 +35,105 @@ pub(crate) struct Plan {
 impl Plan {
     /// How many rows the step has, if none of them is of a prompt.
     pub(crate) fn decode_rows(&self) -> Option<usize> {
-        let is_decode = self.slices.iter().all(|slice| slice.samples && slice.tokens.len() == 1);
+        let is_decode = self.prompt_rows() == 0;
         (is_decode && !self.slices.is_empty()).then_some(self.slices.len() + self.drafts.len())
     }
+
+    /// Sequences that generate in the step.
+    pub(crate) fn generating(&self) -> usize {
+        self.slices.iter().filter(|slice| slice.is_generating()).count()
+    }
+
+    /// Rows of prompts.
+    pub(crate) fn prompt_rows(&self) -> usize {
+        self.slices.iter().filter(|slice| !slice.is_generating()).map(|slice| slice.tokens.len()).sum()
+    }
+}
+
+impl Slice {
+    fn is_generating(&self) -> bool {
+        self.samples && self.tokens.len() == 1
+    }
+}
+
+/// The limits of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepLimits {
+    pub rows_max: usize,
+    /// How much longer a step may take because of prompts, for the sequences that generate in it.
+    pub slowdown_max: f64,
+    /// Of a further row, in units of a step of one row.
+    pub row_cost: f32,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
-    pub running: Vec<Running>,
-    pub waiting: VecDeque<Waiting>,
+    pub running: Vec<Sequence>,
+    pub waiting: Vec<Sequence>,
+    pub shares: Shares,
+    pub pace: Pace,
 }
 
 impl Schedule {
-    /// Plans a step of at most `rows_max` rows: one row for each sequence that is generating, so that none stalls;
-    /// what is left for prompts, in the order of their arrival; what is left then for guesses, as far as they are
-    /// worth it beside the others at a `row_cost` in units of a step of one row.
-    pub(crate) fn plan(&mut self, rows_max: usize, row_cost: f32, plan: &mut Plan) {
+    /// Adds a new sequence to those that wait.
+    pub(crate) fn enqueue(&mut self, sequence: Sequence) {
+        let active = self.running.iter().chain(&self.waiting).map(|other| &other.tenant);
+        self.shares.join(&sequence.tenant, active);
+        self.waiting.push(sequence);
+    }
+
+    /// Puts those that wait into the order in which they should start.
+    pub(crate) fn sort_waiting(&mut self) {
+        let Self { waiting, shares, .. } = self;
+        waiting.sort_by_key(|sequence| rank(sequence, shares));
+    }
+
+    /// The running sequence that is the first to pause for others: it has the lowest priority and came last.
+    pub(crate) fn first_to_pause(&self) -> Option<usize> {
+        let all = self.running.iter().enumerate();
+        all.min_by_key(|(_, sequence)| (sequence.priority, Reverse(sequence.id))).map(|(index, _)| index)
+    }
+
+    /// Plans a step: one row for each sequence that is generating, so that none stalls; what is left for prompts, as far
+    /// as those that generate can bear it; what is left then for guesses, as far as they are worth it beside the others.
+    pub(crate) fn plan(&mut self, limits: StepLimits, plan: &mut Plan) {
         plan.slices.clear();
         plan.drafts.clear();
-        let mut left = rows_max;
+        let mut left = limits.rows_max;
         let all = || self.running.iter().enumerate();
-        let generating = all().filter(|(_, sequence)| sequence.pending() == 1);
-        let prompts = all().filter(|(_, sequence)| sequence.pending() > 1);
-        for (index, sequence) in generating.chain(prompts) {
-            let count = sequence.pending().min(left);
-            if count == 0 {
-                break;
-            }
-            left -= count;
+        let mut push = |index: usize, sequence: &Sequence, count: usize| {
             let tokens = sequence.computed..sequence.computed + count;
             let samples = tokens.end == sequence.tokens.len();
             plan.slices.push(Slice { running: index, tokens, samples, drafts: 0..0 });
+        };
+        for (index, sequence) in all().filter(|(_, sequence)| sequence.is_generating()).take(left) {
+            push(index, sequence, 1);
+            left -= 1;
         }
-        self.add_drafts(rows_max, left, row_cost, plan);
+        let is_shared = left < limits.rows_max;
+        let mut prompts: Vec<_> =
+            all().filter(|(_, sequence)| !sequence.is_generating() && !sequence.is_loading()).collect();
+        prompts.sort_by_key(|(_, sequence)| rank(sequence, &self.shares));
+        let bearable = if is_shared { self.pace.prompt_rows(limits.slowdown_max) } else { left };
+        let mut for_prompts = bearable.min(left);
+        let is_limited = prompts.iter().map(|(_, sequence)| sequence.pending()).sum::<usize>() > for_prompts;
+        for (index, sequence) in prompts {
+            let count = sequence.pending().min(for_prompts);
+            if count == 0 {
+                break;
+            }
+            push(index, sequence, count);
+            for_prompts -= count;
+            left -= count;
+        }
+        if !is_limited {
+            self.add_drafts(limits, left, plan);
+        }
     }
 
-    fn add_drafts(&mut self, rows_max: usize, mut left: usize, row_cost: f32, plan: &mut Plan) {
-        let mut outlook = Outlook::new(rows_max - left, row_cost);
-        for slice in plan.slices.iter_mut().filter(|slice| slice.samples && slice.tokens.len() == 1) {
+    fn add_drafts(&mut self, limits: StepLimits, mut left: usize, plan: &mut Plan) {
+        let mut outlook = Outlook::new(limits.rows_max - left, limits.row_cost);
+        for slice in plan.slices.iter_mut().filter(|slice| slice.is_generating()) {
             let sequence = &mut self.running[slice.running];
             let count_max = sequence.drafts_max().min(left);
             let first = plan.drafts.len();
@@ -88,6 +144,11 @@ impl Schedule {
             left -= slice.drafts.len();
         }
     }
+}
+
+/// Priority first, then the tenant that was served least, then who came first.
+fn rank(sequence: &Sequence, shares: &Shares) -> impl Ord + use<> {
+    (Reverse(sequence.priority), shares.served(&sequence.tenant), sequence.id)
 }
 
 #[cfg(test)]

@@ -1,14 +1,23 @@
-//! A sequence that holds pages, and how it takes its next tokens.
+//! A sequence from its submission to its end, and how it takes its next tokens.
 
-use ruvllm_kv::PageTable;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ruvllm_kv::{Namespace, PageHash, PageTable};
 
 use crate::sampler::{NotANumber, Sampled, Sampler};
 use crate::speculation::Drafter;
-use crate::{Counts, Event, FinishReason, Request, SequenceId, StepError};
+use crate::{Counts, Event, FinishReason, PrefixReport, PrefixUse, Request, SequenceId, StepError, Tenant};
 
+/// Waits without pages, or runs with some. It can go from one to the other at any time: what it has generated stays.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct Sequence {
     pub id: SequenceId,
+    pub tenant: Tenant,
+    pub priority: i8,
+    pub deadline: Option<Duration>,
+    pub prefix_use: PrefixUse,
+    pub namespace: Namespace,
     /// Prompt and generated tokens.
     pub tokens: Vec<u32>,
     /// How many of them have keys and values in the pages. What pages hold beyond is of guesses that were wrong; it is
@@ -17,9 +26,13 @@ pub(crate) struct Running {
     /// Where the sequence ends at the latest.
     pub length_max: usize,
     pub end_tokens: Vec<u32>,
-    pub pages: PageTable,
-    /// Absent where speculation is off.
+    pub table: PageTable,
+    /// Pages that are still to be loaded from disk before anything is computed.
+    pub on_disk: VecDeque<PageHash>,
+    /// Absent where speculation is off, and before the sequence has run.
     pub drafter: Option<Drafter>,
+    speculates: bool,
+    pub prefix: Option<Box<PrefixReport>>,
     sampler: Sampler,
     counts: Counts,
 }
@@ -31,20 +44,47 @@ pub(crate) enum Outcome {
     Ended,
 }
 
-impl Running {
-    pub(crate) fn new(id: SequenceId, request: Request, length_max: usize, pages: PageTable) -> Self {
-        let drafter = request.speculation.applies(&request.sampling).then(|| Drafter::new(&request.prompt));
+impl Sequence {
+    pub(crate) fn new(id: SequenceId, request: Request, namespace: Namespace, length_max: usize) -> Self {
         Self {
             id,
+            tenant: request.tenant,
+            priority: request.priority,
+            deadline: request.deadline,
+            prefix_use: request.prefix_use,
+            namespace,
+            speculates: request.speculation.applies(&request.sampling),
             sampler: Sampler::new(request.sampling, &request.prompt),
             tokens: request.prompt,
             computed: 0,
             length_max,
             end_tokens: request.end_tokens,
-            pages,
-            drafter,
+            table: PageTable::default(),
+            on_disk: VecDeque::new(),
+            drafter: None,
+            prefix: None,
             counts: Counts::default(),
         }
+    }
+
+    /// Gets ready to run, for the first time or again. Only the first time's report is of interest.
+    pub(crate) fn start(&mut self, prefix: PrefixReport) {
+        if self.counts.steps == 0 {
+            self.prefix = Some(Box::new(prefix));
+        }
+        if self.speculates && self.drafter.is_none() {
+            self.drafter = Some(Drafter::new(&self.tokens));
+        }
+    }
+
+    /// Whether it has all keys and values but those of the token that it generated last.
+    pub(crate) fn is_generating(&self) -> bool {
+        self.pending() == 1 && self.on_disk.is_empty()
+    }
+
+    /// Whether it waits for pages from disk.
+    pub(crate) fn is_loading(&self) -> bool {
+        !self.on_disk.is_empty()
     }
 
     /// Tokens that are not computed yet.
@@ -85,7 +125,8 @@ impl Running {
                 self.counts.accepted += 1;
             }
             let finish = self.finish(token);
-            results.push(Ok(Event { sequence: self.id, sampled, finish, counts: self.counts }));
+            let prefix = self.prefix.take();
+            results.push(Ok(Event { sequence: self.id, sampled, finish, counts: self.counts, prefix }));
             if finish.is_some() {
                 return Outcome::Ended;
             }

@@ -9,6 +9,7 @@ pub mod ceilings;
 mod kernels;
 mod lanes;
 pub mod ops;
+mod pages;
 mod threads;
 mod weights;
 

@@ -2,11 +2,11 @@
 
 mod support;
 
-use ruvllm_kernels::Pool;
 use ruvllm_kernels::ops::{
-    Attention, AttentionShape, Batch, BatchError, KvBuffer, KvShape, PAGE_TOKENS, RopeStyle, RopeTable, SequenceRows,
-    SharedItems,
+    Attention, AttentionShape, Batch, BatchError, KvMemory, KvShape, PAGE_TOKENS, PageFormat, PageId, RopeStyle,
+    RopeTable, Rotation, SequenceRows, SharedItems,
 };
+use ruvllm_kernels::{KernelSet, Pool};
 use support::{Random, floats, matrix, pools, readable};
 
 const SHAPE: KvShape = KvShape { layers: 2, kv_heads: 2, head_dim: 32 };
@@ -14,19 +14,23 @@ const HEADS: usize = 6;
 const SCALE: f32 = 0.2;
 
 /// Rows of one sequence in a step: its pages, the position of the first row, the rows.
-type SequencePart<'a> = (&'a [u32], usize, &'a [Vec<f32>]);
+type SequencePart<'a> = (&'a [PageId], usize, &'a [Vec<f32>]);
 
 /// Feeds `rows` (`[heads + 2 kv_heads, head_dim]` each) of one sequence in chunks and collects attention's results.
 struct Harness {
     pool: Pool,
-    kv: KvBuffer,
+    kv: KvMemory,
     rope: RopeTable,
 }
 
 impl Harness {
     fn new(pool: Pool, style: RopeStyle) -> Self {
+        Self::of(pool, style, PageFormat::F16)
+    }
+
+    fn of(pool: Pool, style: RopeStyle, format: PageFormat) -> Self {
         let frequencies: Vec<f64> = (0..16).map(|i| 10000f64.powf(-f64::from(i) / 16.0)).collect();
-        Self { kv: KvBuffer::new(&pool, SHAPE, 64), rope: RopeTable::new(600, &frequencies, style), pool }
+        Self { kv: memory(&pool, format, 64), rope: RopeTable::new(600, &frequencies, style), pool }
     }
 
     fn step(&mut self, sequences: &[SequencePart<'_>]) -> Vec<Vec<f32>> {
@@ -48,6 +52,23 @@ impl Harness {
         self.pool.run(|worker| attention.run(worker));
         floats(&mut self.pool, &out, count)
     }
+}
+
+/// A memory of so many pages, all in use, numbered from 0 on.
+fn memory(pool: &Pool, format: PageFormat, pages: usize) -> KvMemory {
+    let budget = KvMemory::budget_for(SHAPE, format, pages);
+    let mut kv = KvMemory::new(pool, SHAPE, Rotation::None, budget);
+    assert!((0..pages as u32).all(|page| kv.allocate(format) == Some(PageId(page))));
+    kv
+}
+
+/// Every pool with each format that takes single tokens.
+fn pools_and_formats() -> impl Iterator<Item = (PageFormat, (KernelSet, Pool))> {
+    [PageFormat::F16, PageFormat::Q8].into_iter().flat_map(|format| pools().map(move |pool| (format, pool)))
+}
+
+fn ids<const N: usize>(pages: [u32; N]) -> [PageId; N] {
+    pages.map(PageId)
 }
 
 fn rotated(head: &[f32], position: usize, style: RopeStyle) -> Vec<f64> {
@@ -101,7 +122,7 @@ fn chunked_prefill_and_decode_over_scattered_pages_equal_the_f64_formula() {
             let mut harness = Harness::new(pool, style);
             let rows = rows(&mut random, 300);
             // Pages in no order, as after a while of serving.
-            let pages: Vec<u32> = (0..19).map(|i| (i * 7 + 3) % 64).collect();
+            let pages: Vec<PageId> = (0..19).map(|i| PageId((i * 7 + 3) % 64)).collect();
             let mut got = Vec::new();
             for range in [0..1, 1..18, 18..150, 150..151, 151..299, 299..300] {
                 let result = harness.step(&[(&pages, range.start, &rows[range.clone()])]);
@@ -122,12 +143,12 @@ fn chunked_prefill_and_decode_over_scattered_pages_equal_the_f64_formula() {
 #[test]
 fn sequences_in_one_batch_do_not_see_each_other() {
     let mut random = Random(6);
-    for (set, pool) in pools() {
-        let mut harness = Harness::new(pool, RopeStyle::Neighbours);
+    for (format, (set, pool)) in pools_and_formats() {
+        let mut harness = Harness::of(pool, RopeStyle::Neighbours, format);
         let (a, b) = (rows(&mut random, 40), rows(&mut random, 25));
-        let together = harness.step(&[(&[5, 6, 7], 0, &a), (&[1, 2], 0, &b)]);
-        let alone_a = harness.step(&[(&[10, 11, 12], 0, &a)]);
-        let alone_b = harness.step(&[(&[20, 21], 0, &b)]);
+        let together = harness.step(&[(&ids([5, 6, 7]), 0, &a), (&ids([1, 2]), 0, &b)]);
+        let alone_a = harness.step(&[(&ids([10, 11, 12]), 0, &a)]);
+        let alone_b = harness.step(&[(&ids([20, 21]), 0, &b)]);
         assert_eq!(together[..40], alone_a, "{}", set.name());
         assert_eq!(together[40..], alone_b, "{}", set.name());
     }
@@ -136,14 +157,14 @@ fn sequences_in_one_batch_do_not_see_each_other() {
 #[test]
 fn what_stands_in_a_page_beyond_the_last_token_has_no_effect() {
     let mut random = Random(7);
-    for (set, pool) in pools() {
-        let mut harness = Harness::new(pool, RopeStyle::Neighbours);
+    for (format, (set, pool)) in pools_and_formats() {
+        let mut harness = Harness::of(pool, RopeStyle::Neighbours, format);
         let short = rows(&mut random, 3);
-        let clean = harness.step(&[(&[1], 0, &short)]);
+        let clean = harness.step(&[(&ids([1]), 0, &short)]);
         // Too large for a half float: infinities are left in the page.
         let huge: Vec<Vec<f32>> = vec![vec![1e6; (HEADS + 4) * 32]; PAGE_TOKENS];
-        harness.step(&[(&[2], 0, &huge)]);
-        let dirty = harness.step(&[(&[2], 0, &short)]);
+        harness.step(&[(&ids([2]), 0, &huge)]);
+        let dirty = harness.step(&[(&ids([2]), 0, &short)]);
         assert_eq!(clean, dirty, "{}", set.name());
     }
 }
@@ -151,32 +172,35 @@ fn what_stands_in_a_page_beyond_the_last_token_has_no_effect() {
 #[test]
 fn a_sequence_of_nans_and_infinities_does_not_spoil_its_neighbour() {
     let mut random = Random(8);
-    for (set, pool) in pools() {
-        let mut harness = Harness::new(pool, RopeStyle::Halves);
+    for (format, (set, pool)) in pools_and_formats() {
+        let mut harness = Harness::of(pool, RopeStyle::Halves, format);
         let (sound, mut broken) = (rows(&mut random, 20), rows(&mut random, 20));
         for (t, value) in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].into_iter().enumerate() {
             broken[t * 7].iter_mut().skip(t).step_by(3).for_each(|v| *v = value);
         }
-        let together = harness.step(&[(&[1, 2], 0, &broken), (&[3, 4], 0, &sound)]);
-        assert_eq!(together[20..], harness.step(&[(&[5, 6], 0, &sound)]), "{}", set.name());
+        let together = harness.step(&[(&ids([1, 2]), 0, &broken), (&ids([3, 4]), 0, &sound)]);
+        assert_eq!(together[20..], harness.step(&[(&ids([5, 6]), 0, &sound)]), "{}", set.name());
     }
 }
 
 #[test]
 fn a_batch_is_refused_when_pages_are_missing_foreign_or_written_twice() {
     let (_, pool) = pools().next().unwrap();
-    let kv = KvBuffer::new(&pool, SHAPE, 4);
+    let kv = memory(&pool, PageFormat::F16, 4);
     let check = |sequences: Vec<SequenceRows<'_>>, want: BatchError| {
         assert_eq!(Batch::new(sequences, &kv).unwrap_err(), want);
     };
-    let rows = |rows: std::ops::Range<usize>, start: usize, pages: &'static [u32]| SequenceRows { rows, start, pages };
+    let rows = |rows: std::ops::Range<usize>, start: usize, pages: &'static [u32]| {
+        let pages = pages.iter().copied().map(PageId).collect::<Vec<_>>().leak();
+        SequenceRows { rows, start, pages }
+    };
     check(vec![rows(0..17, 0, &[1])], BatchError::TooFewPages { tokens: 17, pages: 1 });
     check(vec![rows(0..1, 16, &[1])], BatchError::TooFewPages { tokens: 17, pages: 1 });
-    check(vec![rows(0..1, 0, &[4])], BatchError::NoSuchPage(4));
-    check(vec![rows(0..1, 0, &[2]), rows(1..2, 3, &[2])], BatchError::PageWrittenAndUsed(2));
-    check(vec![rows(0..20, 0, &[2, 2])], BatchError::PageWrittenAndUsed(2));
+    check(vec![rows(0..1, 0, &[4])], BatchError::NoSuchPage(PageId(4)));
+    check(vec![rows(0..1, 0, &[2]), rows(1..2, 3, &[2])], BatchError::PageWrittenAndUsed(PageId(2)));
+    check(vec![rows(0..20, 0, &[2, 2])], BatchError::PageWrittenAndUsed(PageId(2)));
     check(vec![rows(1..2, 0, &[2])], BatchError::Rows { expected: 0, got: 1 });
-    check(vec![rows(0..1, 16, &[0, 1]), rows(1..2, 40, &[3, 1, 2])], BatchError::PageWrittenAndUsed(1));
+    check(vec![rows(0..1, 16, &[0, 1]), rows(1..2, 40, &[3, 1, 2])], BatchError::PageWrittenAndUsed(PageId(1)));
     // Sharing what is only read is fine.
     assert!(Batch::new(vec![rows(0..1, 16, &[0, 1]), rows(1..2, 16, &[0, 2])], &kv).is_ok());
 }

@@ -1,16 +1,60 @@
-//! Pages of 16 tokens, handed out to sequences and taken back.
+//! The KV memory of a model: pages of running sequences and of cached prefixes, in memory and on disk.
+//!
+//! A page that the prefix tree holds is never written again. Sequences write only to pages that are theirs alone.
+
+mod begin;
+mod relief;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
 
 use ruvllm_kernels::Pool;
-use ruvllm_kernels::ops::{KvBuffer, KvShape, PAGE_TOKENS};
+use ruvllm_kernels::ops::{KvMemory, KvShape, PAGE_TOKENS, PageFormat, PageId, Rotation};
+
+pub use self::begin::Start;
+use crate::disk::DiskTier;
+use crate::pages::Pages;
+use crate::prefix::{Namespace, PageHash, PrefixTree};
+use crate::stats::{CacheStats, LookupStats};
+use crate::tiers::Tiers;
+
+/// What the operator decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvOptions {
+    pub budget_bytes: usize,
+    pub tiers: Tiers,
+    /// The basis in which keys and values are stored.
+    pub rotation: Rotation,
+    /// Where pages go that leave memory or should outlive the process.
+    pub disk: Option<DiskOptions>,
+}
+
+impl KvOptions {
+    /// No memory yet, no rotation, no disk.
+    pub fn new(tiers: Tiers) -> Self {
+        Self { budget_bytes: 0, tiers, rotation: Rotation::None, disk: None }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskOptions {
+    pub folder: PathBuf,
+    pub budget_bytes: u64,
+}
 
 /// The pages of one sequence, in the order of its tokens.
 #[derive(Debug, Default)]
 pub struct PageTable {
-    pages: Vec<u32>,
+    pages: Vec<PageId>,
+    /// Tokens up to which pages have the format of their age.
+    aged_tokens: usize,
+    /// Tokens up to which the prefix tree knows the sequence.
+    kept_tokens: usize,
 }
 
 impl PageTable {
-    pub fn pages(&self) -> &[u32] {
+    pub fn pages(&self) -> &[PageId] {
         &self.pages
     }
 
@@ -21,36 +65,60 @@ impl PageTable {
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{needed} KV pages are needed and {free} are free")]
+#[error("the KV memory has no room for {needed} pages more")]
 pub struct OutOfPages {
     pub needed: usize,
-    pub free: usize,
 }
 
-/// All pages of a model, and which of them are free.
+/// All pages of a model, and whose they are.
 #[derive(Debug)]
 pub struct KvCache {
-    buffer: KvBuffer,
-    free: Vec<u32>,
+    pages: Pages,
+    pages_max: usize,
+    tree: PrefixTree,
+    disk: Option<DiskTier>,
+    tiers: Tiers,
+    /// The hash of each page that the tree holds, by its number.
+    hashes: Vec<Option<PageHash>>,
+    /// Pages of the tree that are not on disk yet.
+    unsaved: VecDeque<PageId>,
+    /// Bytes of pages that only the tree holds: they can be had for others.
+    idle_bytes: usize,
+    is_under_pressure: bool,
+    lookups: HashMap<Namespace, LookupStats>,
+    evicted_pages: u64,
+    cooled_pages: u64,
 }
 
 impl KvCache {
-    /// `pages` pages for the threads of `pool`.
-    pub fn new(pool: &Pool, shape: KvShape, pages: u32) -> Self {
-        // Reversed, so that low pages are handed out first and memory is touched in order.
-        Self { buffer: KvBuffer::new(pool, shape, pages as usize), free: (0..pages).rev().collect() }
+    /// Memory for the threads of `pool`. Fails if the folder of the disk tier cannot be used.
+    pub fn new(pool: &Pool, shape: KvShape, options: &KvOptions) -> io::Result<Self> {
+        let open = |disk: &DiskOptions| DiskTier::open(&disk.folder, disk.budget_bytes);
+        let memory = KvMemory::new(pool, shape, options.rotation, options.budget_bytes);
+        let most = options.budget_bytes / memory.page_bytes(options.tiers.hot);
+        let pages_max = (0..=most).rev().find(|pages| memory.could_allocate(options.tiers.hot, *pages)).unwrap_or(0);
+        Ok(Self {
+            pages: Pages::new(memory),
+            pages_max,
+            tree: PrefixTree::new(),
+            disk: options.disk.as_ref().map(open).transpose()?,
+            tiers: options.tiers,
+            hashes: Vec::new(),
+            unsaved: VecDeque::new(),
+            idle_bytes: 0,
+            is_under_pressure: false,
+            lookups: HashMap::new(),
+            evicted_pages: 0,
+            cooled_pages: 0,
+        })
     }
 
-    pub fn buffer(&self) -> &KvBuffer {
-        &self.buffer
+    pub fn memory(&self) -> &KvMemory {
+        self.pages.memory()
     }
 
-    pub fn pages(&self) -> usize {
-        self.buffer.pages()
-    }
-
-    pub fn free_pages(&self) -> usize {
-        self.free.len()
+    pub fn tiers(&self) -> &Tiers {
+        &self.tiers
     }
 
     /// Pages that `tokens` tokens take.
@@ -58,64 +126,211 @@ impl KvCache {
         tokens.div_ceil(PAGE_TOKENS)
     }
 
-    /// Gives `table` room for `tokens` tokens in all, or changes nothing.
-    pub fn reserve(&mut self, table: &mut PageTable, tokens: usize) -> Result<(), OutOfPages> {
-        let needed = Self::pages_for(tokens).saturating_sub(table.pages.len());
-        if needed > self.free.len() {
-            return Err(OutOfPages { needed, free: self.free.len() });
+    /// Hot pages that the budget holds.
+    pub fn pages_max(&self) -> usize {
+        self.pages_max
+    }
+
+    /// Gives `table` room for `tokens` tokens in all, or changes nothing of it. Cached prefixes make room.
+    pub fn extend(&mut self, table: &mut PageTable, tokens: usize) -> Result<(), OutOfPages> {
+        let held = table.pages.len();
+        let needed = Self::pages_for(tokens).saturating_sub(held);
+        for _ in 0..needed {
+            let Some(page) = self.take_page(self.tiers.hot) else {
+                table.pages.drain(held..).for_each(|page| self.release(page));
+                return Err(OutOfPages { needed });
+            };
+            table.pages.push(page);
         }
-        table.pages.extend(self.free.drain(self.free.len() - needed..).rev());
         Ok(())
     }
 
-    /// Takes back the pages of a sequence that has ended.
-    pub fn release(&mut self, table: PageTable) {
-        self.free.extend(table.pages.into_iter().rev());
+    /// A page, made free by giving up cached ones if it must be.
+    fn take_page(&mut self, format: PageFormat) -> Option<PageId> {
+        loop {
+            if let Some(page) = self.pages.take(format) {
+                return Some(page);
+            }
+            self.give_up_page()?;
+        }
+    }
+
+    /// Lets others find the filled pages of a sequence whose first tokens, all of them computed, are `tokens`.
+    pub fn keep(&mut self, namespace: Namespace, tokens: &[u32], table: &mut PageTable) {
+        let filled = tokens.len() / PAGE_TOKENS * PAGE_TOKENS;
+        if filled > table.kept_tokens {
+            self.insert(namespace, &tokens[..filled], table);
+            table.kept_tokens = filled;
+        }
+    }
+
+    /// Takes back the pages of a sequence that has ended. With a namespace, others find them.
+    pub fn end(&mut self, namespace: Option<Namespace>, tokens: &[u32], table: PageTable) {
+        if let Some(namespace) = namespace {
+            self.insert(namespace, tokens, &table);
+        }
+        table.pages.into_iter().for_each(|page| self.release(page));
+    }
+
+    fn insert(&mut self, namespace: Namespace, tokens: &[u32], table: &PageTable) {
+        let change = self.tree.insert(namespace, tokens, &table.pages[..Self::pages_for(tokens.len())]);
+        for (page, hash) in change.taken {
+            self.share(page);
+            let at = page.0 as usize;
+            if at >= self.hashes.len() {
+                self.hashes.resize(at + 1, None);
+            }
+            self.hashes[at] = Some(hash);
+            if self.disk.is_some() {
+                self.unsaved.push_back(page);
+            }
+        }
+        change.dropped.into_iter().for_each(|page| self.drop_cached(page));
+    }
+
+    /// Gives up the tree's hold of a page.
+    fn drop_cached(&mut self, page: PageId) {
+        if self.is_idle(page) {
+            self.idle_bytes -= self.page_bytes(page);
+        }
+        self.hashes[page.0 as usize] = None;
+        self.pages.release(page);
+    }
+
+    /// Adds a user to a page that has one.
+    fn share(&mut self, page: PageId) {
+        if self.is_idle(page) {
+            self.idle_bytes -= self.page_bytes(page);
+        }
+        self.pages.share(page);
+    }
+
+    /// Takes a sequence's use of a page away.
+    fn release(&mut self, page: PageId) {
+        let bytes = self.page_bytes(page);
+        self.pages.release(page);
+        if self.is_idle(page) {
+            self.idle_bytes += bytes;
+        }
+    }
+
+    /// Whether only the prefix tree holds a page.
+    fn is_idle(&self, page: PageId) -> bool {
+        self.hashes.get(page.0 as usize).is_some_and(Option::is_some) && self.pages.users(page) == 1
+    }
+
+    fn page_bytes(&self, page: PageId) -> usize {
+        self.memory().page_bytes(self.memory().format(page))
+    }
+
+    /// Puts the pages of a sequence of `tokens` tokens into the format of their age.
+    pub fn age(&mut self, pool: &mut Pool, table: &mut PageTable, tokens: usize) {
+        self.age_in(&self.tiers.clone(), pool, table, tokens);
+    }
+
+    /// The same in other tiers, for measurements.
+    pub fn age_in(&mut self, tiers: &Tiers, pool: &mut Pool, table: &mut PageTable, tokens: usize) {
+        let mut by_format: Vec<(_, Vec<PageId>)> = Vec::new();
+        for (page, format) in tiers.aged(table.aged_tokens, tokens) {
+            let page = table.pages[page];
+            // A page that others share may be colder than it need be.
+            if !self.memory().format(page).can_become(format) || self.memory().format(page) == format {
+                continue;
+            }
+            match by_format.iter_mut().find(|(of, _)| *of == format) {
+                Some((_, pages)) => pages.push(page),
+                None => by_format.push((format, vec![page])),
+            }
+        }
+        table.aged_tokens = tokens;
+        for (format, pages) in by_format {
+            self.cooled_pages += self.pages.convert(pool, &pages, format) as u64;
+        }
+    }
+
+    /// Changes the format of cold pages, as long as nothing is cached.
+    pub fn set_cold(&mut self, cold: PageFormat) {
+        assert_eq!(self.memory().pages_in_use(), 0, "the cache is not empty");
+        self.tiers.cold = cold;
+    }
+
+    /// Keeps a cached prefix in memory until it is unpinned; gives its length.
+    pub fn pin(&mut self, namespace: Namespace, tokens: &[u32]) -> usize {
+        self.tree.pin(namespace, tokens)
+    }
+
+    pub fn unpin(&mut self, namespace: Namespace, tokens: &[u32]) {
+        self.tree.unpin(namespace, tokens);
+    }
+
+    pub fn stats(&self) -> CacheStats {
+        let memory = self.memory();
+        CacheStats {
+            lookups: self.lookups.values().copied().sum(),
+            budget_bytes: memory.bytes_budget(),
+            used_bytes: memory.bytes_in_use(),
+            bookkeeping_bytes: self.tree.bookkeeping_bytes(),
+            pages: memory.pages_in_use(),
+            cached_pages: self.tree.pages(),
+            evicted_pages: self.evicted_pages,
+            regretted_pages: self.tree.regretted(),
+            cooled_pages: self.cooled_pages,
+            disk: self.disk.as_ref().map(DiskTier::stats),
+        }
+    }
+
+    /// Look-ups of one namespace.
+    pub fn lookups_of(&self, namespace: Namespace) -> LookupStats {
+        self.lookups.get(&namespace).copied().unwrap_or_default()
+    }
+}
+
+/// What is cached outlives the process, where there is a disk tier.
+impl Drop for KvCache {
+    fn drop(&mut self) {
+        self.save(usize::MAX);
+    }
+}
+
+impl KvCache {
+    pub fn users(&self, page: PageId) -> u32 {
+        self.pages.users(page)
+    }
+
+    /// Checks the books against each other and against the tables of all running sequences. For tests: it looks at every
+    /// page.
+    pub fn audit<'a>(&self, tables: impl Iterator<Item = &'a PageTable>) -> Result<(), String> {
+        let mut users: HashMap<PageId, u32> = HashMap::new();
+        for page in tables.flat_map(|table| &table.pages) {
+            *users.entry(*page).or_default() += 1;
+        }
+        let mut idle_bytes = 0;
+        let mut cached = 0;
+        for (at, _) in self.hashes.iter().enumerate().filter(|(_, hash)| hash.is_some()) {
+            let page = PageId(at as u32);
+            cached += 1;
+            if !users.contains_key(&page) {
+                idle_bytes += self.page_bytes(page);
+            }
+            *users.entry(page).or_default() += 1;
+        }
+        let expect = |what: &str, got: usize, expected: usize| {
+            if got == expected { Ok(()) } else { Err(format!("{what}: {got} instead of {expected}")) }
+        };
+        expect("cached pages", self.tree.pages(), cached)?;
+        expect("bytes that only the tree holds", self.idle_bytes, idle_bytes)?;
+        expect("pages in use", self.memory().pages_in_use(), users.len())?;
+        let bytes = users.keys().map(|page| self.page_bytes(*page)).sum();
+        expect("bytes in use", self.memory().bytes_in_use(), bytes)?;
+        for (page, users) in users {
+            expect(&format!("users of {page:?}"), self.pages.users(page) as usize, users as usize)?;
+        }
+        if bytes > self.memory().bytes_budget() {
+            return Err(format!("{bytes} bytes are in use, more than the budget"));
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use proptest::prelude::*;
-    use ruvllm_kernels::KernelSet;
-
-    use super::*;
-
-    fn cache(pages: u32) -> KvCache {
-        let pool = Pool::new(1, KernelSet::Scalar);
-        KvCache::new(&pool, KvShape { layers: 1, kv_heads: 1, head_dim: 16 }, pages)
-    }
-
-    #[test]
-    fn a_refused_reservation_changes_nothing() {
-        let mut cache = cache(3);
-        let mut table = PageTable::default();
-        cache.reserve(&mut table, 17).unwrap();
-        assert_eq!(cache.reserve(&mut table, 100), Err(OutOfPages { needed: 5, free: 1 }));
-        assert_eq!((table.pages(), cache.free_pages()), (&[0, 1][..], 1));
-        cache.reserve(&mut table, 48).unwrap();
-        assert_eq!(table.capacity_tokens(), 48);
-    }
-
-    proptest! {
-        #[test]
-        fn every_page_has_one_owner(steps in prop::collection::vec((0usize..6, 0usize..200), 1..100)) {
-            let mut cache = cache(24);
-            let mut tables: Vec<PageTable> = (0..6).map(|_| PageTable::default()).collect();
-            for (who, tokens) in steps {
-                if tokens < 40 {
-                    cache.release(std::mem::take(&mut tables[who]));
-                } else {
-                    // Refusals are part of the game; the invariant below must hold after them too.
-                    let _ = cache.reserve(&mut tables[who], tokens);
-                }
-                let owned: Vec<u32> = tables.iter().flat_map(|table| table.pages().to_vec()).collect();
-                let distinct: BTreeSet<u32> = owned.iter().copied().collect();
-                prop_assert_eq!(distinct.len(), owned.len());
-                prop_assert_eq!(owned.len() + cache.free_pages(), 24);
-            }
-        }
-    }
-}
+mod tests;

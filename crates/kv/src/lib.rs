@@ -1,5 +1,15 @@
-//! KV memory: a pool of pages and the page tables of sequences. Knows nothing of models or text.
+//! KV memory: pages of several formats, the prefixes that are cached in them, and the disk behind. Knows nothing of models
+//! or text.
 
 mod cache;
+mod disk;
+mod pages;
+mod prefix;
+mod stats;
+mod tiers;
 
-pub use cache::{KvCache, OutOfPages, PageTable};
+pub use cache::{DiskOptions, KvCache, KvOptions, OutOfPages, PageTable, Start};
+pub use disk::{DiskStats, DiskTier};
+pub use prefix::{Change, Divergence, Evicted, Found, Namespace, PageHash, PrefixTree};
+pub use stats::{CacheStats, LookupStats};
+pub use tiers::{Tiers, TiersError};

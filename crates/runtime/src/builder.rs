@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ruvllm_engine::{Core, CoreOptions};
+use ruvllm_engine::{Core, CoreOptions, DiskOptions, KvOptions, Tiers, TiersError};
+use ruvllm_kernels::ops::{KvMemory, PageFormat};
 use ruvllm_kernels::{KernelSet, Pool};
 use ruvllm_kv::KvCache;
 use ruvllm_model::formats::gguf::facts::ModelFacts;
@@ -12,7 +13,10 @@ use ruvllm_model::{LoadError, Model};
 use ruvllm_text::{ChatTemplate, ChatTemplateError, Tokenizer, TokenizerError};
 
 use crate::Engine;
+use crate::engine::GenerateError;
+use crate::fingerprint::fingerprint;
 use crate::hardware::{self, Hardware, KernelsError};
+use crate::kv_guard::ColdFormat;
 use crate::vocabulary::{self, ReadError};
 
 /// Rows of a forward pass when nothing else is said: long enough to use the weights well, short enough to stay in cache.
@@ -21,6 +25,10 @@ const BATCH_ROWS: usize = 128;
 const QUEUE_MAX: usize = 1024;
 /// The share of free memory that the KV cache may take when nothing else is said.
 const KV_MEMORY_SHARE: u64 = 4;
+
+/// By default there is room for the longest texts of all sequences and this many times as much, a fraction: cached prefixes
+/// begin to go when 85 % are in use.
+const KV_SLACK: (usize, usize) = (5, 4);
 
 /// Longer contexts must be asked for: tables for every position are made at load.
 const CONTEXT_DEFAULT_MAX: u64 = 131_072;
@@ -43,6 +51,10 @@ pub enum BuildError {
     VocabularySize { tokenizer: usize, model: usize },
     #[error(transparent)]
     Kernels(#[from] KernelsError),
+    #[error("the model's KV formats cannot be measured: {0}")]
+    Guard(#[source] Box<GenerateError>),
+    #[error("the folder for cached KV pages cannot be used: {0}")]
+    Disk(#[source] std::io::Error),
     #[error("{field} is {got}; it must be {wanted}")]
     Option { field: &'static str, got: usize, wanted: &'static str },
 }
@@ -75,6 +87,10 @@ pub struct EngineBuilder {
     context: Option<usize>,
     sequences: usize,
     batch_rows: usize,
+    tiers: KvChoice,
+    guard_folder: Option<PathBuf>,
+    kv_budget_bytes: Option<usize>,
+    disk: Option<DiskOptions>,
 }
 
 impl EngineBuilder {
@@ -86,6 +102,10 @@ impl EngineBuilder {
             context: None,
             sequences: 1,
             batch_rows: BATCH_ROWS,
+            tiers: KvChoice::Tiers(Tiers::uniform(PageFormat::F16)),
+            guard_folder: None,
+            kv_budget_bytes: None,
+            disk: None,
         }
     }
 
@@ -119,6 +139,30 @@ impl EngineBuilder {
         self
     }
 
+    /// The formats of keys and values; half floats by default.
+    pub fn kv(mut self, choice: KvChoice) -> Self {
+        self.tiers = choice;
+        self
+    }
+
+    /// Where it is kept what formats a model bears, so that it is measured once.
+    pub fn guard_folder(mut self, folder: PathBuf) -> Self {
+        self.guard_folder = Some(folder);
+        self
+    }
+
+    /// Memory for keys and values at most, of running and of cached texts; by default what all sequences can fill.
+    pub fn kv_budget_bytes(mut self, bytes: Option<usize>) -> Self {
+        self.kv_budget_bytes = bytes;
+        self
+    }
+
+    /// Where keys and values go that leave memory, to be found again after a restart; nowhere by default.
+    pub fn disk(mut self, disk: Option<DiskOptions>) -> Self {
+        self.disk = disk;
+        self
+    }
+
     pub fn build(self) -> Result<Engine, BuildError> {
         self.build_with_progress(&mut |_, _| {})
     }
@@ -140,15 +184,32 @@ impl EngineBuilder {
             let (tokenizer, model) = (tokenizer.vocab_size(), model.config().vocabulary);
             return Err(BuildError::VocabularySize { tokenizer, model });
         }
-        let pages = KvCache::pages_for(context).saturating_mul(self.sequences);
+        let tiers = match self.tiers {
+            KvChoice::Tiers(tiers) => tiers,
+            KvChoice::Auto => Tiers::with_cold(PageFormat::Q8),
+        };
+        let fingerprint = fingerprint(&gguf);
+        let budget_bytes = self.kv_budget_bytes.unwrap_or_else(|| {
+            let pages =
+                KvCache::pages_for(context).saturating_mul(self.sequences).saturating_mul(KV_SLACK.0) / KV_SLACK.1;
+            KvMemory::budget_for(model.config().kv_shape(), tiers.hot, pages + 1)
+        });
         let options = CoreOptions {
             batch_rows: self.batch_rows,
             sequences_max: self.sequences,
             queue_max: QUEUE_MAX,
-            kv_pages: u32::try_from(pages).unwrap_or(u32::MAX),
+            kv: KvOptions { budget_bytes, disk: self.disk, ..KvOptions::new(tiers) },
+            fingerprint,
+            ..CoreOptions::new(0)
         };
         let pool = Pool::new(self.threads.unwrap_or(hardware.cores), kernels);
-        Ok(Engine { core: Core::new(model, pool, options), tokenizer: Arc::new(tokenizer), template, kernels })
+        let core = Core::new(model, pool, options).map_err(BuildError::Disk)?;
+        let mut engine = Engine { core, tokenizer: Arc::new(tokenizer), template, kernels, cold_format: None };
+        // Where no text grows so long, there are no cold pages to be chosen.
+        if self.tiers == KvChoice::Auto && context > tiers.warm_tokens {
+            engine.choose_cold(&fingerprint, self.guard_folder.as_deref())?;
+        }
+        Ok(engine)
     }
 
     fn check(&self) -> Result<(), BuildError> {
@@ -159,6 +220,44 @@ impl EngineBuilder {
         within("context", self.context.unwrap_or(1), usize::MAX, "at least 1")?;
         within("sequences", self.sequences, 4096, "between 1 and 4096")?;
         within("batch_rows", self.batch_rows, 8192, "between 1 and 8192")
+    }
+}
+
+/// How keys and values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvChoice {
+    Tiers(Tiers),
+    /// The last tokens in half floats, then 8 bits, and beyond 2,048 tokens as small as the model bears. That is measured when a model
+    /// is first loaded.
+    Auto,
+}
+
+impl std::str::FromStr for KvChoice {
+    type Err = TiersError;
+
+    fn from_str(text: &str) -> Result<Self, TiersError> {
+        if text == "auto" { Ok(Self::Auto) } else { text.parse().map(Self::Tiers) }
+    }
+}
+
+impl Engine {
+    /// Takes the smallest cold format that the model bears, as measured now or before.
+    fn choose_cold(&mut self, fingerprint: &[u8; 32], folder: Option<&Path>) -> Result<(), BuildError> {
+        let known = folder.and_then(|folder| ColdFormat::read(folder, fingerprint));
+        let found = match known {
+            Some(found) => found,
+            None => {
+                let found = self.measure_cold_format().map_err(|error| BuildError::Guard(Box::new(error)))?;
+                // If it cannot be kept it is measured again next time.
+                if let Some(Err(error)) = folder.map(|folder| found.write(folder, fingerprint)) {
+                    tracing::warn!("the measured KV formats cannot be kept: {error}");
+                }
+                found
+            }
+        };
+        self.core.set_cold(found.format);
+        self.cold_format = Some(found);
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use ruvllm_text::{
     ChatTemplate, ChatTemplateError, Conversation, NextTurn, SpecialTokens, StopMatcher, StopStringError, Tokenizer,
 };
 
-use crate::{EngineBuilder, Message, Prompt, Request, Response, Stream};
+use crate::{ColdFormat, EngineBuilder, Message, Prompt, Request, Response, Stream, Usage};
 
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
@@ -35,6 +35,7 @@ pub struct Engine {
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) template: Option<ChatTemplate>,
     pub(crate) kernels: KernelSet,
+    pub(crate) cold_format: Option<ColdFormat>,
 }
 
 impl Engine {
@@ -45,6 +46,11 @@ impl Engine {
 
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.tokenizer
+    }
+
+    /// The format of cold KV pages that was chosen for this model, if one had to be.
+    pub fn cold_format(&self) -> Option<&ColdFormat> {
+        self.cold_format.as_ref()
     }
 
     pub fn kernels(&self) -> KernelSet {
@@ -109,17 +115,19 @@ impl Engine {
     /// Starts answering. The stream does the work as it is read; dropping it ends the request.
     pub fn stream(&mut self, request: Request) -> Result<Stream<'_>, GenerateError> {
         let stop = StopMatcher::new(request.stop)?;
-        let prompt = self.encode(&request.prompt)?;
+        let room = self.context().saturating_sub(request.max_tokens.unwrap_or(1)).max(1);
+        let (prompt, truncated_tokens) = self.encode_within(&request.prompt, room, request.truncation)?;
         let prompt_tokens = prompt.len();
         let started = Instant::now();
         let id = self.core.submit(ruvllm_engine::Request {
-            prompt,
             sampling: request.sampling,
             max_tokens: request.max_tokens,
             end_tokens: self.tokenizer.end_of_generation().to_vec(),
             speculation: request.speculation,
+            ..ruvllm_engine::Request::new(prompt)
         })?;
-        Ok(Stream::new(self, id, prompt_tokens, stop, started))
+        let usage = Usage { prompt_tokens, truncated_tokens, ..Usage::default() };
+        Ok(Stream::new(self, id, usage, stop, started))
     }
 
     /// The whole answer at once.

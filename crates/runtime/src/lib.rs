@@ -15,17 +15,25 @@
 
 mod builder;
 mod engine;
+mod fingerprint;
 pub mod hardware;
+mod kv_guard;
 mod perplexity;
 mod prompt;
 mod request;
 mod stream;
+mod truncation;
 mod vocabulary;
 
-pub use builder::{BuildError, EngineBuilder, open_tokenizer};
+pub use builder::{BuildError, EngineBuilder, KvChoice, open_tokenizer};
 pub use engine::{Engine, GenerateError};
+pub use kv_guard::ColdFormat;
 pub use perplexity::{Perplexity, PerplexityError};
 pub use prompt::{Message, Prompt};
-pub use request::{Request, Response, Timings, Usage};
-pub use ruvllm_engine::{FinishReason, Sampled, Sampling, SamplingError, Speculation, SubmitError, TokenLogprob};
+pub use request::{Divergence, Request, Response, Timings, Usage};
+pub use ruvllm_engine::{
+    CacheStats, DiskOptions, FinishReason, Sampled, Sampling, SamplingError, Speculation, SubmitError, Tiers,
+    TiersError, TokenLogprob,
+};
 pub use stream::{Piece, Stream};
+pub use truncation::Truncation;

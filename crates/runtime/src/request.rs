@@ -1,8 +1,10 @@
 //! A request and its answer.
 
+use std::fmt;
+
 use ruvllm_engine::{FinishReason, Sampling, Speculation, TokenLogprob};
 
-use crate::Prompt;
+use crate::{Prompt, Truncation};
 
 /// What to generate, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +15,8 @@ pub struct Request {
     pub max_tokens: Option<usize>,
     /// Texts that end the answer; they are not part of it.
     pub stop: Vec<String>,
+    /// What happens to a prompt that leaves no room for the answer.
+    pub truncation: Truncation,
     /// Whether to guess tokens ahead. Makes no difference to the answer, only to how soon it comes.
     pub speculation: Speculation,
 }
@@ -24,6 +28,7 @@ impl Request {
             sampling: Sampling::default(),
             max_tokens: None,
             stop: Vec::new(),
+            truncation: Truncation::default(),
             speculation: Speculation::default(),
         }
     }
@@ -33,6 +38,11 @@ impl Request {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub prompt_tokens: usize,
+    /// Tokens of the prompt that were left out because they did not fit; they are not among the others.
+    pub truncated_tokens: usize,
+    /// Prompt tokens that had been computed before, and those of them that were loaded from disk.
+    pub cached_tokens: usize,
+    pub loaded_tokens: usize,
     /// All that were generated, with the one that ended the answer.
     pub completion_tokens: usize,
     /// Passes through the model that generated them.
@@ -53,6 +63,24 @@ pub struct Timings {
     pub decode_tok_s: f64,
 }
 
+/// Where a prompt left a text whose keys and values were cached: why no more of them could be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    /// The first token of the prompt that differs.
+    pub at: usize,
+    /// What the cached text has there, and what the prompt has: the next few tokens of both.
+    pub cached: String,
+    pub asked: String,
+}
+
+/// `diverged at token 412: "2026-11-15 00:12" was cached, "2026-11-15 00:13" was asked for`
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, cached, asked } = self;
+        write!(f, "diverged at token {at}: {cached:?} was cached, {asked:?} was asked for")
+    }
+}
+
 /// An answer, complete or as far as it has come.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Response {
@@ -64,5 +92,7 @@ pub struct Response {
     /// `None` while the answer is unfinished.
     pub finish_reason: Option<FinishReason>,
     pub usage: Usage,
+    /// Where the prompt left a cached text, if there is one that began like it and went on otherwise.
+    pub divergence: Option<Divergence>,
     pub timings: Timings,
 }

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ruvllm_engine::{Event, FinishReason, SequenceId, StepError};
+use ruvllm_engine::{Event, FinishReason, PrefixReport, SequenceId, StepError};
 use ruvllm_text::{Detokenizer, StopMatcher, StopOutcome};
 
 use crate::engine::GenerateError;
-use crate::{Engine, Response};
+use crate::{Divergence, Engine, Response, Usage};
 
 /// A piece of an answer: whole characters, and never part of a stop string.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,13 +35,12 @@ impl<'e> Stream<'e> {
     pub(crate) fn new(
         engine: &'e mut Engine,
         id: SequenceId,
-        prompt_tokens: usize,
+        usage: Usage,
         stop: StopMatcher,
         started: Instant,
     ) -> Self {
         let detokenizer = Detokenizer::continuing(Arc::clone(&engine.tokenizer));
-        let mut response = Response::default();
-        response.usage.prompt_tokens = prompt_tokens;
+        let response = Response { usage, ..Response::default() };
         let events = VecDeque::new();
         Self { engine, id, events, detokenizer, stop, response, started, first: None, is_done: false }
     }
@@ -66,7 +65,7 @@ impl<'e> Stream<'e> {
             self.engine.core.step_took(started.elapsed());
             self.events.extend(results.into_iter().filter(|result| match result {
                 Ok(event) => event.sequence == self.id,
-                Err(StepError::NotANumber { sequence }) => *sequence == self.id,
+                Err(error) => error.sequence() == self.id,
             }));
         }
     }
@@ -98,6 +97,9 @@ impl<'e> Stream<'e> {
     fn note(&mut self, event: &Event) {
         let now = Instant::now();
         let first = *self.first.get_or_insert(now);
+        if let Some(prefix) = &event.prefix {
+            self.note_prefix(prefix);
+        }
         let response = &mut self.response;
         response.tokens.push(event.sampled.token);
         response.logprobs.extend(event.sampled.logprobs.clone());
@@ -112,6 +114,20 @@ impl<'e> Stream<'e> {
         if decode_s > 0.0 {
             response.timings.decode_tok_s = (response.tokens.len() - 1) as f64 / decode_s;
         }
+    }
+
+    fn note_prefix(&mut self, prefix: &PrefixReport) {
+        let text = |tokens: &[u32]| {
+            let bytes: Vec<u8> = tokens.iter().flat_map(|id| self.engine.tokenizer.token_bytes(*id)).copied().collect();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        self.response.usage.cached_tokens = prefix.cached_tokens;
+        self.response.usage.loaded_tokens = prefix.loaded_tokens;
+        self.response.divergence = prefix.divergence.as_ref().map(|divergence| Divergence {
+            at: divergence.at,
+            cached: text(&divergence.cached),
+            asked: text(&divergence.asked),
+        });
     }
 
     fn finish(&mut self, reason: FinishReason) {

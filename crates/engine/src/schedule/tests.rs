@@ -1,28 +1,41 @@
-use ruvllm_kv::PageTable;
+use std::time::Duration;
+
+use ruvllm_kv::Namespace;
 
 use super::*;
-use crate::{Sampling, Speculation};
+use crate::{PrefixReport, Request, SequenceId, Speculation, Tenant};
 
 /// A sequence whose text repeats itself, with `pending` tokens to compute.
-fn repeating(id: u64, length: usize, pending: usize, speculation: Speculation) -> Running {
+fn repeating(id: u64, length: usize, pending: usize, speculation: Speculation) -> Sequence {
     let prompt: Vec<u32> = (0..length as u32).map(|i| i % 5).collect();
-    let request =
-        Request { prompt, sampling: Sampling::greedy(), max_tokens: None, end_tokens: Vec::new(), speculation };
-    let mut running = Running::new(SequenceId(id), request, length + 100, PageTable::default());
-    running.computed = length - pending;
-    running
+    let request = Request { speculation, ..Request::new(prompt) };
+    let mut sequence = Sequence::new(SequenceId(id), request, Namespace::of(&[]), length + 100);
+    sequence.start(PrefixReport::default());
+    sequence.computed = length - pending;
+    sequence
 }
 
-fn plan(running: Vec<Running>, rows_max: usize, row_cost: f32) -> Plan {
-    let mut schedule = Schedule { running, waiting: VecDeque::new() };
+fn limits(rows_max: usize, row_cost: f32) -> StepLimits {
+    StepLimits { rows_max, slowdown_max: 2.0, row_cost }
+}
+
+/// The plan of a step, where prompts may delay others as much as they like.
+fn plan(running: Vec<Sequence>, rows_max: usize, row_cost: f32) -> Plan {
+    let mut schedule = Schedule { running, ..Schedule::default() };
+    schedule.pace.observe(1, 0, Duration::from_secs(1));
+    schedule.pace.observe(1, 1, Duration::from_secs(2));
+    plan_of(&mut schedule, StepLimits { slowdown_max: 1e6, ..limits(rows_max, row_cost) })
+}
+
+fn plan_of(schedule: &mut Schedule, limits: StepLimits) -> Plan {
     let mut plan = Plan::default();
-    schedule.plan(rows_max, row_cost, &mut plan);
+    schedule.plan(limits, &mut plan);
     let rows: usize = plan.slices.iter().map(|slice| slice.tokens.len() + slice.drafts.len()).sum();
-    assert!(rows <= rows_max);
+    assert!(rows <= limits.rows_max);
     plan
 }
 
-fn generating(count: u64) -> Vec<Running> {
+fn generating(count: u64) -> Vec<Sequence> {
     (0..count).map(|id| repeating(id, 30, 1, Speculation::On)).collect()
 }
 
@@ -68,4 +81,42 @@ fn guesses_stay_within_the_rows_and_the_sequence() {
     assert_eq!(plan(near_end, 128, 0.02).drafts, [0, 1], "the token behind them is the last");
     let off = vec![repeating(0, 30, 1, Speculation::Off)];
     assert!(plan(off, 128, 0.02).drafts.is_empty());
+}
+
+#[test]
+fn prompts_take_what_those_that_generate_can_bear() {
+    let mut schedule = Schedule { running: generating(2), ..Schedule::default() };
+    schedule.running.push(repeating(9, 8000, 8000, Speculation::Off));
+    // 5 ms a step, and half a millisecond for each row of a prompt.
+    schedule.pace.observe(2, 0, Duration::from_millis(5));
+    schedule.pace.observe(2, 10, Duration::from_millis(10));
+    let planned = plan_of(&mut schedule, limits(512, 0.1));
+    assert_eq!((planned.generating(), planned.prompt_rows(), planned.drafts.len()), (2, 8, 0));
+    schedule.running.drain(..2);
+    assert_eq!(plan_of(&mut schedule, limits(512, 0.1)).prompt_rows(), 512, "alone it may have all");
+}
+
+#[test]
+fn priority_then_fairness_then_arrival_decide_who_starts() {
+    let mut schedule = Schedule::default();
+    let mut add = |id: u64, tenant: &str, priority: i8| {
+        let mut sequence = repeating(id, 20, 20, Speculation::Off);
+        (sequence.tenant, sequence.priority) = (Tenant::new(tenant), priority);
+        schedule.enqueue(sequence);
+    };
+    add(0, "greedy", 0);
+    add(1, "greedy", 0);
+    add(2, "modest", 0);
+    add(3, "modest", 0);
+    add(4, "greedy", 1);
+    let order = |schedule: &mut Schedule| {
+        schedule.sort_waiting();
+        schedule.waiting.iter().map(|sequence| sequence.id.0).collect::<Vec<_>>()
+    };
+    assert_eq!(order(&mut schedule), [4, 0, 1, 2, 3]);
+    schedule.shares.serve(&Tenant::new("greedy"), 100, 0);
+    assert_eq!(order(&mut schedule), [4, 2, 3, 0, 1]);
+    schedule.running = std::mem::take(&mut schedule.waiting);
+    let paused = schedule.first_to_pause().map(|index| schedule.running[index].id.0);
+    assert_eq!(paused, Some(3), "the last of those with the lowest priority");
 }

@@ -13,15 +13,17 @@ fn logits(tokens: &[u32]) -> Vec<f32> {
     (0..VOCABULARY).map(|_| (random.unit() * 4.0) as f32).collect()
 }
 
-fn sequence(sampling: Sampling, max_tokens: usize, end_tokens: Vec<u32>) -> Running {
+fn sequence(sampling: Sampling, max_tokens: usize, end_tokens: Vec<u32>) -> Sequence {
     let prompt = vec![1, 2, 3];
     let length_max = prompt.len() + max_tokens;
-    let request = Request { prompt, sampling, max_tokens: Some(max_tokens), end_tokens, speculation: Speculation::On };
-    Running::new(SequenceId(0), request, length_max, PageTable::default())
+    let request = Request { sampling, end_tokens, speculation: Speculation::On, ..Request::new(prompt) };
+    let mut sequence = Sequence::new(SequenceId(0), request, Namespace::of(&[]), length_max);
+    sequence.start(PrefixReport::default());
+    sequence
 }
 
 /// One step with the rows that the engine would compute.
-fn step(sequence: &mut Running, draft: &[u32]) -> (Vec<Event>, Outcome) {
+fn step(sequence: &mut Sequence, draft: &[u32]) -> (Vec<Event>, Outcome) {
     sequence.computed = sequence.tokens.len();
     let rows: Vec<Vec<f32>> =
         (0..=draft.len()).map(|row| logits(&[&sequence.tokens[..], &draft[..row]].concat())).collect();
@@ -34,7 +36,7 @@ fn step(sequence: &mut Running, draft: &[u32]) -> (Vec<Event>, Outcome) {
 }
 
 /// Steps to the end with whatever `draft` guesses.
-fn generate(mut sequence: Running, mut draft: impl FnMut(&Running) -> Vec<u32>) -> Vec<Event> {
+fn generate(mut sequence: Sequence, mut draft: impl FnMut(&Sequence) -> Vec<u32>) -> Vec<Event> {
     let mut events = Vec::new();
     loop {
         let guesses = draft(&sequence);

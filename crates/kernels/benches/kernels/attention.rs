@@ -1,8 +1,10 @@
-//! Attention (with rotation and the new keys and values written): of one token and of a part of a prompt, at several depths.
+//! Attention (with rotation and the new keys and values written): of one token and of a part of a prompt, at several
+//! depths, over pages of several formats.
 
+use half::f16;
 use ruvllm_kernels::ops::{
-    Activations, Attention, AttentionShape, Batch, KvBuffer, KvShape, Matrix, PAGE_TOKENS, RopeStyle, RopeTable,
-    SequenceRows, SharedItems,
+    Activations, Attention, AttentionShape, Batch, KeyFormat, KvMemory, KvShape, Matrix, PAGE_TOKENS, PageFormat,
+    PageId, RopeStyle, RopeTable, Rotation, SequenceRows, SharedItems, ValueFormat,
 };
 use ruvllm_kernels::{Pool, WeightType};
 
@@ -10,22 +12,41 @@ use crate::Shape;
 use crate::measure::{Bench, Limit};
 use crate::support::{Random, linear};
 
-const DEPTHS: [usize; 2] = [256, 2048];
-const DEPTH_MAX: usize = 2048;
 /// Tokens of a prompt that are computed together.
 const PROMPT: usize = 128;
+/// Rows and the tokens before them.
+const CASES: [(usize, usize); 5] = [(1, 256), (PROMPT, 256), (1, 2048), (PROMPT, 2048), (1, 4096)];
+const DEPTH_MAX: usize = 4096;
+const FORMATS: [PageFormat; 5] = [
+    PageFormat::F16,
+    PageFormat::Q8,
+    PageFormat { keys: KeyFormat::Q8, values: ValueFormat::Q4 },
+    PageFormat { keys: KeyFormat::Q6, values: ValueFormat::Q4 },
+    PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 },
+];
 
 pub fn run(bench: &mut Bench<'_>, shape: Shape) {
-    let mut sequence = Sequence::new(&bench.pool, shape);
-    sequence.fill(&mut bench.pool);
-    sequence.time_attention(bench);
+    for format in FORMATS {
+        if CASES.iter().any(|(rows, depth)| bench.wants(&name(shape, format, *rows, *depth))) {
+            let sequence = Sequence::new(&mut bench.pool, shape, format);
+            sequence.time_attention(bench);
+        }
+    }
+}
+
+fn name(shape: Shape, format: PageFormat, rows: usize, depth: usize) -> String {
+    format!("attention {} {format} x{rows} at {depth}", shape.name)
 }
 
 /// A sequence of one model: its cache, and queries, keys and values of the rows of a batch.
 struct Sequence {
     shape: Shape,
-    kv: KvBuffer,
-    pages: Vec<u32>,
+    kv: KvMemory,
+    format: PageFormat,
+    /// Pages of that format.
+    old: Vec<PageId>,
+    /// Pages for the rows, of the same format or the one before it that takes single tokens.
+    new: Vec<PageId>,
     rope: RopeTable,
     qkv: Matrix,
     shared: SharedItems,
@@ -33,16 +54,29 @@ struct Sequence {
 }
 
 impl Sequence {
-    fn new(pool: &Pool, shape: Shape) -> Self {
+    fn new(pool: &mut Pool, shape: Shape, format: PageFormat) -> Self {
         let Shape { layers, heads, kv_heads, head_dim, .. } = shape;
-        let kv =
-            KvBuffer::new(pool, KvShape { layers, kv_heads, head_dim }, (DEPTH_MAX + PROMPT).div_ceil(PAGE_TOKENS));
-        let pages = (0..kv.pages() as u32).collect();
+        let kv_shape = KvShape { layers, kv_heads, head_dim };
+        let (old_pages, new_pages) = (DEPTH_MAX / PAGE_TOKENS, PROMPT / PAGE_TOKENS);
+        let budget = KvMemory::budget_for(kv_shape, PageFormat::F16, 2 * (old_pages + new_pages));
+        let mut kv = KvMemory::new(pool, kv_shape, Rotation::None, budget);
+        let mut random = Random(2);
+        // Memory that was never touched would be one page of zeros for all.
+        let halves = (0..kv.page_bytes(PageFormat::F16) / 2).map(|_| f16::from_f32(random.float()).to_le_bytes());
+        let content: Vec<u8> = halves.flatten().collect();
+        let mut pages = |count: usize, format| {
+            let pages: Vec<PageId> =
+                (0..count).map(|_| kv.allocate(PageFormat::F16).expect("within the budget")).collect();
+            pages.iter().for_each(|page| kv.restore(*page, &content).expect("a whole page"));
+            kv.convert(pool, &pages, format).expect("room for both formats");
+            pages
+        };
+        let old = pages(old_pages, format);
+        let new = pages(new_pages, if format.is_appendable() { format } else { PageFormat::Q8 });
         let frequencies: Vec<f64> = (0..head_dim / 2).map(|i| 0.5f64.powi(i as i32)).collect();
         let rope = RopeTable::new(DEPTH_MAX + PROMPT, &frequencies, RopeStyle::Neighbours);
         let cols = (heads + 2 * kv_heads) * head_dim;
         let mut qkv = Matrix::new(pool, PROMPT, cols);
-        let mut random = Random(2);
         (0..PROMPT).for_each(|row| qkv.row_mut(row).copy_from_slice(&random.floats(cols)));
         let shared = SharedItems::new(pool, &kv, attention_shape(shape), DEPTH_MAX + PROMPT);
         let consumer = linear(
@@ -52,25 +86,7 @@ impl Sequence {
             &random.weights(WeightType::Q4_0, shape.hidden, heads * head_dim),
         );
         let out = Activations::new(pool, PROMPT, [&consumer]);
-        Self { shape, kv, pages, rope, qkv, shared, out }
-    }
-
-    fn batch(&self, rows: usize, start: usize) -> Batch<'_> {
-        let sequence = SequenceRows { rows: 0..rows, start, pages: &self.pages };
-        Batch::new(vec![sequence], &self.kv).expect("pages for all tokens")
-    }
-
-    /// Writes all of the cache: memory that was never touched would be one page of zeros for all.
-    fn fill(&mut self, pool: &mut Pool) {
-        for start in (0..DEPTH_MAX + PROMPT).step_by(PROMPT) {
-            let batch = self.batch(PROMPT, start);
-            pool.run(|worker| {
-                for layer in 0..self.shape.layers {
-                    self.attention(&batch, layer).run(worker);
-                    worker.barrier();
-                }
-            });
-        }
+        Self { shape, kv, format, old, new, rope, qkv, shared, out }
     }
 
     fn attention<'a>(&'a self, batch: &'a Batch<'a>, layer: usize) -> Attention<'a> {
@@ -79,17 +95,19 @@ impl Sequence {
     }
 
     fn time_attention(&self, bench: &mut Bench<'_>) {
-        let Shape { layers, heads, kv_heads, head_dim, name, .. } = self.shape;
-        for (depth, rows) in DEPTHS.into_iter().flat_map(|depth| [(depth, 1), (depth, PROMPT)]) {
-            let batch = self.batch(rows, depth);
+        let Shape { layers, heads, head_dim, .. } = self.shape;
+        for (rows, depth) in CASES {
+            let pages = [&self.old[..depth / PAGE_TOKENS], &self.new].concat();
+            let sequence = SequenceRows { rows: 0..rows, start: depth, pages: &pages };
+            let batch = Batch::new(vec![sequence], &self.kv).expect("pages for all tokens");
             let seen: usize = (depth + 1..=depth + rows).sum();
             let limit = if rows == 1 {
-                Limit::Memory { bytes: seen * 2 * kv_heads * head_dim * size_of::<u16>() }
+                Limit::Memory { bytes: seen * self.kv.page_bytes(self.format) / PAGE_TOKENS / layers }
             } else {
                 Limit::Floats { operations: seen * 4 * heads * head_dim }
             };
             // Layer after layer, as in a model: the next layer's cache is not the one that was just read.
-            bench.time(format!("attention {name} x{rows} at {depth}"), limit, |worker, round| {
+            bench.time(name(self.shape, self.format, rows, depth), limit, |worker, round| {
                 self.attention(&batch, round % layers).run(worker);
                 worker.barrier();
             });

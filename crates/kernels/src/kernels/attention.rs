@@ -1,15 +1,24 @@
 //! Attention of a few query vectors over one chunk of the pages of one KV head.
 //!
-//! A page holds 16 tokens: keys as `[head_dim, 16]`, so that a vector is one dimension of all its tokens, values as
-//! `[16, head_dim]`. Both are half floats and read in place.
-//! Chunks have a fixed length and are merged in their order, so a query's result has the same bits whichever thread
-//! takes which chunk, and whatever other queries are taken with it.
+//! Pages are read in place, each in its own format (`pages/layout.rs` says what stands where). There is one softmax for a
+//! chunk whatever its pages are. Chunks have a fixed length and are merged in their order, so a query's result has the
+//! same bits whichever thread takes which chunk, and whatever other queries are taken with it.
 
-use super::prefetch;
+mod bytes;
+mod cell;
+mod channels;
+mod half;
+mod integers;
+
+pub(crate) use cell::{Cell, Chunk};
+
+use std::mem::MaybeUninit;
+
 use crate::lanes::{LANES, Lanes};
+use crate::pages::{GROUP, KeyFormat, PAGE_TOKENS, ValueFormat};
 
-/// Tokens per KV page.
-pub(crate) const PAGE_TOKENS: usize = LANES;
+use integers::{Bytes, Nibbles};
+
 /// Pages of a chunk.
 pub(crate) const CHUNK_PAGES: usize = 8;
 /// Tokens of a chunk.
@@ -22,22 +31,35 @@ pub(crate) const QUERIES_MAX: usize = 16;
 pub(crate) struct Queries<'a> {
     /// `[count, head_dim]`, already multiplied by the softmax scale.
     pub vectors: &'a [f32],
+    /// The same once more, where there are keys that are not floats.
+    pub rounded: RoundedQueries,
     /// For each, how many tokens it sees, from the first of the chunk; possibly none.
     pub visible: &'a [usize],
     pub head_dim: usize,
 }
 
-/// The pages of a chunk.
-pub(crate) struct PageParts<'a> {
-    /// Page numbers in the order of their tokens.
-    pub pages: &'a [u32],
-    /// Those of the chunks after it, whose keys are fetched while the values of this one are at work.
-    pub next_pages: &'a [u32],
-    /// Keys of this layer and head in page 0, and values likewise.
-    pub keys: *const u16,
-    pub values: *const u16,
-    /// Elements from one page to the next.
-    pub stride: usize,
+/// Query vectors rounded to bytes, with a scale for each 32 dimensions. Vectors are padded with zeros to whole groups.
+#[derive(Clone, Copy)]
+pub(crate) struct RoundedQueries {
+    /// `[count, padded]`
+    pub codes: *const i8,
+    /// `[count, groups]`
+    pub scales: *const f32,
+    /// Sums of the codes of each 16. `[count, groups, 2]`
+    pub sums: *const i32,
+}
+
+impl RoundedQueries {
+    /// Those from number `first` on.
+    #[inline(always)]
+    pub(crate) fn from(self, first: usize, head_dim: usize) -> Self {
+        let groups = first * head_dim.div_ceil(GROUP);
+        Self {
+            codes: self.codes.wrapping_add(groups * GROUP),
+            scales: self.scales.wrapping_add(groups),
+            sums: self.sums.wrapping_add(groups * 2),
+        }
+    }
 }
 
 /// What attention over some tokens has found, before the division by `total`.
@@ -85,194 +107,150 @@ macro_rules! for_count {
     };
 }
 
-/// Scores of a chunk, later weights.
-type Scores = [[f32; CHUNK_TOKENS]; QUERIES_MAX];
-
 /// Attention over one chunk, with a softmax of its own.
 ///
 /// # Safety
 /// At most `QUERIES_MAX` queries and `CHUNK_PAGES` pages, `head_dim` a multiple of 16, the slices as long as described;
-/// every `visible` is covered by `pages`, and one is not 0; keys and values are valid for every page; the instruction
-/// set of `L` is there.
+/// every `visible` is covered by the chunk's cells, and one is not 0; all cells are valid; the instruction set of `L` is
+/// there.
 #[inline(always)]
-pub(crate) unsafe fn attend_chunk<L: Lanes>(queries: Queries<'_>, kv: PageParts<'_>, out: Partial<'_>) {
+pub(crate) unsafe fn attend_chunk<L: Lanes>(queries: Queries<'_>, chunk: Chunk<'_>, mut out: Partial<'_>) {
     let count = queries.visible.len();
     let dim = queries.head_dim;
     let seen_max = queries.visible.iter().copied().max().unwrap_or(0);
-    let kv = PageParts { pages: &kv.pages[..seen_max.div_ceil(PAGE_TOKENS)], ..kv };
-    let mut scores: Scores = [[0.0; CHUNK_TOKENS]; QUERIES_MAX];
-    // SAFETY: all reads stay within the pages named; scores have room for a chunk of every query.
+    let chunk = Chunk { cells: &chunk.cells[..seen_max.div_ceil(PAGE_TOKENS)], ..chunk };
+    // Scores of the chunk, later weights: so many rows as there are queries.
+    let mut room = [const { MaybeUninit::<[f32; CHUNK_TOKENS]>::uninit() }; QUERIES_MAX];
+    let rows = &mut room[..count];
+    rows.iter_mut().for_each(|row| *row = MaybeUninit::zeroed());
+    // SAFETY: all reads stay within the cells; scores have room for a chunk of every query.
     unsafe {
+        let scores = rows.assume_init_mut();
         let mut q = 0;
         while q < count {
-            let (vectors, to) = (queries.vectors.as_ptr().add(q * dim), &mut scores[q..]);
-            q += for_count!(count - q, N => chunk_scores::<L, N>(vectors, dim, &kv, to));
+            q += for_count!(count - q, N => chunk_scores::<L, N>(&queries, q, &chunk, &mut scores[q..]));
         }
-        for q in 0..count {
-            (out.largest[q], out.total[q]) = softmax::<L>(&mut scores[q], queries.visible[q], kv.pages.len());
-        }
+        softmax::<L>(scores, queries.visible, chunk.cells.len(), &mut out);
+        out.sums.fill(0.0);
         let mut q = 0;
         while q < count {
-            let (weights, to) = (&scores[q..], out.sums.as_mut_ptr().add(q * dim));
-            q += for_count!(count - q, N => weighted_values::<L, N>(weights, seen_max, &kv, dim, to));
+            let (weights, seen) = (&scores[q..], &queries.visible[q..]);
+            let to = out.sums.as_mut_ptr().add(q * dim);
+            q += for_count!(count - q, N => weighted_values::<L, N>(weights, seen, seen_max, &chunk, dim, to));
         }
     }
 }
 
-/// Scores of `N` queries against all pages; gives back `N`.
+/// Scores of `N` queries from `q` on against all cells; gives back `N`.
 #[inline(always)]
 unsafe fn chunk_scores<L: Lanes, const N: usize>(
-    vectors: *const f32,
-    dim: usize,
-    kv: &PageParts<'_>,
+    queries: &Queries<'_>,
+    q: usize,
+    chunk: &Chunk<'_>,
     scores: &mut [[f32; CHUNK_TOKENS]],
 ) -> usize {
-    // SAFETY: `N` vectors of `dim`, and `dim` rows of 16 keys in every page.
-    unsafe {
-        let mut first = 0;
-        while first < kv.pages.len() {
-            first += match (L::SUMS / N).min(kv.pages.len() - first) {
-                8.. if N == 1 => page_scores::<L, N, 8>(vectors, dim, kv, first, scores),
-                4.. => page_scores::<L, N, 4>(vectors, dim, kv, first, scores),
-                2.. => page_scores::<L, N, 2>(vectors, dim, kv, first, scores),
-                _ => page_scores::<L, N, 1>(vectors, dim, kv, first, scores),
-            };
+    let dim = queries.head_dim;
+    let rounded = queries.rounded.from(q, dim);
+    let mut first = 0;
+    while first < chunk.cells.len() {
+        let format = chunk.cells[first].format.keys;
+        let run = run(&chunk.cells[first..], |cell| cell.format.keys == format);
+        // SAFETY: `N` vectors from `q` on; the run is within the chunk, and scores have room for it.
+        unsafe {
+            let vectors = queries.vectors.as_ptr().add(q * dim);
+            let to = scores.as_mut_ptr().cast::<f32>().add(first * PAGE_TOKENS);
+            match format {
+                KeyFormat::F16 => half::scores::<L, N>(vectors, dim, run, to),
+                KeyFormat::Q8 => bytes::scores::<L, N>(rounded, dim, run, to),
+                KeyFormat::Q6 | KeyFormat::Q4 => {
+                    channels::scores::<L, N>(format, vectors, rounded, dim, run, to);
+                }
+            }
         }
+        first += run.len();
     }
     N
 }
 
-/// Scores of `N` queries against `P` pages from `first` on; gives back `P`.
-#[inline(always)]
-unsafe fn page_scores<L: Lanes, const N: usize, const P: usize>(
-    vectors: *const f32,
-    dim: usize,
-    kv: &PageParts<'_>,
-    first: usize,
-    scores: &mut [[f32; CHUNK_TOKENS]],
-) -> usize {
-    // SAFETY: pages `first..first + P` are there; otherwise as above.
-    unsafe {
-        let mut keys = [kv.keys; P];
-        for p in 0..P {
-            keys[p] = kv.keys.add(kv.pages[first + p] as usize * kv.stride);
-        }
-        let mut sums = [[L::splat(0.0); N]; P];
-        let to_values = kv.values.offset_from(kv.keys);
-        // Two dimensions are one cache line.
-        for d in (0..dim).step_by(2) {
-            for p in 0..P {
-                prefetch(keys[p].offset(to_values).add(d * LANES));
-            }
-            for d in [d, d + 1] {
-                for p in 0..P {
-                    let key = L::load_half(keys[p].add(d * LANES));
-                    for n in 0..N {
-                        sums[p][n] = L::fma(L::splat(*vectors.add(n * dim + d)), key, sums[p][n]);
-                    }
-                }
-            }
-        }
-        for p in 0..P {
-            for n in 0..N {
-                L::store(scores[n].as_mut_ptr().add((first + p) * LANES), sums[p][n]);
-            }
-        }
-    }
-    P
-}
-
-/// Turns the first `tokens` scores into weights relative to the highest, and the rest of `pages` pages into nothing.
-/// Gives the highest score and the sum of the weights.
-#[inline(always)]
-unsafe fn softmax<L: Lanes>(scores: &mut [f32; CHUNK_TOKENS], tokens: usize, pages: usize) -> (f32, f32) {
-    if tokens == 0 {
-        scores[..pages * LANES].fill(0.0);
-        return (f32::NEG_INFINITY, 0.0);
-    }
-    scores[tokens..pages * LANES].fill(f32::NEG_INFINITY);
-    // SAFETY: whole vectors within the array.
-    unsafe {
-        let mut most = L::splat(f32::NEG_INFINITY);
-        for p in 0..pages {
-            most = L::max(most, L::load(scores.as_ptr().add(p * LANES)));
-        }
-        let largest = L::largest(most);
-        let mut sum = L::splat(0.0);
-        for p in 0..pages {
-            let at = scores.as_mut_ptr().add(p * LANES);
-            let weight = L::exp(L::sub(L::load(at), L::splat(largest)));
-            L::store(at, weight);
-            sum = L::add(sum, weight);
-        }
-        (largest, L::sum(sum))
-    }
-}
-
-/// The values of the first `tokens` tokens, weighted for `N` queries; gives back `N`.
+/// Adds the values of the first `tokens` tokens, weighted for `N` queries that see so many, to `out`; gives back `N`.
 #[inline(always)]
 unsafe fn weighted_values<L: Lanes, const N: usize>(
     weights: &[[f32; CHUNK_TOKENS]],
+    visible: &[usize],
     tokens: usize,
-    kv: &PageParts<'_>,
+    chunk: &Chunk<'_>,
     dim: usize,
     out: *mut f32,
 ) -> usize {
-    // SAFETY: `d` and the width are whole vectors within `dim`.
-    unsafe {
-        let mut d = 0;
-        while d < dim {
-            d += match (dim - d) / LANES {
-                4.. if N * 4 <= L::SUMS => value_columns::<L, N, 4>(weights, tokens, kv, dim, d, out),
-                2.. if N * 2 <= L::SUMS => value_columns::<L, N, 2>(weights, tokens, kv, dim, d, out),
-                _ => value_columns::<L, N, 1>(weights, tokens, kv, dim, d, out),
-            };
+    let mut first = 0;
+    while first < chunk.cells.len() {
+        let format = chunk.cells[first].format.values;
+        let run = run(&chunk.cells[first..], |cell| cell.format.values == format);
+        let next = chunk.next.get(first..).unwrap_or(&[]);
+        let before = first * PAGE_TOKENS;
+        let visible: [usize; N] = std::array::from_fn(|n| visible[n].saturating_sub(before));
+        let part = Chunk { cells: run, next };
+        // SAFETY: `N` rows of weights and of results; the run is within the chunk.
+        unsafe {
+            let weights = weights.as_ptr().cast::<f32>().add(before);
+            match format {
+                ValueFormat::F16 => half::add_values::<L, N>(weights, tokens - before, part, dim, out),
+                ValueFormat::Q8 => integers::add_values::<L, Bytes, N>(weights, visible, part, dim, out),
+                ValueFormat::Q4 => integers::add_values::<L, Nibbles, N>(weights, visible, part, dim, out),
+            }
         }
+        first += run.len();
     }
     N
 }
 
-/// `D` vectors of the result, from dimension `d` on; gives back how many dimensions these are.
+/// The first cells that are all `alike`.
+fn run(cells: &[Cell], alike: impl Fn(&Cell) -> bool) -> &[Cell] {
+    &cells[..cells.iter().position(|cell| !alike(cell)).unwrap_or(cells.len())]
+}
+
+/// A half float that is no less than zero and finite.
 #[inline(always)]
-unsafe fn value_columns<L: Lanes, const N: usize, const D: usize>(
-    weights: &[[f32; CHUNK_TOKENS]],
-    tokens: usize,
-    kv: &PageParts<'_>,
-    dim: usize,
-    d: usize,
-    out: *mut f32,
-) -> usize {
-    // SAFETY: values of a page are 16 rows of `dim`. Cells beyond the last token are not read: they may hold
-    // infinities, which no zero weight would mask.
+unsafe fn positive_half(at: *const u8) -> f32 {
+    /// Between the exponents of the two kinds of floats.
+    const SCALE: f32 = f32::from_bits((127 + 112) << 23);
+    // SAFETY: the caller gives two bytes.
+    let bits = u16::from_le_bytes(unsafe { at.cast::<[u8; 2]>().read() });
+    f32::from_bits(u32::from(bits) << 13) * SCALE
+}
+
+/// Turns each row's scores of the tokens that its query sees into weights relative to the highest, and those of the other
+/// tokens of `pages` pages into nothing. Leaves the highest score and the sum of the weights in `out`.
+#[inline(always)]
+unsafe fn softmax<L: Lanes>(rows: &mut [[f32; CHUNK_TOKENS]], visible: &[usize], pages: usize, out: &mut Partial<'_>) {
+    // Steps of their own for all rows: the way from a vector to one number is long, and rows need not wait for each other.
+    // SAFETY: whole vectors within the rows.
     unsafe {
-        let mut sums = [[L::splat(0.0); D]; N];
-        for (p, page) in kv.pages.iter().enumerate() {
-            let values = kv.values.add(*page as usize * kv.stride + d);
-            let next_keys = kv.keys.add(*kv.next_pages.get(p).unwrap_or(page) as usize * kv.stride + d);
-            let weights = weights.as_ptr().cast::<f32>().add(p * LANES);
-            for token in 0..PAGE_TOKENS.min(tokens - p * PAGE_TOKENS) {
-                let mut row = [L::splat(0.0); D];
-                for i in 0..D {
-                    row[i] = L::load_half(values.add(token * dim + i * LANES));
-                }
-                for i in (0..D).step_by(2) {
-                    prefetch(next_keys.add(token * dim + i * LANES));
-                }
-                for n in 0..N {
-                    let weight = L::splat(*weights.add(n * CHUNK_TOKENS + token));
-                    for i in 0..D {
-                        sums[n][i] = L::fma(weight, row[i], sums[n][i]);
-                    }
-                }
+        for (q, row) in rows.iter_mut().enumerate() {
+            row[visible[q]..pages * LANES].fill(f32::NEG_INFINITY);
+            let mut most = L::splat(f32::NEG_INFINITY);
+            for p in 0..pages {
+                most = L::max(most, L::load(row.as_ptr().add(p * LANES)));
             }
+            out.largest[q] = L::largest(most);
         }
-        for n in 0..N {
-            for i in 0..D {
-                L::store(out.add(n * dim + d + i * LANES), sums[n][i]);
+        for (q, row) in rows.iter_mut().enumerate() {
+            if visible[q] == 0 {
+                row[..pages * LANES].fill(0.0);
+                out.total[q] = 0.0;
+                continue;
             }
+            let largest = L::splat(out.largest[q]);
+            let mut sum = L::splat(0.0);
+            for p in 0..pages {
+                let at = row.as_mut_ptr().add(p * LANES);
+                let weight = L::exp(L::sub(L::load(at), largest));
+                L::store(at, weight);
+                sum = L::add(sum, weight);
+            }
+            out.total[q] = L::sum(sum);
         }
     }
-    D * LANES
 }
 
 /// Adds the result of the next chunk to what was found so far.
@@ -286,10 +264,9 @@ pub(crate) unsafe fn merge<L: Lanes>(so_far: Partial<'_>, next: Partial<'_>, hea
         if next.total[q] == 0.0 {
             continue;
         }
-        let largest = so_far.largest[q].max(next.largest[q]);
-        let old = (so_far.largest[q] - largest).exp();
-        let new = (next.largest[q] - largest).exp();
-        so_far.largest[q] = largest;
+        let difference = next.largest[q] - so_far.largest[q];
+        let (old, new) = if difference > 0.0 { ((-difference).exp(), 1.0) } else { (1.0, difference.exp()) };
+        so_far.largest[q] = so_far.largest[q].max(next.largest[q]);
         so_far.total[q] = so_far.total[q] * old + next.total[q] * new;
         let (to, from) = (so_far.sums[q * head_dim..].as_mut_ptr(), next.sums[q * head_dim..].as_ptr());
         let mut d = 0;

@@ -6,7 +6,9 @@
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub(crate) mod amx;
+pub(crate) mod append;
 pub(crate) mod attention;
+pub(crate) mod convert;
 pub(crate) mod matmul;
 pub(crate) mod rows;
 mod table;

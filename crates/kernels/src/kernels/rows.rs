@@ -1,4 +1,4 @@
-//! Kernels over parts of single rows: norm, quantization, gated activation, conversion.
+//! Kernels over parts of single rows: norm, quantization, gated activation.
 
 use crate::lanes::{LANES, Lanes};
 use crate::weights::GROUP;
@@ -134,23 +134,6 @@ pub(crate) unsafe fn swiglu<L: Lanes>(up: &[f32], gate: &mut [f32]) {
                 L::store(to.add(i), L::mul(silu, L::load(up.as_ptr().add(i))));
             },
             |i| *to.add(i) = *to.add(i) / (1.0 + (-*to.add(i)).exp()) * up[i],
-        );
-    }
-}
-
-/// Floats as half floats.
-///
-/// # Safety
-/// The slices have one length; the instruction set of `L` is there.
-#[inline(always)]
-pub(crate) unsafe fn to_half<L: Lanes>(x: &[f32], out: &mut [u16]) {
-    // SAFETY: `split` keeps offsets within the common length.
-    unsafe {
-        let to = out.as_mut_ptr();
-        split(
-            x.len(),
-            |i| L::store_half(to.add(i), L::load(x.as_ptr().add(i))),
-            |i| *to.add(i) = half::f16::from_f32(x[i]).to_bits(),
         );
     }
 }

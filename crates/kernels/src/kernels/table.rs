@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::attention::{PageParts, Partial, Queries};
+use super::attention::{Cell, Chunk, Partial, Queries};
 use super::matmul::{FloatColumns, IntegerTiles, QuantColumns, TileSums};
 use super::rows::Quantized;
 use crate::lanes::{LANES, Lanes};
@@ -26,8 +26,11 @@ pub(crate) struct Table {
     pub add: unsafe fn(&mut [f32], &[f32]),
     pub quantize: unsafe fn(&[f32], Quantized<'_>),
     pub swiglu: unsafe fn(&[f32], &mut [f32]),
-    pub to_half: unsafe fn(&[f32], &mut [u16]),
-    pub attend_chunk: unsafe fn(Queries<'_>, PageParts<'_>, Partial<'_>),
+    /// Keys and values of one head and token, and where they go.
+    pub append: unsafe fn(&[f32], &[f32], usize, Cell),
+    /// From one cell to another of a colder format.
+    pub convert: unsafe fn(Cell, Cell, usize),
+    pub attend_chunk: unsafe fn(Queries<'_>, Chunk<'_>, Partial<'_>),
     pub merge: unsafe fn(Partial<'_>, Partial<'_>, usize),
 }
 
@@ -62,7 +65,7 @@ macro_rules! compile_kernels {
         #[allow(clippy::undocumented_unsafe_blocks)]
         mod $module {
             use super::*;
-            use crate::kernels::{attention, matmul, rows};
+            use crate::kernels::{append, attention, convert, matmul, rows};
             use crate::lanes::$lanes as L;
             use crate::weights::{Format, for_format};
 
@@ -76,7 +79,8 @@ macro_rules! compile_kernels {
                 add,
                 quantize,
                 swiglu,
-                to_half,
+                append,
+                convert,
                 attend_chunk,
                 merge,
             };
@@ -153,13 +157,18 @@ macro_rules! compile_kernels {
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn to_half(x: &[f32], out: &mut [u16]) {
-                unsafe { rows::to_half::<L>(x, out) }
+            unsafe fn append(keys: &[f32], values: &[f32], slot: usize, cell: Cell) {
+                unsafe { append::append::<L>(keys, values, slot, cell) }
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn attend_chunk(queries: Queries<'_>, kv: PageParts<'_>, out: Partial<'_>) {
-                unsafe { attention::attend_chunk::<L>(queries, kv, out) }
+            unsafe fn convert(from: Cell, to: Cell, head_dim: usize) {
+                unsafe { convert::convert::<L>(from, to, head_dim) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn attend_chunk(queries: Queries<'_>, chunk: Chunk<'_>, out: Partial<'_>) {
+                unsafe { attention::attend_chunk::<L>(queries, chunk, out) }
             }
 
             $(#[target_feature(enable = $features)])?

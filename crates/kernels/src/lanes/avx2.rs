@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::Lanes;
+use super::{FIRST, LANES, Lanes};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2;
@@ -19,6 +19,7 @@ impl Lanes for Avx2 {
     type F = [__m256; 2];
     type I = [__m256i; 2];
     type B = [__m256i; 2];
+    type W = [__m256i; 2];
 
     const TOKENS: usize = 2;
     const TILES: usize = 1;
@@ -67,6 +68,13 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn abs(v: Self::F) -> Self::F {
         unsafe { both(v, |half| _mm256_andnot_ps(_mm256_set1_ps(-0.0), half)) }
+    }
+    #[inline(always)]
+    unsafe fn keep_first(v: Self::F, count: usize) -> Self::F {
+        unsafe {
+            let kept = FIRST.as_ptr().add(LANES - count).cast::<f32>();
+            [_mm256_and_ps(v[0], _mm256_loadu_ps(kept)), _mm256_and_ps(v[1], _mm256_loadu_ps(kept.add(8)))]
+        }
     }
     #[inline(always)]
     unsafe fn round(v: Self::F) -> Self::F {
@@ -204,6 +212,34 @@ impl Lanes for Avx2 {
                 _mm256_madd_epi16(pairs, ones)
             });
             [_mm256_add_epi32(sums[0], products[0]), _mm256_add_epi32(sums[1], products[1])]
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_words(from: *const i8) -> Self::W {
+        unsafe { both([from, from.add(16)], |half| _mm256_cvtepi8_epi16(_mm_loadu_si128(half.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn nibble_words(line: Self::B, index: usize) -> Self::W {
+        unsafe {
+            let shift = _mm_cvtsi32_si128(4 * index as i32);
+            both(line, |half| _mm256_and_si256(_mm256_srl_epi16(half, shift), _mm256_set1_epi16(15)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_words(sums: Self::I, words: Self::W, x: *const i16) -> Self::I {
+        unsafe {
+            let x = _mm256_set1_epi32(x.cast::<i32>().read_unaligned());
+            let products = both(words, |half| _mm256_madd_epi16(half, x));
+            [_mm256_add_epi32(sums[0], products[0]), _mm256_add_epi32(sums[1], products[1])]
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_words(to: *mut i16, v: Self::F) {
+        unsafe {
+            let ints = both(v, |half| _mm256_cvtps_epi32(half));
+            // Packs within 128 bits, so the middle quarters are swapped back.
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(ints[0], ints[1]));
+            _mm256_storeu_si256(to.cast(), words);
         }
     }
 }

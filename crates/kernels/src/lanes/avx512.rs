@@ -14,6 +14,7 @@ impl Lanes for Avx512 {
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
+    type W = __m512i;
 
     const TOKENS: usize = 8;
     const TILES: usize = 2;
@@ -59,6 +60,10 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn abs(v: Self::F) -> Self::F {
         unsafe { _mm512_abs_ps(v) }
+    }
+    #[inline(always)]
+    unsafe fn keep_first(v: Self::F, count: usize) -> Self::F {
+        unsafe { _mm512_maskz_mov_ps(((1u32 << count) - 1) as u16, v) }
     }
     #[inline(always)]
     unsafe fn round(v: Self::F) -> Self::F {
@@ -163,5 +168,31 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn dot_wide(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I {
         unsafe { Self::dot(sums, codes, x) }
+    }
+    #[inline(always)]
+    unsafe fn load_words(from: *const i8) -> Self::W {
+        unsafe { _mm512_cvtepi8_epi16(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn nibble_words(line: Self::B, index: usize) -> Self::W {
+        unsafe {
+            let low = _mm512_set1_epi16(15);
+            match index {
+                0 => _mm512_and_si512(line, low),
+                1 => _mm512_and_si512(_mm512_srli_epi16::<4>(line), low),
+                2 => _mm512_and_si512(_mm512_srli_epi16::<8>(line), low),
+                _ => _mm512_srli_epi16::<12>(line),
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_words(sums: Self::I, words: Self::W, x: *const i16) -> Self::I {
+        // The form that saturates, which sums never come near: the compiler takes the other one apart into a multiplication
+        // and an addition wherever that is shorter in time, and it is not when so many sums are under way.
+        unsafe { _mm512_dpwssds_epi32(sums, words, _mm512_set1_epi32(x.cast::<i32>().read_unaligned())) }
+    }
+    #[inline(always)]
+    unsafe fn store_words(to: *mut i16, v: Self::F) {
+        unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(v))) }
     }
 }

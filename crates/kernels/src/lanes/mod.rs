@@ -23,11 +23,24 @@ pub(crate) use scalar::Scalar;
 /// Number of lanes.
 pub(crate) const LANES: usize = 16;
 
+/// All bits of 16 numbers, then none of 16: what is kept of the first `n` lanes stands at `16 - n`.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const FIRST: [u32; 2 * LANES] = {
+    let mut bits = [0; 2 * LANES];
+    let mut i = 0;
+    while i < LANES {
+        bits[i] = u32::MAX;
+        i += 1;
+    }
+    bits
+};
+
 /// The primitives of one instruction set.
 ///
 /// # Safety
 /// Every method may only be called where the instruction set is available, from code compiled for it. Pointers must
-/// be valid for the 16 (`load*`, `store*`), 64 (`load_line`) or 4 (`dot*`) elements that the method touches.
+/// be valid for the 16 (`load*`, `store*`), 64 (`load_line`), 32 (`load_words`), 4 (`dot*`) or 2 (`dot_words`) elements that
+/// the method touches.
 pub(crate) trait Lanes: Copy + 'static {
     /// 16 floats.
     type F: Copy;
@@ -35,6 +48,8 @@ pub(crate) trait Lanes: Copy + 'static {
     type I: Copy;
     /// A line of 64 codes, 4 for each lane.
     type B: Copy;
+    /// 32 signed words, 2 for each lane.
+    type W: Copy;
 
     /// Token columns that a matmul takes at once, with `TILES` tiles of weights.
     const TOKENS: usize;
@@ -57,6 +72,8 @@ pub(crate) trait Lanes: Copy + 'static {
     /// `a * b + c`.
     unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     unsafe fn abs(v: Self::F) -> Self::F;
+    /// The first `count` numbers (at most 16); zeros for the others, whatever these are.
+    unsafe fn keep_first(v: Self::F, count: usize) -> Self::F;
     /// To the nearest whole number, ties to even.
     unsafe fn round(v: Self::F) -> Self::F;
     /// `v * 2^n` for whole `n` in -126..=127.
@@ -97,6 +114,15 @@ pub(crate) trait Lanes: Copy + 'static {
     unsafe fn dot(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I;
     /// `dot` for codes up to 255.
     unsafe fn dot_wide(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I;
+
+    /// 32 signed bytes.
+    unsafe fn load_words(from: *const i8) -> Self::W;
+    /// Nibble `index` (0..4, the lowest first) of each word of a line.
+    unsafe fn nibble_words(line: Self::B, index: usize) -> Self::W;
+    /// Adds to each lane the dot product of its 2 words and the 2 numbers at `x`. None of these is -32768.
+    unsafe fn dot_words(sums: Self::I, words: Self::W, x: *const i16) -> Self::I;
+    /// Stores the nearest whole numbers, all in 0..=32767.
+    unsafe fn store_words(to: *mut i16, v: Self::F);
 
     /// The sums of two tokens in the order that `dot_pair` wants.
     #[inline(always)]

@@ -3,11 +3,12 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::Lanes;
+use super::{FIRST, LANES, Lanes};
 
 type Floats = [float32x4_t; 4];
 type Ints = [int32x4_t; 4];
 type Bytes = [uint8x16_t; 4];
+type Words = [int16x8_t; 4];
 
 #[inline(always)]
 fn four<A: Copy, R>(v: [A; 4], f: impl Fn(A) -> R) -> [R; 4] {
@@ -136,6 +137,7 @@ macro_rules! neon_lanes {
             type F = Floats;
             type I = Ints;
             type B = Bytes;
+            type W = Words;
 
             const TOKENS: usize = $tokens;
             const TILES: usize = 1;
@@ -182,6 +184,15 @@ macro_rules! neon_lanes {
             #[inline(always)]
             unsafe fn abs(v: Floats) -> Floats {
                 unsafe { four(v, |part| vabsq_f32(part)) }
+            }
+            #[inline(always)]
+            unsafe fn keep_first(v: Floats, count: usize) -> Floats {
+                unsafe {
+                    let kept = FIRST.as_ptr().add(LANES - count);
+                    pairs([0, 4, 8, 12], v, |at, part| {
+                        vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(part), vld1q_u32(kept.add(at))))
+                    })
+                }
             }
             #[inline(always)]
             unsafe fn round(v: Floats) -> Floats {
@@ -286,6 +297,37 @@ macro_rules! neon_lanes {
             #[inline(always)]
             unsafe fn dot_wide(sums: Ints, codes: Bytes, x: *const i8) -> Ints {
                 unsafe { Self::dot(sums, four(codes, |part| veorq_u8(part, vdupq_n_u8(0x80))), x) }
+            }
+
+            #[inline(always)]
+            unsafe fn load_words(from: *const i8) -> Words {
+                unsafe { four([0, 8, 16, 24], |at| vmovl_s8(vld1_s8(from.add(at)))) }
+            }
+            #[inline(always)]
+            unsafe fn nibble_words(line: Bytes, index: usize) -> Words {
+                unsafe {
+                    let shift = vdupq_n_s16(-4 * index as i16);
+                    four(line, |part| {
+                        let words = vshlq_u16(vreinterpretq_u16_u8(part), shift);
+                        vreinterpretq_s16_u16(vandq_u16(words, vdupq_n_u16(15)))
+                    })
+                }
+            }
+            #[inline(always)]
+            unsafe fn dot_words(sums: Ints, words: Words, x: *const i16) -> Ints {
+                unsafe {
+                    let x = vreinterpret_s16_s32(vdup_n_s32(x.cast::<i32>().read_unaligned()));
+                    pairs(sums, words, |sums, words| {
+                        let (low, high) = (vmull_s16(vget_low_s16(words), x), vmull_s16(vget_high_s16(words), x));
+                        vaddq_s32(sums, vpaddq_s32(low, high))
+                    })
+                }
+            }
+            #[inline(always)]
+            unsafe fn store_words(to: *mut i16, v: Floats) {
+                unsafe {
+                    pairs([0, 4, 8, 12], v, |at, part| vst1_s16(to.add(at), vqmovn_s32(vcvtnq_s32_f32(part))));
+                }
             }
 
             #[inline(always)]

@@ -15,6 +15,7 @@ impl Lanes for Scalar {
     type F = [f32; LANES];
     type I = [i32; LANES];
     type B = [u8; 64];
+    type W = [i16; 32];
 
     const TOKENS: usize = 2;
     const TILES: usize = 1;
@@ -53,6 +54,9 @@ impl Lanes for Scalar {
     }
     unsafe fn abs(v: Self::F) -> Self::F {
         map(|i| v[i].abs())
+    }
+    unsafe fn keep_first(v: Self::F, count: usize) -> Self::F {
+        map(|i| if i < count { v[i] } else { 0.0 })
     }
     unsafe fn round(v: Self::F) -> Self::F {
         map(|i| v[i].round_ties_even())
@@ -126,5 +130,22 @@ impl Lanes for Scalar {
     unsafe fn dot_wide(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I {
         // SAFETY: the same contract.
         unsafe { Self::dot(sums, codes, x) }
+    }
+    unsafe fn load_words(from: *const i8) -> Self::W {
+        // SAFETY: the caller gives 32 bytes.
+        unsafe { from.cast::<[i8; 32]>().read_unaligned() }.map(i16::from)
+    }
+    unsafe fn nibble_words(line: Self::B, index: usize) -> Self::W {
+        std::array::from_fn(|i| i16::from(line[2 * i + index / 2] >> (index % 2 * 4) & 15))
+    }
+    unsafe fn dot_words(sums: Self::I, words: Self::W, x: *const i16) -> Self::I {
+        // SAFETY: the caller gives 2 numbers.
+        let x = unsafe { x.cast::<[i16; 2]>().read_unaligned() };
+        let product = |lane: usize| (0..2).map(|j| i32::from(words[lane * 2 + j]) * i32::from(x[j])).sum::<i32>();
+        std::array::from_fn(|lane| sums[lane] + product(lane))
+    }
+    unsafe fn store_words(to: *mut i16, v: Self::F) {
+        // SAFETY: the caller gives room for 16 words.
+        unsafe { to.cast::<[i16; LANES]>().write_unaligned(v.map(|x| x.round_ties_even() as i16)) }
     }
 }

@@ -8,9 +8,14 @@ use std::ops::Range;
 
 use super::append::append;
 use super::matrix::Part;
-use super::{Activations, Batch, KvBuffer, Matrix, RopeTable, SequenceRows, own_rows};
-use crate::kernels::attention::{CHUNK_PAGES, CHUNK_TOKENS, PAGE_TOKENS, PageParts, Partial, QUERIES_MAX, Queries};
-use crate::threads::{Access, Buffer, Pool, Scratch, Shared, Worker};
+use super::{
+    Activations, Batch, HEAD_DIM_MAX, KvMemory, Matrix, PAGE_TOKENS, PageId, RopeTable, SequenceRows, own_rows,
+};
+use crate::kernels::attention::{
+    CHUNK_PAGES, CHUNK_TOKENS, Cell, Chunk, Partial, QUERIES_MAX, Queries, RoundedQueries,
+};
+use crate::kernels::rows::Quantized;
+use crate::threads::{Access, Buffer, Pool, Rounded, Scratch, Shared, Worker};
 use crate::weights::GROUP;
 
 /// What attention needs to know of a model.
@@ -32,7 +37,7 @@ pub struct SharedItems {
 
 impl SharedItems {
     /// For sequences of up to `context` tokens.
-    pub fn new(pool: &Pool, kv: &KvBuffer, shape: AttentionShape, context: usize) -> Self {
+    pub fn new(pool: &Pool, kv: &KvMemory, shape: AttentionShape, context: usize) -> Self {
         let cut = Cut::new(kv, shape);
         let partial_len = cut.block_rows * cut.row_queries() * (kv.shape.head_dim + 2);
         let chunks_max = context.div_ceil(CHUNK_TOKENS);
@@ -45,7 +50,7 @@ pub struct Attention<'a> {
     pub qkv: &'a Matrix,
     pub batch: &'a Batch<'a>,
     pub rope: &'a RopeTable,
-    pub kv: &'a KvBuffer,
+    pub kv: &'a KvMemory,
     pub layer: usize,
     pub shape: AttentionShape,
     pub shared: &'a SharedItems,
@@ -143,13 +148,19 @@ impl Attention<'_> {
         let dim = self.kv.shape.head_dim;
         let queries = item.queries(cut);
         let len = queries * (dim + 2);
-        let Scratch { queries: vectors, partial, result, .. } = scratch;
+        let Scratch { queries: vectors, rounded, partial, result, .. } = scratch;
         self.take_queries(worker, cut, item, vectors);
+        if self.kv.has_integer_keys() {
+            round_queries(worker, vectors, dim, rounded);
+        }
         result.resize(len);
         Partial::of(result, queries).clear();
+        let mut window = Window::new(item);
+        let start = self.start(worker, appended);
         for chunk in chunks {
             partial.resize(len);
-            self.attend_chunk(worker, cut, item, chunk, appended, vectors, partial);
+            window.move_to(chunk, |page, head| self.kv.cell(start, page, self.layer, head));
+            self.attend_chunk(worker, cut, &window, vectors, rounded, partial);
             match place {
                 None => {
                     // SAFETY: both hold as many queries of `dim`.
@@ -182,58 +193,58 @@ impl Attention<'_> {
                 for (head, to) in heads.chunks_exact(dim).zip(&mut to) {
                     to.copy_from_slice(head);
                     self.rope.rotate(to, item.sequence.position(row));
+                    self.kv.rotation.apply(to, dim);
                     to.iter_mut().for_each(|v| *v *= self.shape.scale);
                 }
             }
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
+    /// Where the memory of pages begins, for reading.
+    fn start(&self, worker: &Worker<'_>, appended: bool) -> *const u8 {
+        if appended { self.kv.data.read(worker).as_ptr() } else { self.kv.data.write(worker, Access::WriteHeads) }
+    }
+
     fn attend_chunk(
         &self,
         worker: &Worker<'_>,
         cut: &Cut,
-        item: &Item<'_>,
-        chunk: usize,
-        appended: bool,
+        window: &Window<'_>,
         vectors: &[f32],
+        rounded: &Rounded,
         partial: &mut [f32],
     ) {
-        let dim = self.kv.shape.head_dim;
-        let data: *const u16 =
-            if appended { self.kv.data.read(worker).as_ptr() } else { self.kv.data.write(worker, Access::WriteHeads) };
-        let pages = &item.sequence.pages[chunk * CHUNK_PAGES..item.tokens().div_ceil(PAGE_TOKENS)];
-        let (pages, next_pages) = pages.split_at(pages.len().min(CHUNK_PAGES));
+        let (item, dim) = (window.item, self.kv.shape.head_dim);
+        let rounded = RoundedQueries {
+            codes: rounded.codes.as_ptr(),
+            scales: rounded.scales.as_ptr(),
+            sums: rounded.sums.as_ptr(),
+        };
         let per_head = item.rows.len() * cut.group;
         let partials = Partial::of(partial, item.queries(cut));
         let mut visible = [0; QUERIES_MAX];
-        for (i, kv_head) in item.kv_heads.clone().enumerate() {
+        for i in 0..item.kv_heads.len() {
             for first in (0..per_head).step_by(QUERIES_MAX) {
                 let count = QUERIES_MAX.min(per_head - first);
                 for (q, visible) in visible[..count].iter_mut().enumerate() {
                     let row = item.rows.start + (first + q) / cut.group;
                     let seen = item.sequence.position(row) + 1;
-                    *visible = seen.saturating_sub(chunk * CHUNK_TOKENS).min(CHUNK_TOKENS);
+                    *visible = seen.saturating_sub(window.chunk * CHUNK_TOKENS).min(CHUNK_TOKENS);
                 }
                 let at = i * per_head + first;
-                let queries =
-                    Queries { vectors: &vectors[at * dim..][..count * dim], visible: &visible[..count], head_dim: dim };
-                // SAFETY: `Batch` checked that the pages exist and cover the tokens; in this phase nobody writes cells
-                // that are visible here, but for this worker before (`append_item`).
+                let vectors = &vectors[at * dim..][..count * dim];
+                let rounded = rounded.from(at, dim);
+                let queries = Queries { vectors, rounded, visible: &visible[..count], head_dim: dim };
+                // SAFETY: `Batch` checked that there are pages for all tokens, and `cell` that they exist; queries were
+                // rounded if any key is. In this phase nobody writes what is visible here, but for this worker before
+                // (`append_item`).
                 unsafe {
-                    let parts = PageParts {
-                        pages,
-                        next_pages,
-                        keys: data.add(self.kv.keys_at(self.layer, kv_head)),
-                        values: data.add(self.kv.values_at(self.layer, kv_head)),
-                        stride: self.kv.shape.cell_len(),
-                    };
                     let out = Partial {
                         largest: &mut partials.largest[at..at + count],
                         total: &mut partials.total[at..at + count],
                         sums: &mut partials.sums[at * dim..(at + count) * dim],
                     };
-                    (worker.kernels().attend_chunk)(queries, parts, out);
+                    (worker.kernels().attend_chunk)(queries, window.chunk_of(i), out);
                 }
             }
         }
@@ -252,6 +263,7 @@ impl Attention<'_> {
         let Partial { total, sums, .. } = Partial::of(result, item.queries(cut));
         for (sums, total) in sums.chunks_exact_mut(dim).zip(total) {
             sums.iter_mut().for_each(|v| *v /= *total);
+            self.kv.rotation.apply(sums, dim);
         }
         let group_len = cut.group * dim;
         space.resize(item.kv_heads.len() * group_len);
@@ -296,11 +308,35 @@ impl Attention<'_> {
     }
 }
 
+/// Rounds each vector of `dim` to bytes, padded with zeros to whole groups.
+fn round_queries(worker: &Worker<'_>, vectors: &[f32], dim: usize, to: &mut Rounded) {
+    let (count, groups) = (vectors.len() / dim, dim.div_ceil(GROUP));
+    to.codes.resize(count * groups * GROUP);
+    to.scales.resize(count * groups);
+    to.sums.resize(count * groups * 2);
+    to.scaled_sums.resize(count * groups);
+    let mut padded = [0f32; HEAD_DIM_MAX];
+    for (i, vector) in vectors.chunks_exact(dim).enumerate() {
+        padded[..dim].copy_from_slice(vector);
+        let out = Quantized {
+            codes: &mut to.codes[i * groups * GROUP..][..groups * GROUP],
+            scales: &mut to.scales[i * groups..][..groups],
+            sums: &mut to.sums[i * groups * 2..][..groups * 2],
+            scaled_sums: &mut to.scaled_sums[i * groups..][..groups],
+        };
+        // SAFETY: whole groups, and lengths that go with them.
+        unsafe { (worker.kernels().quantize)(&padded[..groups * GROUP], out) };
+    }
+}
+
 impl std::fmt::Debug for Attention<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Attention(layer {}, {} rows)", self.layer, self.batch.rows())
     }
 }
+
+/// KV heads of an item at most.
+const SPAN_MAX: usize = 2;
 
 /// How a model's heads are cut into items.
 struct Cut {
@@ -314,11 +350,11 @@ struct Cut {
 }
 
 impl Cut {
-    fn new(kv: &KvBuffer, shape: AttentionShape) -> Self {
+    fn new(kv: &KvMemory, shape: AttentionShape) -> Self {
         let kv_heads = kv.shape.kv_heads;
         let group = shape.heads / kv_heads;
         assert_eq!(shape.heads, group * kv_heads);
-        let span = if (group * kv.shape.head_dim).is_multiple_of(GROUP) { 1 } else { 2 };
+        let span = if (group * kv.shape.head_dim).is_multiple_of(GROUP) { 1 } else { SPAN_MAX };
         Self { group, span, kv_heads, block_rows: (QUERIES_MAX / group).max(1) }
     }
 
@@ -352,6 +388,42 @@ impl Item<'_> {
     /// The work of a chunk.
     fn cost(&self, cut: &Cut) -> usize {
         self.queries(cut)
+    }
+}
+
+/// The cells of a chunk of an item, and of the chunk after it.
+struct Window<'a> {
+    item: &'a Item<'a>,
+    chunk: usize,
+    /// Pages from the chunk's first on whose cells are known.
+    pages: usize,
+    /// For each KV head of the item.
+    cells: [[Cell; 2 * CHUNK_PAGES]; SPAN_MAX],
+}
+
+impl<'a> Window<'a> {
+    fn new(item: &'a Item<'a>) -> Self {
+        Self { item, chunk: 0, pages: 0, cells: [[Cell::NONE; 2 * CHUNK_PAGES]; SPAN_MAX] }
+    }
+
+    /// Goes to a chunk. `cell` finds what is not known from the chunk before.
+    fn move_to(&mut self, chunk: usize, cell: impl Fn(PageId, usize) -> Cell) {
+        let known = if chunk == self.chunk + 1 { self.pages.saturating_sub(CHUNK_PAGES) } else { 0 };
+        let pages = &self.item.sequence.pages[chunk * CHUNK_PAGES..self.item.tokens().div_ceil(PAGE_TOKENS)];
+        let pages = &pages[..pages.len().min(2 * CHUNK_PAGES)];
+        for (cells, head) in self.cells.iter_mut().zip(self.item.kv_heads.clone()) {
+            cells.copy_within(CHUNK_PAGES.., 0);
+            for (to, page) in cells.iter_mut().zip(pages).skip(known) {
+                *to = cell(*page, head);
+            }
+        }
+        (self.chunk, self.pages) = (chunk, pages.len());
+    }
+
+    /// The chunk for one of the item's KV heads.
+    fn chunk_of(&self, head: usize) -> Chunk<'_> {
+        let (cells, next) = self.cells[head][..self.pages].split_at(self.pages.min(CHUNK_PAGES));
+        Chunk { cells, next }
     }
 }
 

@@ -4,21 +4,29 @@
 mod activations;
 mod append;
 mod attention;
-mod kv_buffer;
+mod batch;
+mod convert;
+mod kv_memory;
 mod linear;
 mod matmul;
 mod matrix;
 mod rope;
+mod rotation;
 mod rows;
 
 pub use activations::Activations;
 pub use attention::{Attention, AttentionShape, SharedItems};
-pub use kv_buffer::{Batch, BatchError, HEAD_DIM_MAX, KvBuffer, KvShape, PAGE_TOKENS, SequenceRows};
+pub use batch::{Batch, BatchError, PageId, SequenceRows};
+pub use convert::ConvertError;
+pub use kv_memory::{HEAD_DIM_MAX, KvMemory, KvShape, PAGE_TOKENS, RestoreError};
 pub use linear::{Linear, LinearError};
 pub use matmul::{matmul, matmul_residual, matmul_swiglu};
 pub use matrix::Matrix;
 pub use rope::{RopeStyle, RopeTable};
+pub use rotation::Rotation;
 pub use rows::normalize;
+
+pub use crate::pages::{KeyFormat, PageFormat, ValueFormat};
 
 use crate::Worker;
 

@@ -6,6 +6,6 @@ mod scratch;
 mod shared;
 
 pub use pool::{Pool, Worker};
-pub(crate) use scratch::{Buffer, Scratch};
+pub(crate) use scratch::{Buffer, Rounded, Scratch};
 pub(crate) use shared::Access;
 pub use shared::Shared;

@@ -15,10 +15,21 @@ pub(crate) struct Scratch {
     pub factors: Buffer<f32>,
     /// Query vectors of attention.
     pub queries: Buffer<f32>,
+    /// The same rounded to bytes.
+    pub rounded: Rounded,
     /// Attention to one chunk.
     pub partial: Buffer<f32>,
     /// Attention to all chunks so far.
     pub result: Buffer<f32>,
+}
+
+/// Numbers rounded to bytes, with what goes with them (see `kernels::rows::Quantized`).
+#[derive(Debug, Default)]
+pub(crate) struct Rounded {
+    pub codes: Buffer<i8>,
+    pub scales: Buffer<f32>,
+    pub sums: Buffer<i32>,
+    pub scaled_sums: Buffer<f32>,
 }
 
 /// Numbers in aligned memory that grows when more are asked for.

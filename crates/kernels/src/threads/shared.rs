@@ -22,6 +22,8 @@ pub(crate) enum Access {
     WriteTiles = 3,
     /// Each worker writes the (row block, head) items that fall to it.
     WriteHeads = 4,
+    /// Each worker writes the layers of KV pages that are dealt to it.
+    WritePages = 5,
 }
 
 /// A buffer for the threads of one pool.

@@ -2,6 +2,9 @@
 
 #![allow(dead_code)]
 
+pub mod pages;
+pub mod sequence;
+
 use half::f16;
 use ruvllm_kernels::ops::{Activations, Linear, Matrix, matmul};
 use ruvllm_kernels::{Arena, KernelSet, PackedMatrix, Pool, WeightType};

@@ -2,7 +2,7 @@
 //! Qwen2 is the same with biases on Q, K and V and another pairing of rotated elements.
 
 use ruvllm_kernels::ops::{
-    Activations, Attention, AttentionShape, Batch, KvBuffer, Linear, Matrix, RopeStyle, RopeTable, SharedItems, matmul,
+    Activations, Attention, AttentionShape, Batch, KvMemory, Linear, Matrix, RopeStyle, RopeTable, SharedItems, matmul,
     matmul_residual, matmul_swiglu, normalize,
 };
 use ruvllm_kernels::{PackedMatrix, Pool, WeightType, Worker, dequantize_row};
@@ -106,7 +106,7 @@ impl Llama {
         &self,
         pool: &mut Pool,
         state: &mut RunState,
-        kv: &KvBuffer,
+        kv: &KvMemory,
         batch: &Batch<'_>,
         tokens: &[u32],
         logit_rows: &[usize],
@@ -135,7 +135,7 @@ impl Llama {
         &self,
         worker: &mut Worker<'_>,
         state: &RunState,
-        kv: &KvBuffer,
+        kv: &KvMemory,
         batch: &Batch<'_>,
         index: usize,
         layer: &Layer,
@@ -182,7 +182,7 @@ impl Llama {
     }
 
     /// The buffers of forward passes of up to `rows` rows, of which `logit_rows` give logits.
-    pub fn run_state(&self, pool: &Pool, kv: &KvBuffer, rows: usize, logit_rows: usize) -> RunState {
+    pub fn run_state(&self, pool: &Pool, kv: &KvMemory, rows: usize, logit_rows: usize) -> RunState {
         let config = &self.config;
         let epsilon = config.norm_epsilon;
         let inputs = |of: fn(&Layer) -> &Linear| Activations::new(pool, rows, self.layers.iter().map(of));

@@ -1,0 +1,99 @@
+//! How requests come in and sequences start.
+
+use ruvllm_kernels::ops::PAGE_TOKENS;
+use ruvllm_kv::KvCache;
+
+use super::Core;
+use crate::sequence::Sequence;
+use crate::{PrefixReport, Request, SequenceId, SubmitError};
+
+impl Core {
+    /// Checks a request and queues it.
+    pub fn submit(&mut self, request: Request) -> Result<SequenceId, SubmitError> {
+        let length_max = self.check(&request)?;
+        if self.schedule.waiting.len() >= self.options.queue_max {
+            return Err(SubmitError::QueueFull(self.options.queue_max));
+        }
+        let id = SequenceId(self.next_id);
+        self.next_id += 1;
+        let namespace = self.namespace(&request.tenant);
+        self.schedule.enqueue(Sequence::new(id, request, namespace, length_max));
+        Ok(id)
+    }
+
+    /// The sequence's length at its end, if the request can be served at all.
+    fn check(&self, request: &Request) -> Result<usize, SubmitError> {
+        let (vocabulary, context) = (self.model.config().vocabulary, self.model.context());
+        let prompt = request.prompt.len();
+        if prompt == 0 {
+            return Err(SubmitError::EmptyPrompt);
+        }
+        if let Some(token) = request.prompt.iter().find(|token| **token as usize >= vocabulary) {
+            return Err(SubmitError::NoSuchToken { token: *token, vocabulary });
+        }
+        if prompt >= context {
+            return Err(SubmitError::PromptTooLong { prompt, context });
+        }
+        let length_max = match request.max_tokens {
+            None => context,
+            Some(0) => return Err(SubmitError::NothingToGenerate),
+            Some(max_tokens) => match prompt.checked_add(max_tokens) {
+                Some(length) if length <= context => length,
+                _ => return Err(SubmitError::TooLong { prompt, max_tokens, context }),
+            },
+        };
+        let (needed, pages) = (KvCache::pages_for(length_max), self.cache.pages_max());
+        if needed > pages {
+            return Err(SubmitError::TooLargeForCache { needed, pages });
+        }
+        request.sampling.check(vocabulary)?;
+        Ok(length_max)
+    }
+
+    /// Starts waiting sequences, in the order of the schedule, while there is room for them.
+    pub(super) fn admit(&mut self) {
+        if self.schedule.waiting.is_empty() || self.schedule.running.len() >= self.options.sequences_max {
+            return;
+        }
+        self.schedule.sort_waiting();
+        let mut next = 0;
+        while next < self.schedule.waiting.len() && self.schedule.running.len() < self.options.sequences_max {
+            if self.is_being_computed(&self.schedule.waiting[next]) {
+                next += 1;
+            } else if !self.start(next) {
+                return;
+            }
+        }
+    }
+
+    /// Whether another sequence is about to compute a page that this one needs too: it is worth waiting for.
+    fn is_being_computed(&self, sequence: &Sequence) -> bool {
+        let wanted = &sequence.tokens[..sequence.tokens.len() - 1];
+        let shares_more = |other: &Sequence| {
+            let shared = other.tokens.iter().zip(wanted).take_while(|(a, b)| a == b).count();
+            shared / PAGE_TOKENS * PAGE_TOKENS > other.computed
+        };
+        let computes = |other: &&Sequence| {
+            other.prefix_use.enabled && other.namespace == sequence.namespace && !other.is_generating()
+        };
+        sequence.prefix_use.enabled && self.schedule.running.iter().filter(computes).any(shares_more)
+    }
+
+    /// Starts a waiting sequence if there is room for all of its tokens, and a page for the next of each that runs.
+    fn start(&mut self, index: usize) -> bool {
+        let sequence = &self.schedule.waiting[index];
+        let namespace = sequence.prefix_use.enabled.then_some(sequence.namespace);
+        let spare = self.schedule.running.len() + 1;
+        let Ok(start) = self.cache.begin(namespace, &sequence.tokens, sequence.prefix_use.tokens_min, spare) else {
+            return false;
+        };
+        let mut sequence = self.schedule.waiting.remove(index);
+        sequence.table = start.table;
+        sequence.computed = start.tokens;
+        sequence.on_disk = start.on_disk.into();
+        sequence.start(PrefixReport { cached_tokens: start.tokens, loaded_tokens: 0, divergence: start.divergence });
+        self.schedule.running.push(sequence);
+        self.row_cost.restart();
+        true
+    }
+}

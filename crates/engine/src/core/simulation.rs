@@ -1,0 +1,309 @@
+//! Random requests, cancellations, deadlines, memory pressure and damaged files, from a seed. After every step the books
+//! must balance, and every answer must be the one that the request gets alone, with nothing cached.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use ruvllm_kernels::{KernelSet, Pool, WeightType};
+use ruvllm_kv::{DiskOptions, KvOptions, PageTable, Tiers};
+use ruvllm_model::Model;
+use ruvllm_model::formats::gguf::write::{Header, Writer};
+use ruvllm_model::formats::gguf::{Gguf, Value};
+
+use super::{Core, CoreOptions};
+use crate::random::Random;
+use crate::{PrefixUse, Request, Sampling, SequenceId, Speculation, Tenant};
+
+const VOCABULARY: u32 = 48;
+const CONTEXT: usize = 320;
+const STEPS: usize = 1500;
+
+/// What is simulated.
+#[derive(Clone, Copy)]
+struct Setting {
+    seed: u64,
+    tiers: &'static str,
+    /// Heads of the model, as many for keys and values, and their dimension.
+    heads: usize,
+    head_dim: usize,
+    budget_bytes: usize,
+    with_disk: bool,
+}
+
+impl Setting {
+    fn tiers(&self) -> Tiers {
+        self.tiers.parse().expect("sound tiers")
+    }
+
+    fn core(&self, options: CoreOptions) -> Core {
+        let model = model(self.heads, self.head_dim);
+        Core::new(model, Pool::new(2, KernelSet::best()), options).expect("the folder can be used")
+    }
+}
+
+/// Pages of 2 KiB in half floats.
+const TINY: Setting =
+    Setting { seed: 0, tiers: "f16", heads: 1, head_dim: 16, budget_bytes: 30 << 11, with_disk: true };
+
+/// Two layers and random weights.
+fn model(heads: usize, head_dim: usize) -> Model {
+    let hidden = (heads * head_dim).max(32);
+    let mut header = Header::new();
+    header.set("general.architecture", Value::String("llama"));
+    for (key, value) in [
+        ("block_count", 2),
+        ("embedding_length", hidden),
+        ("feed_forward_length", 64),
+        ("attention.head_count", hidden / head_dim),
+        ("attention.head_count_kv", heads),
+        ("context_length", CONTEXT),
+    ] {
+        header.set(&format!("llama.{key}"), Value::U32(value as u32));
+    }
+    header.set("llama.attention.layer_norm_rms_epsilon", Value::F32(1e-5));
+    let mut tensors =
+        vec![("token_embd".to_owned(), vec![hidden, VOCABULARY as usize]), ("output_norm".to_owned(), vec![hidden])];
+    for layer in 0..2 {
+        for (name, dims) in [
+            ("attn_norm", vec![hidden]),
+            ("attn_q", vec![hidden, hidden]),
+            ("attn_k", vec![hidden, heads * head_dim]),
+            ("attn_v", vec![hidden, heads * head_dim]),
+            ("attn_output", vec![hidden, hidden]),
+            ("ffn_norm", vec![hidden]),
+            ("ffn_gate", vec![hidden, 64]),
+            ("ffn_up", vec![hidden, 64]),
+            ("ffn_down", vec![64, hidden]),
+        ] {
+            tensors.push((format!("blk.{layer}.{name}"), dims));
+        }
+    }
+    for (name, dims) in &tensors {
+        header.add_tensor(&format!("{name}.weight"), dims, WeightType::F32);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("tiny.gguf");
+    let mut writer = Writer::create(&path, &header).expect("it can be written");
+    let mut random = Random::new(7);
+    for (_, dims) in &tensors {
+        let value = |random: &mut Random| if dims.len() == 1 { 1.0 } else { random.unit() as f32 - 0.5 };
+        let bytes = (0..dims.iter().product()).flat_map(|_: usize| value(&mut random).to_le_bytes());
+        writer.write(&bytes.collect::<Vec<u8>>()).expect("it can be written");
+    }
+    writer.finish().expect("it can be written");
+    let gguf = Gguf::open(&path).expect("a sound file");
+    Model::load(&gguf, CONTEXT, &mut |_| {}).expect("a sound model")
+}
+
+/// Requests whose prompts begin alike: with one of three texts, cut anywhere, and then something of their own.
+fn request(random: &mut Random) -> Request {
+    let below = |random: &mut Random, bound: usize| (random.unit() * bound as f64) as usize;
+    let text = below(random, 3);
+    let shared = below(random, 120);
+    let own = 1 + below(random, 60);
+    let mut prompt: Vec<u32> = (0..shared).map(|i| ((i * (text + 3) + i / 7) % VOCABULARY as usize) as u32).collect();
+    prompt.extend((0..own).map(|_| below(random, VOCABULARY as usize) as u32));
+    let seed = below(random, 1000) as u64;
+    let sampling = match below(random, 2) {
+        0 => Sampling::greedy(),
+        _ => Sampling { temperature: 0.8, seed, ..Sampling::greedy() },
+    };
+    Request {
+        sampling,
+        max_tokens: Some(1 + below(random, 60)),
+        speculation: [Speculation::Off, Speculation::On][below(random, 2)],
+        tenant: Tenant::new(["a", "b", "c"][below(random, 3)]),
+        priority: below(random, 3) as i8 - 1,
+        deadline: None,
+        prefix_use: PrefixUse { enabled: below(random, 5) > 0, tokens_min: below(random, 3) * 16 },
+        ..Request::new(prompt)
+    }
+}
+
+/// A request in flight and what it has given.
+struct InFlight {
+    request: Request,
+    tokens: Vec<u32>,
+}
+
+/// Answers of requests that run alone, with nothing cached and all the memory they like.
+struct Alone(Core);
+
+impl Alone {
+    fn new(setting: Setting) -> Self {
+        let kv = KvOptions { budget_bytes: 64 << 20, ..KvOptions::new(setting.tiers()) };
+        Self(setting.core(CoreOptions { kv, ..CoreOptions::new(0) }))
+    }
+
+    fn answer(&mut self, request: &Request) -> Vec<u32> {
+        let request =
+            Request { prefix_use: PrefixUse::OFF, speculation: Speculation::Off, deadline: None, ..request.clone() };
+        self.0.submit(request).expect("a sound request");
+        let mut tokens = Vec::new();
+        while !self.0.is_idle() {
+            tokens.extend(self.0.step().into_iter().map(|event| event.expect("sound logits").sampled.token));
+        }
+        tokens
+    }
+}
+
+/// Deletes, cuts or changes a file of the disk tier.
+fn damage_a_file(folder: &Path, random: &mut Random) {
+    let shelves = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<_> = shelves
+        .flat_map(|shelf| std::fs::read_dir(shelf.path()).into_iter().flatten().flatten().map(|file| file.path()))
+        .collect();
+    files.sort();
+    if files.is_empty() {
+        return;
+    }
+    let file = &files[(random.unit() * files.len() as f64) as usize];
+    let mut bytes = std::fs::read(file).expect("it is there");
+    match (random.unit() * 3.0) as usize {
+        0 => std::fs::remove_file(file).expect("it is there"),
+        1 => std::fs::write(file, &bytes[..bytes.len() / 2]).expect("it can be written"),
+        _ => {
+            let at = (random.unit() * bytes.len() as f64) as usize;
+            bytes[at] ^= 0x10;
+            std::fs::write(file, &bytes).expect("it can be written");
+        }
+    }
+}
+
+/// What a run has been through, to be sure that it went through everything.
+#[derive(Debug, Default)]
+struct Seen {
+    answers: usize,
+    cancelled: usize,
+    overdue: usize,
+    cached_tokens: usize,
+    loaded_tokens: usize,
+    pauses: u64,
+    evicted: u64,
+    cooled: u64,
+    refused: usize,
+}
+
+fn simulate(setting: Setting) -> Seen {
+    let Setting { seed, budget_bytes, with_disk, .. } = setting;
+    let is_exact = setting.tiers().is_uniform();
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk =
+        with_disk.then(|| DiskOptions { folder: folder.path().to_owned(), budget_bytes: budget_bytes as u64 * 6 });
+    let options = CoreOptions {
+        batch_rows: 24,
+        sequences_max: 5,
+        queue_max: 6,
+        kv: KvOptions { budget_bytes, disk, ..KvOptions::new(setting.tiers()) },
+        ..CoreOptions::new(0)
+    };
+    let mut core = setting.core(options);
+    let mut alone = Alone::new(setting);
+    let mut random = Random::new(seed);
+    let mut flights: HashMap<SequenceId, InFlight> = HashMap::new();
+    let mut seen = Seen::default();
+    for step in 0..STEPS {
+        core.set_time(Duration::from_millis(step as u64));
+        if random.unit() < 0.25 {
+            let mut request = request(&mut random);
+            if random.unit() < 0.05 {
+                request.deadline = Some(Duration::from_millis(step as u64 + 10));
+            }
+            match core.submit(request.clone()) {
+                Ok(id) => drop(flights.insert(id, InFlight { request, tokens: Vec::new() })),
+                Err(_) => seen.refused += 1,
+            }
+        }
+        if random.unit() < 0.02
+            && let Some(id) = flights.keys().min().copied()
+        {
+            core.cancel(id);
+            let flight = flights.remove(&id).expect("it is in flight");
+            let is_right = !is_exact || alone.answer(&flight.request).starts_with(&flight.tokens);
+            assert!(is_right, "seed {seed}, step {step}");
+            seen.cancelled += 1;
+        }
+        if with_disk && random.unit() < 0.05 {
+            damage_a_file(folder.path(), &mut random);
+        }
+        for result in core.step() {
+            let event = match result {
+                Ok(event) => event,
+                Err(error) => {
+                    let flight = flights.remove(&error.sequence()).expect("it is in flight");
+                    assert!(flight.request.deadline.is_some(), "seed {seed}, step {step}: {error}");
+                    seen.overdue += 1;
+                    continue;
+                }
+            };
+            if let Some(prefix) = event.prefix {
+                seen.cached_tokens += prefix.cached_tokens;
+                seen.loaded_tokens += prefix.loaded_tokens;
+            }
+            let flight = flights.get_mut(&event.sequence).expect("it is in flight");
+            flight.tokens.push(event.sampled.token);
+            if event.finish.is_some() {
+                let flight = flights.remove(&event.sequence).expect("it is in flight");
+                if is_exact {
+                    assert_eq!(flight.tokens, alone.answer(&flight.request), "seed {seed}, step {step}");
+                }
+                seen.answers += 1;
+            }
+        }
+        core.audit().unwrap_or_else(|fault| panic!("seed {seed}, step {step}: {fault}"));
+    }
+    seen.pauses = core.pauses();
+    let stats = core.cache_stats();
+    (seen.evicted, seen.cooled) = (stats.evicted_pages, stats.cooled_pages);
+    seen
+}
+
+impl Core {
+    /// Whether all books agree, and no page that is still to be written has two users.
+    fn audit(&self) -> Result<(), String> {
+        let running = &self.schedule.running;
+        self.cache.audit(running.iter().map(|sequence| &sequence.table))?;
+        if let Some(waiting) = self.schedule.waiting.iter().find(|waiting| waiting.table.capacity_tokens() > 0) {
+            return Err(format!("{:?} waits and has pages", waiting.id));
+        }
+        let written = |table: &PageTable, from: usize| table.pages()[from..].to_vec();
+        for sequence in running {
+            for page in written(&sequence.table, (sequence.computed / 16).min(sequence.table.pages().len())) {
+                if self.cache.users(page) != 1 {
+                    return Err(format!("{page:?} of {:?} is to be written and shared", sequence.id));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn every_answer_is_the_one_that_the_request_gets_alone() {
+    for (seed, tiers, pages) in [(1, "f16", 30), (2, "f16", 30), (3, "q8", 20)] {
+        let seen = simulate(Setting { seed, tiers, budget_bytes: pages << 11, ..TINY });
+        println!("seed {seed}: {seen:?}");
+        assert!(seen.answers > 100 && seen.cancelled > 5 && seen.overdue > 0 && seen.refused > 0, "{seen:?}");
+        assert!(seen.cached_tokens > 1000 && seen.loaded_tokens > 100, "{seen:?}");
+        assert!(seen.pauses > 0 && seen.evicted > 100, "{seen:?}");
+    }
+}
+
+#[test]
+fn without_a_disk_what_is_evicted_is_computed_again() {
+    let seen = simulate(Setting { seed: 4, with_disk: false, ..TINY });
+    assert!(seen.answers > 80 && seen.pauses > 0 && seen.evicted > 100 && seen.loaded_tokens == 0, "{seen:?}");
+}
+
+/// Pages of 64 KiB, three slabs: the books must balance while pages change their format and place.
+#[test]
+fn tiers_keep_their_books() {
+    let large = Setting { heads: 8, head_dim: 64, budget_bytes: 6 << 20, ..TINY };
+    for (seed, tiers) in [(5, "f16:32,q8:96,q4"), (6, "f16:48,q8/q4")] {
+        let seen = simulate(Setting { seed, tiers, ..large });
+        println!("seed {seed}: {seen:?}");
+        assert!(seen.answers > 100 && seen.evicted > 20 && seen.cooled > 100, "{seen:?}");
+        assert!(seen.cached_tokens > 1000 && seen.loaded_tokens > 100, "{seen:?}");
+    }
+}

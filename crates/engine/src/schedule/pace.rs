@@ -1,0 +1,96 @@
+//! How many rows of prompts a step may have while other sequences generate: each row makes those wait for their next
+//! token.
+//!
+//! Learned from how long steps take, because a row's cost differs tenfold between machines and grows with the depth of its
+//! prompt. Decides how long a prompt takes, never which tokens come.
+
+use std::time::Duration;
+
+/// Rows of the first step with both: about what costs as much again as a step without them.
+const FIRST_ROWS: usize = 8;
+/// The weight of the latest step.
+const BLEND: f64 = 0.3;
+/// The share of the allowed delay that is aimed at: steps vary.
+const AIM: f64 = 0.8;
+
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// Seconds of a step that only generates, and of each row of a prompt beside one.
+    step: Option<f64>,
+    row: Option<f64>,
+}
+
+impl Pace {
+    /// Rows of prompts that make a step at most `slowdown` times as long as one that only generates.
+    pub(crate) fn prompt_rows(&self, slowdown: f64) -> usize {
+        match (self.step, self.row) {
+            (Some(step), Some(row)) => ((step * (slowdown - 1.0) * AIM / row) as usize).max(1),
+            (Some(_), None) => FIRST_ROWS,
+            // Nobody tells how long steps take.
+            (None, _) => usize::MAX,
+        }
+    }
+
+    /// A step took this long, with so many sequences generating and rows of prompts.
+    pub(crate) fn observe(&mut self, generating: usize, prompt_rows: usize, took: Duration) {
+        let took = took.as_secs_f64();
+        match (generating, prompt_rows) {
+            (0, _) => {}
+            (_, 0) => blend(&mut self.step, took),
+            (_, rows) => {
+                if let Some(step) = self.step {
+                    // A step is never cheaper for having more rows; what looks like it is noise.
+                    blend(&mut self.row, (took - step).max(step * 0.01) / rows as f64);
+                }
+            }
+        }
+    }
+}
+
+fn blend(value: &mut Option<f64>, latest: f64) {
+    *value = Some(value.map_or(latest, |value| value + BLEND * (latest - value)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps of 5 ms and `row_ms` for each row of a prompt, which may depend on the step.
+    fn paced(row_ms: impl Fn(usize) -> f64) -> (Vec<f64>, usize) {
+        let mut pace = Pace::default();
+        (0..20).for_each(|_| pace.observe(4, 0, Duration::from_millis(5)));
+        let mut slowdowns = Vec::new();
+        for step in 0..200 {
+            let rows = pace.prompt_rows(2.0);
+            let ms = 5.0 + row_ms(step) * rows as f64;
+            slowdowns.push(ms / 5.0);
+            pace.observe(4, rows, Duration::from_secs_f64(ms / 1e3));
+        }
+        (slowdowns, pace.prompt_rows(2.0))
+    }
+
+    #[test]
+    fn steps_with_prompts_take_at_most_twice_as_long() {
+        for row_ms in [0.01, 0.2, 0.5] {
+            let (slowdowns, rows) = paced(|_| row_ms);
+            assert!(slowdowns[1..].iter().all(|slowdown| *slowdown <= 2.0), "{row_ms}: {slowdowns:?}");
+            assert_eq!(rows, (5.0 * AIM / row_ms) as usize);
+        }
+    }
+
+    #[test]
+    fn rows_become_fewer_as_they_take_longer() {
+        let (slowdowns, _) = paced(|step| 0.1 + step as f64 * 0.005);
+        assert!(slowdowns[1..].iter().all(|slowdown| *slowdown <= 2.0), "{slowdowns:?}");
+    }
+
+    #[test]
+    fn without_a_clock_prompts_take_all_there_is() {
+        assert_eq!(Pace::default().prompt_rows(2.0), usize::MAX);
+    }
+
+    #[test]
+    fn a_prompt_is_never_held_up_altogether() {
+        assert_eq!(paced(|_| 100.0).1, 1);
+    }
+}

@@ -1,0 +1,68 @@
+//! Fairness between tenants: who has had the least goes first.
+
+use std::collections::HashMap;
+
+use crate::Tenant;
+
+/// A generated token takes a step of its own, a prompt's is one of many.
+const GENERATED: u64 = 2;
+
+/// The tokens that each tenant was served.
+#[derive(Debug, Default)]
+pub(crate) struct Shares {
+    served: HashMap<Tenant, u64>,
+}
+
+impl Shares {
+    /// A tenant comes with a request while those of `active` have some already. If it had none it starts level with the one
+    /// of them that has had least: who was away has not saved up anything, nor is he in debt to those who came since.
+    pub(crate) fn join<'a>(&mut self, tenant: &Tenant, active: impl Iterator<Item = &'a Tenant> + Clone) {
+        if active.clone().any(|other| other == tenant) {
+            return;
+        }
+        match active.map(|other| self.served(other)).min() {
+            Some(least) => {
+                self.served.insert(tenant.clone(), least);
+            }
+            // Nobody to compare with: counting starts again.
+            None => {
+                self.served.clear();
+            }
+        }
+    }
+
+    pub(crate) fn serve(&mut self, tenant: &Tenant, prompt_tokens: usize, generated_tokens: usize) {
+        let tokens = prompt_tokens as u64 + GENERATED * generated_tokens as u64;
+        match self.served.get_mut(tenant) {
+            Some(served) => *served += tokens,
+            None => drop(self.served.insert(tenant.clone(), tokens)),
+        }
+    }
+
+    pub(crate) fn served(&self, tenant: &Tenant) -> u64 {
+        self.served.get(tenant).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_away_joins_level_with_the_least_served() {
+        let [a, b, c] = ["a", "b", "c"].map(Tenant::new);
+        let mut shares = Shares::default();
+        shares.join(&a, [].into_iter());
+        shares.serve(&a, 1000, 0);
+        shares.join(&b, [&a].into_iter());
+        assert_eq!(shares.served(&b), 1000, "it is not owed what was served before it came");
+        shares.serve(&b, 0, 250);
+        shares.join(&c, [&a, &b].into_iter());
+        assert_eq!(shares.served(&c), 1000);
+        shares.serve(&c, 10, 0);
+        shares.join(&c, [&a, &b, &c].into_iter());
+        assert_eq!(shares.served(&c), 1010, "a second request changes nothing");
+        shares.join(&a, [].into_iter());
+        assert_eq!([&a, &b, &c].map(|tenant| shares.served(tenant)), [0; 3]);
+    }
+}

@@ -1,0 +1,260 @@
+//! Values as bytes or nibbles, times weights as integers.
+//!
+//! A token's scale is multiplied into its weight. What comes out is rounded to 15 bits, relative to a weight of 1 and
+//! the largest scale that the query sees, so that the products of all pages are added up as integers.
+//! Tokens that a query does not see have no part in this: what stands there may be anything.
+
+use std::mem::MaybeUninit;
+
+use super::{CHUNK_PAGES, CHUNK_TOKENS, Cell, Chunk, positive_half};
+use crate::kernels::append::HEAD_DIM_MAX;
+use crate::kernels::prefetch;
+use crate::lanes::{LANES, Lanes};
+use crate::pages::{GROUP, PAGE_TOKENS, WIDE_GROUP, WIDE_GROUP_BYTES};
+
+/// The largest weight. The sum of a chunk's products with bytes fits 32 bits.
+const WEIGHT_MAX: f32 = 32767.0;
+const GROUPS_MAX: usize = HEAD_DIM_MAX / GROUP;
+const WIDE_GROUPS_MAX: usize = HEAD_DIM_MAX / WIDE_GROUP;
+
+/// A format of integer values.
+pub(super) trait Codes {
+    /// Dimensions that share a scale for each token.
+    const GROUP: usize;
+    /// Lines of 16 dimensions and all tokens.
+    const LINES: usize;
+    /// Whether tokens have zero points.
+    const HAS_ZEROS: bool;
+
+    /// The scales of a page's tokens for a group of dimensions.
+    ///
+    /// # Safety
+    /// The cell's values are of this format, and there is such a group.
+    unsafe fn scales<L: Lanes>(cell: &Cell, head_dim: usize, group: usize) -> L::F;
+
+    /// A pair of tokens, one of four of a half of the page, in each of 16 dimensions, whose lines these are.
+    ///
+    /// # Safety
+    /// There are `LINES` lines.
+    unsafe fn tokens<L: Lanes>(lines: *const u8, half: usize, pair: usize) -> L::W;
+}
+
+pub(super) struct Bytes;
+
+impl Codes for Bytes {
+    const GROUP: usize = GROUP;
+    const LINES: usize = 4;
+    const HAS_ZEROS: bool = false;
+
+    #[inline(always)]
+    unsafe fn scales<L: Lanes>(cell: &Cell, head_dim: usize, group: usize) -> L::F {
+        // SAFETY: 16 half floats for each group.
+        unsafe { L::load_half(cell.value_scales(head_dim).cast::<u16>().add(group * LANES)) }
+    }
+
+    #[inline(always)]
+    unsafe fn tokens<L: Lanes>(lines: *const u8, half: usize, pair: usize) -> L::W {
+        // SAFETY: 32 bytes for each pair.
+        unsafe { L::load_words(lines.add(half * 128 + pair * 32).cast()) }
+    }
+}
+
+pub(super) struct Nibbles;
+
+impl Codes for Nibbles {
+    const GROUP: usize = WIDE_GROUP;
+    const LINES: usize = 2;
+    const HAS_ZEROS: bool = true;
+
+    #[inline(always)]
+    unsafe fn scales<L: Lanes>(cell: &Cell, head_dim: usize, group: usize) -> L::F {
+        // SAFETY: for each group 16 scales, 16 zero points, then a half float.
+        unsafe {
+            let group = cell.value_scales(head_dim).add(group * WIDE_GROUP_BYTES);
+            L::mul(L::load_u8(group), L::splat(positive_half(group.add(2 * PAGE_TOKENS))))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn tokens<L: Lanes>(lines: *const u8, half: usize, pair: usize) -> L::W {
+        // SAFETY: a line for each half.
+        unsafe { L::nibble_words(L::load_line(lines.add(half * 64)), pair) }
+    }
+}
+
+/// Adds the values of a chunk's cells, weighted for `N` queries that see the first `visible` tokens, to `out`.
+///
+/// # Safety
+/// `N` rows of `CHUNK_TOKENS` weights and of `dim` results; the cells' values are in format `C`.
+#[inline(always)]
+pub(super) unsafe fn add_values<L: Lanes, C: Codes, const N: usize>(
+    weights: *const f32,
+    visible: [usize; N],
+    chunk: Chunk<'_>,
+    dim: usize,
+    out: *mut f32,
+) {
+    let mut integers = MaybeUninit::uninit();
+    // SAFETY: `d` and the width are whole vectors within `dim`; otherwise the caller's promise.
+    unsafe {
+        let integers = Integers::<N>::put::<L, C>(&mut integers, weights, visible, chunk.cells, dim, out);
+        let mut d = 0;
+        while d < dim {
+            d += match (dim - d) / LANES {
+                4.. if N * 4 <= L::SUMS => add_columns::<L, C, N, 4>(integers, chunk, dim, d, out),
+                2.. if N * 2 <= L::SUMS => add_columns::<L, C, N, 2>(integers, chunk, dim, d, out),
+                _ => add_columns::<L, C, N, 1>(integers, chunk, dim, d, out),
+            };
+        }
+    }
+}
+
+/// The weights of a chunk for `N` queries as integers.
+struct Integers<const N: usize> {
+    /// `[pages, groups, queries, tokens]`
+    words: [[[i16; LANES]; N]; CHUNK_PAGES * GROUPS_MAX],
+    /// What a unit is worth.
+    units: [f32; N],
+}
+
+/// The scales of the tokens that a query sees, and zeros for the others. `[pages, groups, tokens]`
+type Scales = [[f32; LANES]; CHUNK_PAGES * GROUPS_MAX];
+
+impl<const N: usize> Integers<N> {
+    /// Fills in what belongs to these cells, and subtracts what their zero points come to from `out`.
+    ///
+    /// # Safety
+    /// As for `add_values`.
+    #[inline(always)]
+    unsafe fn put<L: Lanes, C: Codes>(
+        to: &mut MaybeUninit<Self>,
+        weights: *const f32,
+        visible: [usize; N],
+        cells: &[Cell],
+        dim: usize,
+        out: *mut f32,
+    ) -> *const Self {
+        let groups = dim.div_ceil(C::GROUP);
+        let to = to.as_mut_ptr();
+        let mut scales = MaybeUninit::<Scales>::uninit();
+        let scales = scales.as_mut_ptr().cast::<f32>();
+        // SAFETY: in bounds, as there are at most `CHUNK_PAGES` cells; otherwise the caller's promise.
+        unsafe {
+            let words = (&raw mut (*to).words).cast::<i16>();
+            let mut largest = 0.0;
+            for n in 0..N {
+                // Mostly all queries see the same.
+                if n == 0 || visible[n] != visible[n - 1] {
+                    largest = put_scales::<L, C>(cells, dim, visible[n], scales);
+                }
+                let unit = largest * (1.0 / WEIGHT_MAX);
+                let inverse = L::splat(if largest > 0.0 { WEIGHT_MAX / largest } else { 0.0 });
+                (*to).units[n] = unit;
+                let mut zeros = [L::splat(0.0); WIDE_GROUPS_MAX];
+                for (p, cell) in cells.iter().enumerate() {
+                    let weights = L::mul(L::load(weights.add(n * CHUNK_TOKENS + p * LANES)), inverse);
+                    for g in 0..groups {
+                        let at = p * groups + g;
+                        let integers = L::mul(weights, L::load(scales.add(at * LANES)));
+                        L::store_words(words.add((at * N + n) * LANES), integers);
+                        if C::HAS_ZEROS {
+                            let group = cell.value_scales(dim).add(g * WIDE_GROUP_BYTES);
+                            zeros[g] = L::fma(integers, L::load_u8(group.add(PAGE_TOKENS)), zeros[g]);
+                        }
+                    }
+                }
+                if C::HAS_ZEROS {
+                    for d in (0..dim).step_by(LANES) {
+                        let to = out.add(n * dim + d);
+                        let zero = L::sum(zeros[d / WIDE_GROUP]) * (unit / 16.0);
+                        L::store(to, L::sub(L::load(to), L::splat(zero)));
+                    }
+                }
+            }
+        }
+        to
+    }
+}
+
+/// Puts the scales of the first `visible` tokens to `to`; gives back the largest.
+///
+/// # Safety
+/// The cells are in format `C`, and there is room for all groups of them.
+#[inline(always)]
+unsafe fn put_scales<L: Lanes, C: Codes>(cells: &[Cell], dim: usize, visible: usize, to: *mut f32) -> f32 {
+    let groups = dim.div_ceil(C::GROUP);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut most = L::splat(0.0);
+        for (p, cell) in cells.iter().enumerate() {
+            let seen = visible.saturating_sub(p * PAGE_TOKENS).min(PAGE_TOKENS);
+            for g in 0..groups {
+                let scales = L::keep_first(C::scales::<L>(cell, dim, g), seen);
+                L::store(to.add((p * groups + g) * LANES), scales);
+                most = L::max(most, scales);
+            }
+        }
+        L::largest(most)
+    }
+}
+
+/// Adds `D` vectors of values, from dimension `d` on, to the results of `N` queries; gives back how many dimensions these
+/// are.
+#[inline(always)]
+unsafe fn add_columns<L: Lanes, C: Codes, const N: usize, const D: usize>(
+    integers: *const Integers<N>,
+    chunk: Chunk<'_>,
+    dim: usize,
+    d: usize,
+    out: *mut f32,
+) -> usize {
+    let groups = dim.div_ceil(C::GROUP);
+    let first = d / LANES * C::LINES * 64;
+    // SAFETY: `LINES` lines for each vector; `D` vectors of results in each of `N` rows.
+    unsafe {
+        let words = (&raw const (*integers).words).cast::<i16>();
+        let mut dots = [[L::splat_int(0); D]; N];
+        for (p, cell) in chunk.cells.iter().enumerate() {
+            let lines = cell.value_lines(dim).add(first);
+            let next = chunk.next.get(p).unwrap_or(cell);
+            prefetch(next.scales.wrapping_add(first / C::LINES));
+            // Bytes of the next keys that are fetched with a line of values.
+            let ahead = next.format.keys.line_bytes(dim) / (dim / LANES * C::LINES);
+            let next = next.lines.wrapping_add(first / 64 * ahead);
+            for half in 0..2 {
+                // With known numbers, so that shifts are by constants.
+                macro_rules! pair {
+                    ($pair:literal) => {
+                        for i in 0..D {
+                            let tokens = C::tokens::<L>(lines.add(i * C::LINES * 64), half, $pair);
+                            if $pair % (8 / C::LINES) == 0 {
+                                let line = (i * 8 + half * 4 + $pair) / (8 / C::LINES);
+                                prefetch(next.wrapping_add(line * ahead));
+                                if C::LINES == 2 {
+                                    prefetch(next.wrapping_add(line * ahead + ahead / 2));
+                                }
+                            }
+                            let group = p * groups + (d + i * LANES) / C::GROUP;
+                            for n in 0..N {
+                                let weights = words.add((group * N + n) * LANES + half * 8 + $pair * 2);
+                                dots[n][i] = L::dot_words(dots[n][i], tokens, weights);
+                            }
+                        }
+                    };
+                }
+                pair!(0);
+                pair!(1);
+                pair!(2);
+                pair!(3);
+            }
+        }
+        for n in 0..N {
+            let unit = L::splat((*integers).units[n]);
+            for i in 0..D {
+                let to = out.add(n * dim + d + i * LANES);
+                L::store(to, L::fma(L::to_float(dots[n][i]), unit, L::load(to)));
+            }
+        }
+    }
+    D * LANES
+}

@@ -1,0 +1,11 @@
+//! KV pages: the formats that they come in, what stands where in one, and how memory is cut into them.
+//! Plain arithmetic; the bytes themselves are in `ops::KvMemory`.
+
+mod bit_set;
+mod format;
+mod layout;
+mod slabs;
+
+pub use format::{KeyFormat, PageFormat, ValueFormat};
+pub(crate) use layout::{GROUP, PAGE_TOKENS, PageLayout, WIDE_GROUP, WIDE_GROUP_BYTES};
+pub(crate) use slabs::{HUGE_PAGE, PageBytes, Slabs};

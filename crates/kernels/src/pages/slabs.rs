@@ -1,0 +1,196 @@
+//! Who has which bytes: memory is cut into slabs, and a slab into pages of one format for as long as any is in use.
+//!
+//! Slabs with free pages are used up before another is opened, and low addresses before high ones, so that memory which
+//! was touched once is used again first.
+
+use super::PageFormat;
+use super::bit_set::BitSet;
+
+/// What the system hands out at once. Slabs are made of these.
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
+/// The share of a slab that may be left at its end.
+const WASTE_MAX: f64 = 0.03;
+/// Slabs of a memory at least, where one holds the largest page: formats do not share a slab.
+const SLABS_MIN: usize = 8;
+/// Larger slabs are not tried.
+const SLAB_BYTES_MAX: usize = 64 * HUGE_PAGE;
+
+/// Bytes of a page of each format, by `PageFormat::index`.
+pub(crate) type PageBytes = [usize; PageFormat::COUNT];
+
+/// The pages of a range of bytes, all by their offset.
+#[derive(Debug)]
+pub(crate) struct Slabs {
+    bytes: usize,
+    slab_bytes: usize,
+    page_bytes: PageBytes,
+    slabs: Vec<Slab>,
+    /// Slabs without pages in use.
+    empty: BitSet,
+    empty_count: usize,
+    classes: [Class; PageFormat::COUNT],
+}
+
+#[derive(Clone, Debug)]
+struct Slab {
+    /// This and `pages` mean something while pages are in use.
+    format: PageFormat,
+    pages: usize,
+    used: usize,
+    free: BitSet,
+}
+
+/// What is known of the pages of one format.
+#[derive(Clone, Debug)]
+struct Class {
+    /// Slabs of this format with pages in use and free ones.
+    partial: BitSet,
+    /// Pages in use, and free ones in slabs of this format.
+    used: usize,
+    free: usize,
+}
+
+impl Slabs {
+    /// Cuts `bytes` bytes for pages of these sizes.
+    pub(crate) fn new(bytes: usize, page_bytes: PageBytes) -> Self {
+        let slab_bytes = slab_bytes(bytes, &page_bytes);
+        let count = bytes.div_ceil(slab_bytes);
+        let pages_max = page_bytes.iter().map(|page| slab_bytes / page).max().unwrap_or(0);
+        let slab = Slab { format: PageFormat::F16, pages: 0, used: 0, free: BitSet::new(pages_max) };
+        let mut empty = BitSet::new(count);
+        empty.fill(count);
+        let class = Class { partial: BitSet::new(count), used: 0, free: 0 };
+        let classes = std::array::from_fn(|_| class.clone());
+        Self { bytes, slab_bytes, page_bytes, slabs: vec![slab; count], empty, empty_count: count, classes }
+    }
+
+    /// The least number of bytes in which `pages` pages of one format fit.
+    pub(crate) fn bytes_for(pages: usize, format: PageFormat, page_bytes: &PageBytes) -> usize {
+        let page = page_bytes[format.index()];
+        let mut bytes = pages * page;
+        loop {
+            let slab = slab_bytes(bytes, page_bytes);
+            let fit = bytes / slab * (slab / page) + bytes % slab / page;
+            if fit >= pages {
+                return bytes;
+            }
+            bytes += (pages - fit) * page;
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn page_bytes(&self, format: PageFormat) -> usize {
+        self.page_bytes[format.index()]
+    }
+
+    /// Pages of a format in use.
+    pub(crate) fn used(&self, format: PageFormat) -> usize {
+        self.classes[format.index()].used
+    }
+
+    /// Bytes of all slabs with pages in use.
+    pub(crate) fn bytes_held(&self) -> usize {
+        let last = self.slabs.len().saturating_sub(1);
+        let short = if last < self.slabs.len() && !self.empty.contains(last) {
+            self.slab_bytes - self.slab_len(last)
+        } else {
+            0
+        };
+        (self.slabs.len() - self.empty_count) * self.slab_bytes - short
+    }
+
+    /// Takes a free page; none if there is no room.
+    pub(crate) fn allocate(&mut self, format: PageFormat) -> Option<usize> {
+        let class = format.index();
+        let index = match self.classes[class].partial.first() {
+            Some(index) => index,
+            None => self.open(format)?,
+        };
+        let slab = &mut self.slabs[index];
+        let page = slab.free.first().expect("a slab of this set has a free page");
+        slab.free.remove(page);
+        slab.used += 1;
+        let is_full = slab.used == slab.pages;
+        let class = &mut self.classes[class];
+        if is_full {
+            class.partial.remove(index);
+        }
+        class.used += 1;
+        class.free -= 1;
+        Some(index * self.slab_bytes + page * self.page_bytes(format))
+    }
+
+    /// Makes the first empty slab one of this format.
+    fn open(&mut self, format: PageFormat) -> Option<usize> {
+        let index = self.empty.first()?;
+        let pages = self.capacity(index, format);
+        // Only the last slab can be too short.
+        if pages == 0 {
+            return None;
+        }
+        self.empty.remove(index);
+        self.empty_count -= 1;
+        let slab = &mut self.slabs[index];
+        (slab.format, slab.pages) = (format, pages);
+        slab.free.fill(pages);
+        let class = &mut self.classes[format.index()];
+        class.partial.insert(index);
+        class.free += pages;
+        Some(index)
+    }
+
+    /// Gives back the page at `offset`, which is in use.
+    pub(crate) fn free(&mut self, offset: usize) {
+        let index = offset / self.slab_bytes;
+        let format = self.slabs[index].format;
+        let page = offset % self.slab_bytes / self.page_bytes(format);
+        let (slab, class) = (&mut self.slabs[index], &mut self.classes[format.index()]);
+        debug_assert!(!slab.free.contains(page) && slab.used > 0);
+        slab.free.insert(page);
+        slab.used -= 1;
+        class.used -= 1;
+        class.free += 1;
+        class.partial.insert(index);
+        if slab.used == 0 {
+            class.partial.remove(index);
+            class.free -= slab.pages;
+            self.empty.insert(index);
+            self.empty_count += 1;
+        }
+    }
+
+    /// Whether `count` pages of a format could be had now.
+    pub(crate) fn could_allocate(&self, format: PageFormat, count: usize) -> bool {
+        let Some(last) = self.slabs.len().checked_sub(1) else { return count == 0 };
+        let has_last = usize::from(self.empty.contains(last));
+        let whole = (self.empty_count - has_last) * (self.slab_bytes / self.page_bytes(format));
+        count <= self.classes[format.index()].free + whole + has_last * self.capacity(last, format)
+    }
+
+    /// Pages that a slab holds. The last slab may be shorter than the others.
+    fn capacity(&self, slab: usize, format: PageFormat) -> usize {
+        self.slab_len(slab) / self.page_bytes(format)
+    }
+
+    fn slab_len(&self, slab: usize) -> usize {
+        self.slab_bytes.min(self.bytes - slab * self.slab_bytes)
+    }
+}
+
+/// The smallest slab with little waste for every tier; the least wasteful if there is none within the limits.
+fn slab_bytes(bytes: usize, page_bytes: &PageBytes) -> usize {
+    let largest = page_bytes.iter().copied().max().unwrap_or(1).next_multiple_of(HUGE_PAGE);
+    let most = (bytes / SLABS_MIN).min(SLAB_BYTES_MAX).max(largest);
+    let pages = PageFormat::TIERS.map(|format| page_bytes[format.index()]);
+    let waste = |slab: usize| pages.iter().map(|page| (slab % page) as f64 / slab as f64).fold(0.0, f64::max);
+    let tried = || (largest..=most).step_by(HUGE_PAGE);
+    let slab = tried().find(|slab| waste(*slab) < WASTE_MAX);
+    let slab = slab.or_else(|| tried().min_by(|a, b| waste(*a).total_cmp(&waste(*b))));
+    slab.unwrap_or(largest).min(bytes).max(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+use super::super::{KeyFormat, PageLayout, ValueFormat};
+use super::*;
+
+const COLD: PageFormat = PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 };
+
+fn sizes(cells: usize, head_dim: usize) -> PageBytes {
+    let mut sizes = [0; PageFormat::COUNT];
+    PageFormat::all().for_each(|format| sizes[format.index()] = PageLayout::new(format, cells, head_dim).page_bytes);
+    sizes
+}
+
+#[test]
+fn little_of_a_slab_is_wasted_whatever_the_model() {
+    for (cells, head_dim) in [(30 * 3, 64), (22 * 4, 64), (24 * 2, 64), (28 * 2, 128), (32 * 8, 128), (32 * 32, 80)] {
+        let sizes = sizes(cells, head_dim);
+        let slab = slab_bytes(4 << 30, &sizes);
+        assert!(slab.is_multiple_of(HUGE_PAGE) && slab <= 64 << 20, "{slab}");
+        for page in PageFormat::TIERS.map(|format| sizes[format.index()]) {
+            let waste = (slab % page) as f64 / slab as f64;
+            assert!(waste < WASTE_MAX, "{cells} cells of {head_dim}: {waste} of {slab} for {page}");
+        }
+    }
+    assert_eq!(sizes(90, 64)[0], 368_640);
+    assert_eq!(slab_bytes(1 << 30, &sizes(90, 64)), 6 << 20);
+}
+
+#[test]
+fn a_slab_is_never_larger_than_the_memory() {
+    let sizes = sizes(90, 64);
+    for bytes in [0, 1, 368_640, 1 << 20, 5 << 20, 40 << 20] {
+        let slabs = Slabs::new(bytes, sizes);
+        assert!(slabs.slab_bytes <= bytes.max(1));
+        assert_eq!(slabs.could_allocate(PageFormat::F16, 1), bytes >= 368_640);
+    }
+}
+
+#[test]
+fn bytes_for_pages_hold_them_and_no_more() {
+    let sizes = sizes(90, 64);
+    for pages in [0, 1, 3, 17, 18, 100, 1000] {
+        let bytes = Slabs::bytes_for(pages, PageFormat::F16, &sizes);
+        let slabs = Slabs::new(bytes, sizes);
+        assert!(slabs.could_allocate(PageFormat::F16, pages) && !slabs.could_allocate(PageFormat::F16, pages + 1));
+    }
+}
+
+#[test]
+fn low_pages_come_first_and_a_slab_changes_its_format_when_it_is_empty() {
+    let sizes = sizes(90, 64);
+    let mut slabs = Slabs::new(16 << 20, sizes);
+    let per_slab = slabs.slab_bytes / sizes[0];
+    let hot: Vec<usize> = std::iter::from_fn(|| slabs.allocate(PageFormat::F16)).collect();
+    assert!(hot.is_sorted() && hot[0] == 0 && hot.len() == per_slab * slabs.slabs.len());
+    slabs.free(hot[3]);
+    assert_eq!(slabs.allocate(COLD), None, "formats do not share a slab");
+    slabs.free(hot[per_slab + 1]);
+    assert_eq!(slabs.allocate(PageFormat::F16), Some(hot[3]));
+    hot[..per_slab].iter().for_each(|offset| slabs.free(*offset));
+    assert_eq!(slabs.bytes_held(), (slabs.slabs.len() - 1) * slabs.slab_bytes);
+    assert_eq!(slabs.allocate(PageFormat::F16), Some(hot[per_slab + 1]), "a slab in use comes before an empty one");
+    assert_eq!(slabs.allocate(COLD), Some(0));
+    assert_eq!(slabs.bytes_held(), slabs.bytes());
+}

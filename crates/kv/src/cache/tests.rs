@@ -1,0 +1,87 @@
+//! The cache as the engine uses it, on a tiny shape.
+
+use ruvllm_kernels::ops::PageFormat;
+use ruvllm_kernels::{KernelSet, Pool};
+
+use super::*;
+
+const SHAPE: KvShape = KvShape { layers: 1, kv_heads: 1, head_dim: 16 };
+
+fn cache(pages: usize) -> (KvCache, Pool) {
+    let pool = Pool::new(1, KernelSet::Scalar);
+    let budget_bytes = KvMemory::budget_for(SHAPE, PageFormat::F16, pages);
+    let options = KvOptions { budget_bytes, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) };
+    (KvCache::new(&pool, SHAPE, &options).unwrap(), pool)
+}
+
+fn namespace() -> Namespace {
+    Namespace::of(&[b"test"])
+}
+
+/// Runs a text to its end; gives how much of it was cached.
+fn run(cache: &mut KvCache, tokens: &[u32]) -> Option<usize> {
+    let start = cache.begin(Some(namespace()), tokens, 0, 1).ok()?;
+    cache.end(Some(namespace()), tokens, start.table);
+    Some(start.tokens)
+}
+
+#[test]
+fn a_text_is_computed_once() {
+    let (mut cache, _) = cache(32);
+    let text: Vec<u32> = (0..100).collect();
+    assert_eq!(run(&mut cache, &text), Some(0));
+    assert_eq!(run(&mut cache, &text), Some(99), "the last token is always computed");
+    assert_eq!(run(&mut cache, &text[..50]), Some(49));
+    let stats = cache.stats();
+    assert_eq!((stats.lookups.lookups, stats.lookups.misses, stats.lookups.full), (3, 1, 2));
+    assert_eq!(stats.lookups.tokens_saved, 99 + 49);
+    assert_eq!(stats.pages, stats.cached_pages);
+    cache.audit([].into_iter()).unwrap();
+}
+
+#[test]
+fn cached_texts_make_room_and_running_ones_do_not() {
+    let (mut cache, _) = cache(10);
+    let text = |first: u32, len: u32| (first..first + len).collect::<Vec<u32>>();
+    let running = cache.begin(Some(namespace()), &text(0, 64), 0, 0).unwrap();
+    assert_eq!(run(&mut cache, &text(1000, 64)), Some(0));
+    assert_eq!(run(&mut cache, &text(2000, 64)), Some(0), "the text before makes room");
+    assert!(cache.stats().evicted_pages > 0);
+    assert_eq!(run(&mut cache, &text(3000, 7 * 16)), None, "there are six pages left beside the running text");
+    assert!(cache.stats().cached_pages > 0, "what would not do is not given up");
+    cache.audit([&running.table].into_iter()).unwrap();
+    cache.end(None, &[], running.table);
+    assert_eq!(run(&mut cache, &text(3000, 7 * 16)), Some(0));
+    cache.audit([].into_iter()).unwrap();
+}
+
+#[test]
+fn a_failed_extension_changes_nothing() {
+    let (mut cache, _) = cache(4);
+    let mut table = PageTable::default();
+    cache.extend(&mut table, 40).unwrap();
+    assert_eq!(cache.extend(&mut table, 100), Err(OutOfPages { needed: 4 }));
+    assert_eq!((table.pages().len(), cache.stats().pages), (3, 3));
+    cache.extend(&mut table, 64).unwrap();
+    cache.audit([&table].into_iter()).unwrap();
+}
+
+#[test]
+fn pages_outlive_the_process_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Pool::new(1, KernelSet::Scalar);
+    let disk = Some(DiskOptions { folder: folder.path().to_owned(), budget_bytes: 1 << 20 });
+    let options = KvOptions { budget_bytes: 1 << 20, disk, ..KvOptions::new(Tiers::uniform(PageFormat::Q8)) };
+    let text: Vec<u32> = (0..100).collect();
+    let mut cache = KvCache::new(&pool, SHAPE, &options).unwrap();
+    run(&mut cache, &text);
+    assert_eq!(cache.save(usize::MAX), 0);
+    let mut cache = KvCache::new(&pool, SHAPE, &options).unwrap();
+    let mut start = cache.begin(Some(namespace()), &text, 0, 1).unwrap();
+    assert_eq!((start.tokens, start.on_disk.len()), (0, 6), "the unfilled last page is not looked for");
+    for hash in start.on_disk {
+        assert!(cache.load(&mut start.table, hash));
+    }
+    assert_eq!(start.table.capacity_tokens(), 96);
+    cache.audit([&start.table].into_iter()).unwrap();
+}

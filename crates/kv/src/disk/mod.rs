@@ -1,0 +1,13 @@
+//! The disk tier: pages that had to leave memory, or should outlive the process.
+//!
+//! One file for each page, named by the hash of everything that it depends on, so nothing but the names has to be read to
+//! know what is there. Files appear whole or not at all (written aside, then renamed), and several processes may share the
+//! folder: a file that another has removed is a miss.
+
+mod page_file;
+mod tier;
+
+pub use tier::{DiskStats, DiskTier};
+
+#[cfg(test)]
+mod tests;

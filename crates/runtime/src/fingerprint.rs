@@ -1,0 +1,22 @@
+//! Telling model files apart without reading all of them.
+
+use ruvllm_model::formats::gguf::Gguf;
+
+/// Bytes that are read at either end of a tensor.
+const SAMPLE: usize = 4096;
+
+/// Names a model in the prefix cache, which may outlive this process: everything that describes it (metadata, names and
+/// places of tensors), and a sample of each tensor. Another quantization or fine-tuning of the same model differs in both.
+pub(crate) fn fingerprint(gguf: &Gguf) -> [u8; 32] {
+    let file: &[u8] = gguf.file();
+    let mut hasher = blake3::Hasher::new_derive_key("ruvllm model fingerprint 1");
+    let described = gguf.tensors().map(|tensor| tensor.range.start).min().unwrap_or(file.len());
+    hasher.update(&(file.len() as u64).to_le_bytes());
+    hasher.update(&file[..described]);
+    for tensor in gguf.tensors() {
+        let sample = tensor.bytes.len().min(SAMPLE);
+        hasher.update(&tensor.bytes[..sample]);
+        hasher.update(&tensor.bytes[tensor.bytes.len() - sample..]);
+    }
+    *hasher.finalize().as_bytes()
+}

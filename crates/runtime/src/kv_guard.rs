@@ -1,0 +1,148 @@
+//! How small the keys and values of a model may become: measured once, on the model itself.
+//!
+//! Keys are the delicate part. Some models answer with 4-bit keys as they do with half floats, others lose all sense, and nothing in a
+//! file tells which. So the model reads a text with its older tokens in each format, from the smallest up, and the first is taken
+//! with which its predictions stay what they are.
+
+use std::path::Path;
+use std::{fs, io};
+
+use ruvllm_engine::Tiers;
+use ruvllm_kernels::ops::{KeyFormat, PageFormat, ValueFormat};
+use serde_json::{Value, json};
+
+use crate::engine::GenerateError;
+use crate::{Engine, Prompt};
+
+const TEXT: &str = include_str!("kv_guard/text.txt");
+/// From the smallest. The last is taken without being measured.
+const CANDIDATES: [PageFormat; 4] = [
+    PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 },
+    PageFormat { keys: KeyFormat::Q6, values: ValueFormat::Q4 },
+    PageFormat { keys: KeyFormat::Q8, values: ValueFormat::Q4 },
+    PageFormat::Q8,
+];
+/// How far predictions may move at most with all but the last few tokens in a format: mean Kullback-Leibler divergence in nats. In
+/// use, the last 2,048 tokens are finer than that.
+const DIVERGENCE_MAX: f64 = 0.005;
+/// The first predictions have little to look back on.
+const SCORED_FROM: usize = 192;
+/// Predictions that are compared, at most: those of a large vocabulary take much memory.
+const SCORED_MAX: usize = 64;
+
+/// The format of a model's cold pages, and what was found out about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ColdFormat {
+    pub format: PageFormat,
+    /// Formats that were tried, with the divergence of the model's predictions from those with half floats.
+    pub measured: Vec<(PageFormat, f64)>,
+}
+
+impl ColdFormat {
+    fn to_json(&self) -> Value {
+        let measured =
+            self.measured.iter().map(|(format, found)| json!({ "format": format.to_string(), "kld": found }));
+        json!({ "cold": self.format.to_string(), "measured": measured.collect::<Vec<_>>() })
+    }
+
+    fn from_json(value: &Value) -> Option<Self> {
+        let format = |value: &Value| PageFormat::all().find(|format| Some(&*format.to_string()) == value.as_str());
+        let entry = |entry: &Value| Some((format(&entry["format"])?, entry["kld"].as_f64()?));
+        let measured = value["measured"].as_array()?.iter().map(entry).collect::<Option<Vec<_>>>()?;
+        Some(Self { format: format(&value["cold"])?, measured })
+    }
+
+    /// What was found out about a model before.
+    pub(crate) fn read(folder: &Path, fingerprint: &[u8; 32]) -> Option<Self> {
+        let text = fs::read_to_string(folder.join(file_name(fingerprint))).ok()?;
+        Self::from_json(&serde_json::from_str(&text).ok()?)
+    }
+
+    pub(crate) fn write(&self, folder: &Path, fingerprint: &[u8; 32]) -> io::Result<()> {
+        fs::create_dir_all(folder)?;
+        fs::write(folder.join(file_name(fingerprint)), format!("{:#}\n", self.to_json()))
+    }
+}
+
+fn file_name(fingerprint: &[u8; 32]) -> String {
+    let hex: String = fingerprint[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{hex}.json")
+}
+
+impl Engine {
+    /// Measures in which format the model bears its cold pages. Takes a few readings of a text of some 700 tokens.
+    pub fn measure_cold_format(&mut self) -> Result<ColdFormat, GenerateError> {
+        let tokens = self.encode(&Prompt::Text(TEXT.to_owned()))?;
+        let exact = self.predictions(&tokens, PageFormat::F16)?;
+        let mut measured = Vec::new();
+        for format in CANDIDATES {
+            if format == PageFormat::Q8 {
+                return Ok(ColdFormat { format, measured });
+            }
+            let found = self.predictions(&tokens, format)?;
+            let sum: f64 = exact.iter().zip(&found).map(|(exact, found)| divergence(exact, found)).sum();
+            let mean = sum / exact.len() as f64;
+            measured.push((format, mean));
+            if mean <= DIVERGENCE_MAX {
+                return Ok(ColdFormat { format, measured });
+            }
+        }
+        unreachable!("the last candidate is taken")
+    }
+
+    /// Logits at some places of a text whose tokens are in half floats for a page and then in `cold`.
+    fn predictions(&mut self, tokens: &[u32], cold: PageFormat) -> Result<Vec<Vec<f32>>, GenerateError> {
+        let tiers = Tiers { hot_tokens: 16, warm: cold, cold, warm_tokens: 16, ..Tiers::with_cold(cold) };
+        let scored = SCORED_FROM.min(tokens.len() / 2)..tokens.len();
+        let every = scored.len().div_ceil(SCORED_MAX);
+        let mut all = Vec::new();
+        self.core.evaluate_in(&tiers, tokens, scored, |position, logits| {
+            if position.is_multiple_of(every) {
+                all.push(logits.to_vec());
+            }
+        })?;
+        Ok(all)
+    }
+}
+
+/// How far the second prediction is from the first.
+fn divergence(exact: &[f32], found: &[f32]) -> f64 {
+    let total = |logits: &[f32]| {
+        let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        largest + logits.iter().map(|logit| (f64::from(*logit) - largest).exp()).sum::<f64>().ln()
+    };
+    let (exact_total, found_total) = (total(exact), total(found));
+    exact
+        .iter()
+        .zip(found)
+        .map(|(exact, found)| {
+            let (exact, found) = (f64::from(*exact) - exact_total, f64::from(*found) - found_total);
+            exact.exp() * (exact - found)
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_predictions_do_not_diverge_and_others_do() {
+        let logits = [1.0, 2.0, 5.0, -1.0];
+        assert!(divergence(&logits, &logits).abs() < 1e-12);
+        let shifted = logits.map(|logit| logit + 3.0);
+        assert!(divergence(&logits, &shifted).abs() < 1e-6, "a constant changes no probability");
+        let (sure, uniform) = ([40.0, 0.0], [0.0, 0.0]);
+        assert!((divergence(&sure, &uniform) - 2f64.ln()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_was_found_out_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = ColdFormat { format: CANDIDATES[1], measured: vec![(CANDIDATES[0], 0.25), (CANDIDATES[1], 0.001)] };
+        assert_eq!(ColdFormat::read(folder.path(), &[7; 32]), None);
+        found.write(folder.path(), &[7; 32]).unwrap();
+        assert_eq!(ColdFormat::read(folder.path(), &[7; 32]), Some(found));
+        assert_eq!(ColdFormat::read(folder.path(), &[8; 32]), None);
+    }
+}

@@ -1,0 +1,67 @@
+//! How the keys and values of a model are kept.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ruvllm_runtime::{DiskOptions, EngineBuilder, KvChoice};
+
+/// The size of a disk tier when nothing else is said.
+const DISK_BYTES_DEFAULT: u64 = 8 << 30;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Keys and values")]
+pub struct KvFlags {
+    /// Their format: f16 (exact), q8 (half the memory), tiers by distance from the end of the text, such as
+    /// f16:256,q8:2048,q8/q4 (the last 256 tokens in half floats, 8 bits up to 2,048 back, then 8-bit keys and 4-bit
+    /// values), or auto: those tiers, with the last as small as the model bears (measured when it is first loaded)
+    #[arg(long, value_name = "FORMAT", default_value = "f16")]
+    pub kv: KvChoice,
+    /// Memory for them at most, of running and of cached texts, such as 512M or 2G [default: what all texts can fill]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub kv_memory: Option<u64>,
+    /// A folder for those that leave memory: they are found again after a restart
+    #[arg(long, value_name = "FOLDER")]
+    pub kv_disk: Option<PathBuf>,
+    /// The size of that folder at most [default: 8G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "kv_disk")]
+    pub kv_disk_size: Option<u64>,
+}
+
+impl KvFlags {
+    pub fn apply(&self, builder: EngineBuilder) -> EngineBuilder {
+        let budget_bytes = self.kv_disk_size.unwrap_or(DISK_BYTES_DEFAULT);
+        let disk = self.kv_disk.clone().map(|folder| DiskOptions { folder, budget_bytes });
+        let memory = self.kv_memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        builder.kv(self.kv).kv_budget_bytes(memory).disk(disk)
+    }
+}
+
+/// A number of bytes, with K, M, G or T for powers of 1,024.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        unit => return Err(format!("{unit:?} is no unit; use K, M, G or T")),
+    };
+    let number: u64 = digits.parse().map_err(|_| "give a whole number and a unit, such as 512M".to_owned())?;
+    number.checked_shl(shift).filter(|bytes| bytes >> shift == number).ok_or_else(|| "that is too large".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_size;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_size("512M"), Ok(512 << 20));
+        assert_eq!(parse_size("2gib"), Ok(2 << 30));
+        assert_eq!(parse_size("123"), Ok(123));
+        for wrong in ["", "M", "12X", "-1G", "1.5G", "99999999999T"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+}
