@@ -91,7 +91,7 @@ impl<'a> Partial<'a> {
 /// Queries that are taken together at most: with more, loads of their numbers would keep the multipliers waiting.
 const TOGETHER_MAX: usize = 8;
 
-/// Runs code with `N` as the number of queries that are taken together: all, or as many as registers hold.
+/// Runs code with `N` as the number of queries that are taken together: all, or as many as registers hold. Gives it back.
 macro_rules! for_count {
     ($count:expr, $n:ident => $code:expr) => {
         for_count!($count, $n => $code; 1 2 3 4 5 6 7 8)
@@ -100,12 +100,14 @@ macro_rules! for_count {
         match $count.min(L::SUMS).min(TOGETHER_MAX) {
             $($number => {
                 const $n: usize = $number;
-                $code
+                $code;
+                $n
             })*
             _ => unreachable!("no queries"),
         }
     };
 }
+use for_count;
 
 /// Attention over one chunk, with a softmax of its own.
 ///
@@ -119,94 +121,90 @@ pub(crate) unsafe fn attend_chunk<L: Lanes>(queries: Queries<'_>, chunk: Chunk<'
     let dim = queries.head_dim;
     let seen_max = queries.visible.iter().copied().max().unwrap_or(0);
     let chunk = Chunk { cells: &chunk.cells[..seen_max.div_ceil(PAGE_TOKENS)], ..chunk };
-    // Scores of the chunk, later weights: so many rows as there are queries.
+    // Scores of the chunk, later weights: a row for each query, and in it as many as there are pages for.
     let mut room = [const { MaybeUninit::<[f32; CHUNK_TOKENS]>::uninit() }; QUERIES_MAX];
-    let rows = &mut room[..count];
-    rows.iter_mut().for_each(|row| *row = MaybeUninit::zeroed());
-    // SAFETY: all reads stay within the cells; scores have room for a chunk of every query.
+    let rows = room.as_mut_ptr().cast::<f32>();
+    // SAFETY: all reads stay within the cells; there is a row for every query, filled before it is read.
     unsafe {
-        let scores = rows.assume_init_mut();
-        let mut q = 0;
-        while q < count {
-            q += for_count!(count - q, N => chunk_scores::<L, N>(&queries, q, &chunk, &mut scores[q..]));
+        for (first, run) in runs(chunk.cells, |cell| cell.format.keys) {
+            run_scores::<L>(&queries, run, rows.add(first * PAGE_TOKENS));
         }
-        softmax::<L>(scores, queries.visible, chunk.cells.len(), &mut out);
+        softmax::<L>(rows, queries.visible, chunk.cells.len(), &mut out);
         out.sums.fill(0.0);
-        let mut q = 0;
-        while q < count {
-            let (weights, seen) = (&scores[q..], &queries.visible[q..]);
-            let to = out.sums.as_mut_ptr().add(q * dim);
-            q += for_count!(count - q, N => weighted_values::<L, N>(weights, seen, seen_max, &chunk, dim, to));
+        for (first, run) in runs(chunk.cells, |cell| cell.format.values) {
+            let run = Chunk { cells: run, next: chunk.next.get(first..).unwrap_or(&[]) };
+            let mut visible = [0; QUERIES_MAX];
+            for (visible, seen) in visible.iter_mut().zip(queries.visible) {
+                *visible = seen.saturating_sub(first * PAGE_TOKENS);
+            }
+            add_values::<L>(rows.add(first * PAGE_TOKENS), &visible[..count], run, dim, out.sums.as_mut_ptr());
         }
     }
 }
 
-/// Scores of `N` queries from `q` on against all cells; gives back `N`.
+/// Scores of all queries against cells whose keys are alike.
+///
+/// # Safety
+/// The cells are valid and not none; rows of `CHUNK_TOKENS` have room for them; otherwise as `attend_chunk`.
 #[inline(always)]
-unsafe fn chunk_scores<L: Lanes, const N: usize>(
-    queries: &Queries<'_>,
-    q: usize,
-    chunk: &Chunk<'_>,
-    scores: &mut [[f32; CHUNK_TOKENS]],
-) -> usize {
-    let dim = queries.head_dim;
-    let rounded = queries.rounded.from(q, dim);
-    let mut first = 0;
-    while first < chunk.cells.len() {
-        let format = chunk.cells[first].format.keys;
-        let run = run(&chunk.cells[first..], |cell| cell.format.keys == format);
-        // SAFETY: `N` vectors from `q` on; the run is within the chunk, and scores have room for it.
-        unsafe {
-            let vectors = queries.vectors.as_ptr().add(q * dim);
-            let to = scores.as_mut_ptr().cast::<f32>().add(first * PAGE_TOKENS);
-            match format {
-                KeyFormat::F16 => half::scores::<L, N>(vectors, dim, run, to),
-                KeyFormat::Q8 => bytes::scores::<L, N>(rounded, dim, run, to),
-                KeyFormat::Q6 | KeyFormat::Q4 => {
-                    channels::scores::<L, N>(format, vectors, rounded, dim, run, to);
+unsafe fn run_scores<L: Lanes>(queries: &Queries<'_>, cells: &[Cell], scores: *mut f32) {
+    let (count, dim) = (queries.visible.len(), queries.head_dim);
+    let (format, vectors) = (cells[0].format.keys, queries.vectors.as_ptr());
+    // SAFETY: `N` queries are there; otherwise the caller's promise.
+    unsafe {
+        let mut q = 0;
+        match format {
+            KeyFormat::F16 => {
+                while q < count {
+                    let (vectors, to) = (vectors.add(q * dim), scores.add(q * CHUNK_TOKENS));
+                    q += for_count!(count - q, N => half::scores::<L, N>(vectors, dim, cells, to));
                 }
             }
-        }
-        first += run.len();
-    }
-    N
-}
-
-/// Adds the values of the first `tokens` tokens, weighted for `N` queries that see so many, to `out`; gives back `N`.
-#[inline(always)]
-unsafe fn weighted_values<L: Lanes, const N: usize>(
-    weights: &[[f32; CHUNK_TOKENS]],
-    visible: &[usize],
-    tokens: usize,
-    chunk: &Chunk<'_>,
-    dim: usize,
-    out: *mut f32,
-) -> usize {
-    let mut first = 0;
-    while first < chunk.cells.len() {
-        let format = chunk.cells[first].format.values;
-        let run = run(&chunk.cells[first..], |cell| cell.format.values == format);
-        let next = chunk.next.get(first..).unwrap_or(&[]);
-        let before = first * PAGE_TOKENS;
-        let visible: [usize; N] = std::array::from_fn(|n| visible[n].saturating_sub(before));
-        let part = Chunk { cells: run, next };
-        // SAFETY: `N` rows of weights and of results; the run is within the chunk.
-        unsafe {
-            let weights = weights.as_ptr().cast::<f32>().add(before);
-            match format {
-                ValueFormat::F16 => half::add_values::<L, N>(weights, tokens - before, part, dim, out),
-                ValueFormat::Q8 => integers::add_values::<L, Bytes, N>(weights, visible, part, dim, out),
-                ValueFormat::Q4 => integers::add_values::<L, Nibbles, N>(weights, visible, part, dim, out),
+            KeyFormat::Q8 => {
+                while q < count {
+                    let (vectors, to) = (queries.rounded.from(q, dim), scores.add(q * CHUNK_TOKENS));
+                    q += for_count!(count - q, N => bytes::scores::<L, N>(vectors, dim, cells, to));
+                }
+            }
+            KeyFormat::Q6 | KeyFormat::Q4 => {
+                channels::scores::<L>(format, vectors, queries.rounded, count, dim, cells, scores);
             }
         }
-        first += run.len();
     }
-    N
 }
 
-/// The first cells that are all `alike`.
-fn run(cells: &[Cell], alike: impl Fn(&Cell) -> bool) -> &[Cell] {
-    &cells[..cells.iter().position(|cell| !alike(cell)).unwrap_or(cells.len())]
+/// Adds values that are alike, weighted for queries that see the first `visible` tokens, to their rows of `out`.
+///
+/// # Safety
+/// The cells are valid and not none; as many rows of weights and results as queries; otherwise as `attend_chunk`.
+#[inline(always)]
+unsafe fn add_values<L: Lanes>(weights: *const f32, visible: &[usize], run: Chunk<'_>, dim: usize, out: *mut f32) {
+    let count = visible.len();
+    // SAFETY: `N` queries are there; otherwise the caller's promise.
+    unsafe {
+        match run.cells[0].format.values {
+            ValueFormat::F16 => {
+                let tokens = visible.iter().copied().max().unwrap_or(0);
+                let mut q = 0;
+                while q < count {
+                    let (weights, to) = (weights.add(q * CHUNK_TOKENS), out.add(q * dim));
+                    q += for_count!(count - q, N => half::add_values::<L, N>(weights, tokens, run, dim, to));
+                }
+            }
+            ValueFormat::Q8 => integers::add_values::<L, Bytes>(weights, visible, run, dim, out),
+            ValueFormat::Q4 => integers::add_values::<L, Nibbles>(weights, visible, run, dim, out),
+        }
+    }
+}
+
+/// Neighbouring cells that are alike, and the number of the first.
+fn runs<F: PartialEq>(cells: &[Cell], format: impl Fn(&Cell) -> F + Copy) -> impl Iterator<Item = (usize, &[Cell])> {
+    let mut first = 0;
+    cells.chunk_by(move |a, b| format(a) == format(b)).map(move |run| {
+        let at = first;
+        first += run.len();
+        (at, run)
+    })
 }
 
 /// A half float that is no less than zero and finite.
@@ -222,28 +220,32 @@ unsafe fn positive_half(at: *const u8) -> f32 {
 /// Turns each row's scores of the tokens that its query sees into weights relative to the highest, and those of the other
 /// tokens of `pages` pages into nothing. Leaves the highest score and the sum of the weights in `out`.
 #[inline(always)]
-unsafe fn softmax<L: Lanes>(rows: &mut [[f32; CHUNK_TOKENS]], visible: &[usize], pages: usize, out: &mut Partial<'_>) {
+unsafe fn softmax<L: Lanes>(rows: *mut f32, visible: &[usize], pages: usize, out: &mut Partial<'_>) {
     // Steps of their own for all rows: the way from a vector to one number is long, and rows need not wait for each other.
     // SAFETY: whole vectors within the rows.
     unsafe {
-        for (q, row) in rows.iter_mut().enumerate() {
-            row[visible[q]..pages * LANES].fill(f32::NEG_INFINITY);
+        for (q, visible) in visible.iter().enumerate() {
+            let row = rows.add(q * CHUNK_TOKENS);
+            for token in *visible..pages * LANES {
+                *row.add(token) = f32::NEG_INFINITY;
+            }
             let mut most = L::splat(f32::NEG_INFINITY);
             for p in 0..pages {
-                most = L::max(most, L::load(row.as_ptr().add(p * LANES)));
+                most = L::max(most, L::load(row.add(p * LANES)));
             }
             out.largest[q] = L::largest(most);
         }
-        for (q, row) in rows.iter_mut().enumerate() {
-            if visible[q] == 0 {
-                row[..pages * LANES].fill(0.0);
+        for (q, visible) in visible.iter().enumerate() {
+            let row = rows.add(q * CHUNK_TOKENS);
+            if *visible == 0 {
+                row.write_bytes(0, pages * LANES);
                 out.total[q] = 0.0;
                 continue;
             }
             let largest = L::splat(out.largest[q]);
             let mut sum = L::splat(0.0);
             for p in 0..pages {
-                let at = row.as_mut_ptr().add(p * LANES);
+                let at = row.add(p * LANES);
                 let weight = L::exp(L::sub(L::load(at), largest));
                 L::store(at, weight);
                 sum = L::add(sum, weight);

@@ -37,7 +37,7 @@ pub(super) unsafe fn append(
         rope.rotate(key, position);
         kv.rotation.apply(key, dim);
         kv.rotation.apply(value, dim);
-        let cell = kv.cell(start, page, layer, head);
+        let cell = kv.cells(start, layer, head).of(page);
         // SAFETY: both are one head; the page is in use and takes single tokens. No other worker touches this token's
         // bytes, by the caller's promise.
         unsafe { (worker.kernels().append)(key, value, slot, cell) };

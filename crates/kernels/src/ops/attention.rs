@@ -7,10 +7,9 @@
 use std::ops::Range;
 
 use super::append::append;
+use super::kv_memory::Cells;
 use super::matrix::Part;
-use super::{
-    Activations, Batch, HEAD_DIM_MAX, KvMemory, Matrix, PAGE_TOKENS, PageId, RopeTable, SequenceRows, own_rows,
-};
+use super::{Activations, Batch, HEAD_DIM_MAX, KvMemory, Matrix, PAGE_TOKENS, RopeTable, SequenceRows, own_rows};
 use crate::kernels::attention::{
     CHUNK_PAGES, CHUNK_TOKENS, Cell, Chunk, Partial, QUERIES_MAX, Queries, RoundedQueries,
 };
@@ -159,7 +158,7 @@ impl Attention<'_> {
         let start = self.start(worker, appended);
         for chunk in chunks {
             partial.resize(len);
-            window.move_to(chunk, |page, head| self.kv.cell(start, page, self.layer, head));
+            window.move_to(chunk, |head| self.kv.cells(start, self.layer, head));
             self.attend_chunk(worker, cut, &window, vectors, rounded, partial);
             match place {
                 None => {
@@ -406,15 +405,16 @@ impl<'a> Window<'a> {
         Self { item, chunk: 0, pages: 0, cells: [[Cell::NONE; 2 * CHUNK_PAGES]; SPAN_MAX] }
     }
 
-    /// Goes to a chunk. `cell` finds what is not known from the chunk before.
-    fn move_to(&mut self, chunk: usize, cell: impl Fn(PageId, usize) -> Cell) {
+    /// Goes to a chunk. `cells` finds those of a head that are not known from the chunk before.
+    fn move_to<'k>(&mut self, chunk: usize, cells: impl Fn(usize) -> Cells<'k>) {
         let known = if chunk == self.chunk + 1 { self.pages.saturating_sub(CHUNK_PAGES) } else { 0 };
         let pages = &self.item.sequence.pages[chunk * CHUNK_PAGES..self.item.tokens().div_ceil(PAGE_TOKENS)];
         let pages = &pages[..pages.len().min(2 * CHUNK_PAGES)];
-        for (cells, head) in self.cells.iter_mut().zip(self.item.kv_heads.clone()) {
-            cells.copy_within(CHUNK_PAGES.., 0);
-            for (to, page) in cells.iter_mut().zip(pages).skip(known) {
-                *to = cell(*page, head);
+        for (to, head) in self.cells.iter_mut().zip(self.item.kv_heads.clone()) {
+            to.copy_within(CHUNK_PAGES.., 0);
+            let mut cells = cells(head);
+            for (to, page) in to[known..].iter_mut().zip(&pages[known..]) {
+                *to = cells.of(*page);
             }
         }
         (self.chunk, self.pages) = (chunk, pages.len());

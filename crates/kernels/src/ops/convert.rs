@@ -66,8 +66,8 @@ impl KvMemory {
             for unit in worker.deal().take_while(|unit| *unit < moves.len() * layers) {
                 let (Move { id, from }, layer) = (&moves[unit / layers], unit % layers);
                 for head in 0..self.shape.kv_heads {
-                    let old = self.cell_at(start, *from, layer, head);
-                    let new = self.cell_at(start, self.place(*id), layer, head);
+                    let mut cells = self.cells(start, layer, head);
+                    let (old, new) = (cells.at(*from), cells.of(*id));
                     // SAFETY: both pages are in use, so they do not overlap; each layer of a page is dealt to one worker.
                     // The formats were checked.
                     unsafe { (worker.kernels().convert)(old, new, dim) };

@@ -210,17 +210,36 @@ impl KvMemory {
         self.find(id).unwrap_or_else(|| panic!("{id} is not in use"))
     }
 
-    /// The cell of a head in a layer of a page. `start` is where `data` begins.
-    pub(super) fn cell(&self, start: *const u8, id: PageId, layer: usize, head: usize) -> Cell {
-        self.cell_at(start, self.place(id), layer, head)
+    /// The cells of a head in a layer. `start` is where `data` begins.
+    pub(super) fn cells(&self, start: *const u8, layer: usize, head: usize) -> Cells<'_> {
+        assert!(layer < self.shape.layers && head < self.shape.kv_heads);
+        let (start, index) = (start.wrapping_add(self.origin), layer * self.shape.kv_heads + head);
+        Cells { memory: self, start, index, format: PageFormat::F16, offsets: self.layouts[0].cell(index) }
+    }
+}
+
+/// Finds the cells of one head of one layer.
+pub(super) struct Cells<'a> {
+    memory: &'a KvMemory,
+    start: *const u8,
+    index: usize,
+    /// The last one's, and where its lines and scales are: mostly those of the next one too.
+    format: PageFormat,
+    offsets: (usize, usize),
+}
+
+impl Cells<'_> {
+    pub(super) fn of(&mut self, id: PageId) -> Cell {
+        self.at(self.memory.place(id))
     }
 
-    pub(super) fn cell_at(&self, start: *const u8, place: Place, layer: usize, head: usize) -> Cell {
-        assert!(layer < self.shape.layers && head < self.shape.kv_heads);
+    pub(super) fn at(&mut self, place: Place) -> Cell {
         let Place { offset, format } = place;
-        let (lines, scales) = self.layouts[format.index()].cell(layer * self.shape.kv_heads + head);
-        let page = start.wrapping_add(self.origin + offset);
-        Cell { format, lines: page.wrapping_add(lines), scales: page.wrapping_add(scales) }
+        if format != self.format {
+            (self.format, self.offsets) = (format, self.memory.layouts[format.index()].cell(self.index));
+        }
+        let page = self.start.wrapping_add(offset);
+        Cell { format, lines: page.wrapping_add(self.offsets.0), scales: page.wrapping_add(self.offsets.1) }
     }
 }
 

@@ -21,9 +21,10 @@ pub(super) unsafe fn scores<L: Lanes, const N: usize>(
         let mut first = 0;
         while first < cells.len() {
             let (cells, to) = (&cells[first..], scores.add(first * LANES));
-            first += match (L::SUMS / N).min(cells.len()) {
-                8.. if N <= 2 => page_scores::<L, N, 8>(queries, dim, cells, to),
-                4.. => page_scores::<L, N, 4>(queries, dim, cells, to),
+            // All pages of a chunk where registers hold the sums, else as many as they do; few ways, for there are many `N`.
+            first += match (L::SUMS * 3 / 2 / N).min(cells.len()) {
+                8.. if N <= 3 => page_scores::<L, N, 8>(queries, dim, cells, to),
+                4.. if (4..=6).contains(&N) => page_scores::<L, N, 4>(queries, dim, cells, to),
                 2.. => page_scores::<L, N, 2>(queries, dim, cells, to),
                 _ => page_scores::<L, N, 1>(queries, dim, cells, to),
             };

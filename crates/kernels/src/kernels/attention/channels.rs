@@ -15,20 +15,47 @@ use crate::pages::{GROUP, KeyFormat};
 /// The largest byte of a scale.
 const SCALE_MAX: f32 = 255.0;
 
-/// Scores of `N` queries against some cells, to rows of `CHUNK_TOKENS`.
+/// Scores of `count` queries against some cells, to rows of `CHUNK_TOKENS`.
 ///
 /// # Safety
-/// `N` queries of `dim`, as floats and rounded; the cells' keys are of `format`, which is Q4 or Q6; as many scores as
+/// So many queries of `dim`, as floats and rounded; the cells' keys are of `format`, which is Q4 or Q6; as many scores as
 /// they have tokens fit into each row.
 #[inline(always)]
-pub(super) unsafe fn scores<L: Lanes, const N: usize>(
+pub(super) unsafe fn scores<L: Lanes>(
     format: KeyFormat,
+    vectors: *const f32,
+    rounded: RoundedQueries,
+    count: usize,
+    dim: usize,
+    cells: &[Cell],
+    scores: *mut f32,
+) {
+    let mut n = 0;
+    while n < count {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (vectors, rounded, to) = (vectors.add(n * dim), rounded.from(n, dim), scores.add(n * CHUNK_TOKENS));
+            n += match (format, count - n) {
+                (KeyFormat::Q6, 4..) => some_scores::<L, 4, 6>(vectors, rounded, dim, cells, to),
+                (KeyFormat::Q6, 2..) => some_scores::<L, 2, 6>(vectors, rounded, dim, cells, to),
+                (KeyFormat::Q6, _) => some_scores::<L, 1, 6>(vectors, rounded, dim, cells, to),
+                (_, 4..) => some_scores::<L, 4, 4>(vectors, rounded, dim, cells, to),
+                (_, 2..) => some_scores::<L, 2, 4>(vectors, rounded, dim, cells, to),
+                _ => some_scores::<L, 1, 4>(vectors, rounded, dim, cells, to),
+            };
+        }
+    }
+}
+
+/// Scores of `N` queries; gives back `N`.
+#[inline(always)]
+unsafe fn some_scores<L: Lanes, const N: usize, const BITS: u32>(
     vectors: *const f32,
     rounded: RoundedQueries,
     dim: usize,
     cells: &[Cell],
     scores: *mut f32,
-) {
+) -> usize {
     let groups = dim.div_ceil(GROUP);
     let mut relative = [const { MaybeUninit::<[f32; HEAD_DIM_MAX]>::uninit() }; N];
     let relative = relative.as_mut_ptr().cast::<f32>();
@@ -41,18 +68,16 @@ pub(super) unsafe fn scores<L: Lanes, const N: usize>(
                 queries.steps[n][g] = step;
                 let inverse = L::splat(if step > 1e-30 { 1.0 / step } else { 0.0 });
                 for d in (g * GROUP..dim.min((g + 1) * GROUP)).step_by(LANES) {
-                    L::store(relative.add(n * HEAD_DIM_MAX + d), L::mul(L::load(vectors.add(n * dim + d)), inverse));
+                    let vector = L::load(vectors.add(n * dim + d));
+                    L::store(relative.add(n * HEAD_DIM_MAX + d), L::mul(vector, inverse));
                 }
             }
         }
         for (p, cell) in cells.iter().enumerate() {
-            let to = scores.add(p * LANES);
-            match format {
-                KeyFormat::Q6 => page_scores::<L, N, 6>(&queries, dim, cell, to),
-                _ => page_scores::<L, N, 4>(&queries, dim, cell, to),
-            }
+            page_scores::<L, N, BITS>(&queries, dim, cell, scores.add(p * LANES));
         }
     }
+    N
 }
 
 const GROUPS_MAX: usize = HEAD_DIM_MAX / GROUP;

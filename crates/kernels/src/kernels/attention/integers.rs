@@ -6,7 +6,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::{CHUNK_PAGES, CHUNK_TOKENS, Cell, Chunk, positive_half};
+use super::{CHUNK_PAGES, CHUNK_TOKENS, Cell, Chunk, QUERIES_MAX, TOGETHER_MAX, for_count, positive_half};
 use crate::kernels::append::HEAD_DIM_MAX;
 use crate::kernels::prefetch;
 use crate::lanes::{LANES, Lanes};
@@ -31,6 +31,15 @@ pub(super) trait Codes {
     /// # Safety
     /// The cell's values are of this format, and there is such a group.
     unsafe fn scales<L: Lanes>(cell: &Cell, head_dim: usize, group: usize) -> L::F;
+
+    /// Their zero points in sixteenths, where there are any.
+    ///
+    /// # Safety
+    /// As for `scales`.
+    #[inline(always)]
+    unsafe fn zeros<L: Lanes>(_cell: &Cell, _head_dim: usize, _group: usize) -> L::F {
+        unreachable!("no zero points")
+    }
 
     /// A pair of tokens, one of four of a half of the page, in each of 16 dimensions, whose lines these are.
     ///
@@ -76,20 +85,27 @@ impl Codes for Nibbles {
     }
 
     #[inline(always)]
+    unsafe fn zeros<L: Lanes>(cell: &Cell, head_dim: usize, group: usize) -> L::F {
+        // SAFETY: as above.
+        unsafe { L::load_u8(cell.value_scales(head_dim).add(group * WIDE_GROUP_BYTES + PAGE_TOKENS)) }
+    }
+
+    #[inline(always)]
     unsafe fn tokens<L: Lanes>(lines: *const u8, half: usize, pair: usize) -> L::W {
         // SAFETY: a line for each half.
         unsafe { L::nibble_words(L::load_line(lines.add(half * 64)), pair) }
     }
 }
 
-/// Adds the values of a chunk's cells, weighted for `N` queries that see the first `visible` tokens, to `out`.
+/// Adds the values of a chunk's cells, weighted for queries that see the first `visible` tokens, to `out`.
 ///
 /// # Safety
-/// `N` rows of `CHUNK_TOKENS` weights and of `dim` results; the cells' values are in format `C`.
+/// A row of `CHUNK_TOKENS` weights and of `dim` results for each of at most `QUERIES_MAX` queries; the cells' values are in
+/// format `C`.
 #[inline(always)]
-pub(super) unsafe fn add_values<L: Lanes, C: Codes, const N: usize>(
+pub(super) unsafe fn add_values<L: Lanes, C: Codes>(
     weights: *const f32,
-    visible: [usize; N],
+    visible: &[usize],
     chunk: Chunk<'_>,
     dim: usize,
     out: *mut f32,
@@ -97,30 +113,30 @@ pub(super) unsafe fn add_values<L: Lanes, C: Codes, const N: usize>(
     let mut integers = MaybeUninit::uninit();
     // SAFETY: `d` and the width are whole vectors within `dim`; otherwise the caller's promise.
     unsafe {
-        let integers = Integers::<N>::put::<L, C>(&mut integers, weights, visible, chunk.cells, dim, out);
-        let mut d = 0;
-        while d < dim {
-            d += match (dim - d) / LANES {
-                4.. if N * 4 <= L::SUMS => add_columns::<L, C, N, 4>(integers, chunk, dim, d, out),
-                2.. if N * 2 <= L::SUMS => add_columns::<L, C, N, 2>(integers, chunk, dim, d, out),
-                _ => add_columns::<L, C, N, 1>(integers, chunk, dim, d, out),
-            };
+        let integers = Integers::put::<L, C>(&mut integers, weights, visible, chunk.cells, dim, out);
+        let mut q = 0;
+        while q < visible.len() {
+            let mut d = 0;
+            q += for_count!(visible.len() - q, N => while d < dim {
+                d += match (dim - d) / LANES {
+                    4.. if N * 4 <= L::SUMS => add_columns::<L, C, N, 4>(integers, q, chunk, dim, d, out),
+                    2.. if N * 4 > L::SUMS => add_columns::<L, C, N, 2>(integers, q, chunk, dim, d, out),
+                    _ => add_columns::<L, C, N, 1>(integers, q, chunk, dim, d, out),
+                };
+            });
         }
     }
 }
 
-/// The weights of a chunk for `N` queries as integers.
-struct Integers<const N: usize> {
+/// The weights of a chunk as integers.
+struct Integers {
     /// `[pages, groups, queries, tokens]`
-    words: [[[i16; LANES]; N]; CHUNK_PAGES * GROUPS_MAX],
-    /// What a unit is worth.
-    units: [f32; N],
+    words: [[[i16; LANES]; QUERIES_MAX]; CHUNK_PAGES * GROUPS_MAX],
+    /// What a unit is worth, for each query.
+    units: [f32; QUERIES_MAX],
 }
 
-/// The scales of the tokens that a query sees, and zeros for the others. `[pages, groups, tokens]`
-type Scales = [[f32; LANES]; CHUNK_PAGES * GROUPS_MAX];
-
-impl<const N: usize> Integers<N> {
+impl Integers {
     /// Fills in what belongs to these cells, and subtracts what their zero points come to from `out`.
     ///
     /// # Safety
@@ -129,80 +145,90 @@ impl<const N: usize> Integers<N> {
     unsafe fn put<L: Lanes, C: Codes>(
         to: &mut MaybeUninit<Self>,
         weights: *const f32,
-        visible: [usize; N],
+        visible: &[usize],
         cells: &[Cell],
         dim: usize,
         out: *mut f32,
     ) -> *const Self {
-        let groups = dim.div_ceil(C::GROUP);
         let to = to.as_mut_ptr();
-        let mut scales = MaybeUninit::<Scales>::uninit();
-        let scales = scales.as_mut_ptr().cast::<f32>();
-        // SAFETY: in bounds, as there are at most `CHUNK_PAGES` cells; otherwise the caller's promise.
-        unsafe {
-            let words = (&raw mut (*to).words).cast::<i16>();
-            let mut largest = 0.0;
-            for n in 0..N {
-                // Mostly all queries see the same.
-                if n == 0 || visible[n] != visible[n - 1] {
-                    largest = put_scales::<L, C>(cells, dim, visible[n], scales);
-                }
-                let unit = largest * (1.0 / WEIGHT_MAX);
-                let inverse = L::splat(if largest > 0.0 { WEIGHT_MAX / largest } else { 0.0 });
-                (*to).units[n] = unit;
-                let mut zeros = [L::splat(0.0); WIDE_GROUPS_MAX];
-                for (p, cell) in cells.iter().enumerate() {
-                    let weights = L::mul(L::load(weights.add(n * CHUNK_TOKENS + p * LANES)), inverse);
-                    for g in 0..groups {
-                        let at = p * groups + g;
-                        let integers = L::mul(weights, L::load(scales.add(at * LANES)));
-                        L::store_words(words.add((at * N + n) * LANES), integers);
-                        if C::HAS_ZEROS {
-                            let group = cell.value_scales(dim).add(g * WIDE_GROUP_BYTES);
-                            zeros[g] = L::fma(integers, L::load_u8(group.add(PAGE_TOKENS)), zeros[g]);
-                        }
-                    }
-                }
-                if C::HAS_ZEROS {
-                    for d in (0..dim).step_by(LANES) {
-                        let to = out.add(n * dim + d);
-                        let zero = L::sum(zeros[d / WIDE_GROUP]) * (unit / 16.0);
-                        L::store(to, L::sub(L::load(to), L::splat(zero)));
-                    }
+        let mut q = 0;
+        // Mostly all queries see the same.
+        for alike in visible.chunk_by(|a, b| a == b).flat_map(|alike| alike.chunks(4)) {
+            // SAFETY: so many queries from `q` on; otherwise the caller's promise.
+            unsafe {
+                match alike.len() {
+                    4 => Self::put_queries::<L, C, 4>(to, q, weights, alike[0], cells, dim, out),
+                    3 => Self::put_queries::<L, C, 3>(to, q, weights, alike[0], cells, dim, out),
+                    2 => Self::put_queries::<L, C, 2>(to, q, weights, alike[0], cells, dim, out),
+                    _ => Self::put_queries::<L, C, 1>(to, q, weights, alike[0], cells, dim, out),
                 }
             }
+            q += alike.len();
         }
         to
     }
-}
 
-/// Puts the scales of the first `visible` tokens to `to`; gives back the largest.
-///
-/// # Safety
-/// The cells are in format `C`, and there is room for all groups of them.
-#[inline(always)]
-unsafe fn put_scales<L: Lanes, C: Codes>(cells: &[Cell], dim: usize, visible: usize, to: *mut f32) -> f32 {
-    let groups = dim.div_ceil(C::GROUP);
-    // SAFETY: the caller's promise.
-    unsafe {
-        let mut most = L::splat(0.0);
-        for (p, cell) in cells.iter().enumerate() {
-            let seen = visible.saturating_sub(p * PAGE_TOKENS).min(PAGE_TOKENS);
-            for g in 0..groups {
-                let scales = L::keep_first(C::scales::<L>(cell, dim, g), seen);
-                L::store(to.add((p * groups + g) * LANES), scales);
-                most = L::max(most, scales);
+    /// `put` for `M` queries from number `first` on, which see the same tokens.
+    ///
+    /// # Safety
+    /// As for `add_values`; there are so many queries.
+    #[inline(always)]
+    unsafe fn put_queries<L: Lanes, C: Codes, const M: usize>(
+        to: *mut Self,
+        first: usize,
+        weights: *const f32,
+        visible: usize,
+        cells: &[Cell],
+        dim: usize,
+        out: *mut f32,
+    ) {
+        let groups = dim.div_ceil(C::GROUP);
+        let seen = |p: usize| visible.saturating_sub(p * PAGE_TOKENS).min(PAGE_TOKENS);
+        // SAFETY: in bounds, as there are at most `CHUNK_PAGES` cells; otherwise the caller's promise.
+        unsafe {
+            let mut most = L::splat(0.0);
+            for (p, cell) in cells.iter().enumerate() {
+                for g in 0..groups {
+                    most = L::max(most, L::keep_first(C::scales::<L>(cell, dim, g), seen(p)));
+                }
+            }
+            let most = L::largest(most);
+            let (unit, inverse) = (most * (1.0 / WEIGHT_MAX), if most > 0.0 { WEIGHT_MAX / most } else { 0.0 });
+            let words = (&raw mut (*to).words).cast::<i16>();
+            let weights = weights.add(first * CHUNK_TOKENS);
+            let mut zeros = [[L::splat(0.0); M]; WIDE_GROUPS_MAX];
+            for (p, cell) in cells.iter().enumerate() {
+                for g in 0..groups {
+                    let scales = L::keep_first(C::scales::<L>(cell, dim, g), seen(p));
+                    let factors = L::mul(scales, L::splat(inverse));
+                    let points = if C::HAS_ZEROS { C::zeros::<L>(cell, dim, g) } else { factors };
+                    for m in 0..M {
+                        let integers = L::mul(L::load(weights.add(m * CHUNK_TOKENS + p * LANES)), factors);
+                        L::store_words(words.add(((p * groups + g) * QUERIES_MAX + first + m) * LANES), integers);
+                        if C::HAS_ZEROS {
+                            zeros[g][m] = L::fma(integers, points, zeros[g][m]);
+                        }
+                    }
+                }
+            }
+            for m in 0..M {
+                (*to).units[first + m] = unit;
+                for d in (0..dim).step_by(LANES).filter(|_| C::HAS_ZEROS) {
+                    let to = out.add((first + m) * dim + d);
+                    let zero = L::sum(zeros[d / WIDE_GROUP][m]) * (unit / 16.0);
+                    L::store(to, L::sub(L::load(to), L::splat(zero)));
+                }
             }
         }
-        L::largest(most)
     }
 }
 
-/// Adds `D` vectors of values, from dimension `d` on, to the results of `N` queries; gives back how many dimensions these
-/// are.
+/// Adds `D` vectors of values, from dimension `d` on, to the results of `N` queries from `q` on; gives back how many dimensions
+/// these are.
 #[inline(always)]
 unsafe fn add_columns<L: Lanes, C: Codes, const N: usize, const D: usize>(
-    integers: *const Integers<N>,
+    integers: *const Integers,
+    q: usize,
     chunk: Chunk<'_>,
     dim: usize,
     d: usize,
@@ -214,30 +240,37 @@ unsafe fn add_columns<L: Lanes, C: Codes, const N: usize, const D: usize>(
     unsafe {
         let words = (&raw const (*integers).words).cast::<i16>();
         let mut dots = [[L::splat_int(0); D]; N];
+        let mut tokens = [C::tokens::<L>(chunk.cells[0].value_lines(dim), 0, 0); D];
         for (p, cell) in chunk.cells.iter().enumerate() {
             let lines = cell.value_lines(dim).add(first);
             let next = chunk.next.get(p).unwrap_or(cell);
             prefetch(next.scales.wrapping_add(first / C::LINES));
             // Bytes of the next keys that are fetched with a line of values.
-            let ahead = next.format.keys.line_bytes(dim) / (dim / LANES * C::LINES);
+            let ahead = next.format.keys.line_bytes(LANES) / C::LINES;
             let next = next.lines.wrapping_add(first / 64 * ahead);
             for half in 0..2 {
                 // With known numbers, so that shifts are by constants.
                 macro_rules! pair {
                     ($pair:literal) => {
-                        for i in 0..D {
-                            let tokens = C::tokens::<L>(lines.add(i * C::LINES * 64), half, $pair);
-                            if $pair % (8 / C::LINES) == 0 {
-                                let line = (i * 8 + half * 4 + $pair) / (8 / C::LINES);
-                                prefetch(next.wrapping_add(line * ahead));
-                                if C::LINES == 2 {
-                                    prefetch(next.wrapping_add(line * ahead + ahead / 2));
+                        // Parts of one group, which begins here, share their weights.
+                        for first in (0..D).step_by(C::GROUP / LANES) {
+                            let parts = first..D.min(first + C::GROUP / LANES);
+                            let group = p * groups + (d + first * LANES) / C::GROUP;
+                            for i in parts.clone() {
+                                tokens[i] = C::tokens::<L>(lines.add(i * C::LINES * 64), half, $pair);
+                                if $pair % (8 / C::LINES) == 0 {
+                                    let line = (i * 8 + half * 4 + $pair) / (8 / C::LINES);
+                                    prefetch(next.wrapping_add(line * ahead));
+                                    if C::LINES == 2 {
+                                        prefetch(next.wrapping_add(line * ahead + ahead / 2));
+                                    }
                                 }
                             }
-                            let group = p * groups + (d + i * LANES) / C::GROUP;
                             for n in 0..N {
-                                let weights = words.add((group * N + n) * LANES + half * 8 + $pair * 2);
-                                dots[n][i] = L::dot_words(dots[n][i], tokens, weights);
+                                let weights = words.add((group * QUERIES_MAX + q + n) * LANES + half * 8 + $pair * 2);
+                                for i in parts.clone() {
+                                    dots[n][i] = L::dot_words(dots[n][i], tokens[i], weights);
+                                }
                             }
                         }
                     };
@@ -249,9 +282,9 @@ unsafe fn add_columns<L: Lanes, C: Codes, const N: usize, const D: usize>(
             }
         }
         for n in 0..N {
-            let unit = L::splat((*integers).units[n]);
+            let unit = L::splat((*integers).units[q + n]);
             for i in 0..D {
-                let to = out.add(n * dim + d + i * LANES);
+                let to = out.add((q + n) * dim + d + i * LANES);
                 L::store(to, L::fma(L::to_float(dots[n][i]), unit, L::load(to)));
             }
         }
