@@ -136,7 +136,11 @@ impl KvMemory {
 
     /// Takes a page into use; none if the budget has no room for it. It may hold anything.
     pub fn allocate(&mut self, format: PageFormat) -> Option<PageId> {
-        let offset = self.slabs.allocate(format)?;
+        let offset = match self.slabs.allocate(format) {
+            Some(offset) => offset,
+            None if self.empty_scattered_slab(format) => self.slabs.allocate(format)?,
+            None => return None,
+        };
         self.bytes_in_use += self.page_bytes(format);
         let place = Some(Place { offset, format });
         if let Some(id) = self.free_ids.pop() {
@@ -180,6 +184,21 @@ impl KvMemory {
         assert_eq!(source.format, target.format, "{from} and {to} differ in format");
         let (start, len) = (self.origin + source.offset, self.page_bytes(source.format));
         self.data.as_mut_slice().copy_within(start..start + len, self.origin + target.offset);
+    }
+
+    /// Where pages of another format lie scattered over their slabs, empties one of these for pages of this format. Tells
+    /// whether there was one. All places must belong to pages.
+    pub(super) fn empty_scattered_slab(&mut self, format: PageFormat) -> bool {
+        let Some(slab) = self.slabs.take_scattered(format) else { return false };
+        let mut left = Vec::new();
+        for place in self.places.iter_mut().flatten().filter(|place| slab.contains(&place.offset)) {
+            let to = self.slabs.allocate(place.format).expect("other slabs have room for all of them");
+            let (from, len) = (self.origin + place.offset, self.slabs.page_bytes(place.format));
+            self.data.as_mut_slice().copy_within(from..from + len, self.origin + to);
+            left.push(std::mem::replace(&mut place.offset, to));
+        }
+        left.into_iter().for_each(|offset| self.slabs.free(offset));
+        true
     }
 
     /// Gives a page a new place in another format, or changes nothing if there is no room. The old place stays taken.

@@ -36,6 +36,12 @@ impl BitSet {
         self.words[number / 64] >> (number % 64) & 1 == 1
     }
 
+    /// All numbers, from the least.
+    pub(super) fn iter(&self) -> impl Iterator<Item = usize> {
+        let bits = |word: u64| (0..64).filter(move |bit| word >> bit & 1 == 1);
+        self.words.iter().enumerate().flat_map(move |(i, word)| bits(*word).map(move |bit| i * 64 + bit))
+    }
+
     /// The least number.
     pub(super) fn first(&mut self) -> Option<usize> {
         let found = self.words[self.low..].iter().position(|word| *word != 0);
@@ -59,6 +65,9 @@ mod tests {
         set.remove(64);
         assert_eq!(set.first(), Some(130));
         assert!(set.contains(130) && !set.contains(64));
+        set.insert(3);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [3, 130]);
+        set.remove(3);
         set.remove(130);
         assert_eq!(set.first(), None);
         set.fill(65);

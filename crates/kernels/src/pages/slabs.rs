@@ -3,6 +3,8 @@
 //! Slabs with free pages are used up before another is opened, and low addresses before high ones, so that memory which
 //! was touched once is used again first.
 
+use std::ops::Range;
+
 use super::PageFormat;
 use super::bit_set::BitSet;
 
@@ -162,12 +164,35 @@ impl Slabs {
         }
     }
 
-    /// Whether `count` pages of a format could be had now.
+    /// Whether `count` pages of a format could be had, after emptying scattered slabs if it must be.
     pub(crate) fn could_allocate(&self, format: PageFormat, count: usize) -> bool {
         let Some(last) = self.slabs.len().checked_sub(1) else { return count == 0 };
         let has_last = usize::from(self.empty.contains(last));
-        let whole = (self.empty_count - has_last) * (self.slab_bytes / self.page_bytes(format));
+        let others = PageFormat::all().filter(|other| *other != format);
+        let scattered: usize = others.map(|other| self.scattered_slabs(other)).sum();
+        let whole = (self.empty_count - has_last + scattered) * self.per_slab(format);
         count <= self.classes[format.index()].free + whole + has_last * self.capacity(last, format)
+    }
+
+    /// Picks a slab of another format whose pages fit into the free places of others, and gives none of its own out until
+    /// one of its pages is given back. Tells which bytes it has.
+    pub(crate) fn take_scattered(&mut self, format: PageFormat) -> Option<Range<usize>> {
+        let other = PageFormat::all().find(|other| *other != format && self.scattered_slabs(*other) > 0)?;
+        let per_slab = self.per_slab(other);
+        let candidates = self.classes[other.index()].partial.iter().filter(|slab| self.slabs[*slab].pages == per_slab);
+        let slab = candidates.min_by_key(|slab| self.slabs[*slab].used)?;
+        self.classes[other.index()].partial.remove(slab);
+        Some(slab * self.slab_bytes..(slab + 1) * self.slab_bytes)
+    }
+
+    /// Slabs that the free places of a format come to.
+    fn scattered_slabs(&self, format: PageFormat) -> usize {
+        self.classes[format.index()].free / self.per_slab(format).max(1)
+    }
+
+    /// Pages of a whole slab.
+    fn per_slab(&self, format: PageFormat) -> usize {
+        self.slab_bytes / self.page_bytes(format)
     }
 
     /// Pages that a slab holds. The last slab may be shorter than the others.

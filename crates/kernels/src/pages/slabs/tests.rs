@@ -61,3 +61,20 @@ fn low_pages_come_first_and_a_slab_changes_its_format_when_it_is_empty() {
     assert_eq!(slabs.allocate(COLD), Some(0));
     assert_eq!(slabs.bytes_held(), slabs.bytes());
 }
+
+#[test]
+fn scattered_pages_leave_a_slab_to_another_format() {
+    let sizes = sizes(90, 64);
+    let mut slabs = Slabs::new(24 << 20, sizes);
+    let (per_slab, count) = (slabs.slab_bytes / sizes[0], slabs.slabs.len());
+    let hot: Vec<usize> = std::iter::from_fn(|| slabs.allocate(PageFormat::F16)).collect();
+    assert!(!slabs.could_allocate(COLD, 1) && slabs.take_scattered(COLD).is_none());
+    slabs.free(hot[0]);
+    hot[per_slab + 1..2 * per_slab].iter().for_each(|offset| slabs.free(*offset));
+    assert!(count > 2 && slabs.could_allocate(COLD, slabs.slab_bytes / sizes[COLD.index()]));
+    let emptied = slabs.take_scattered(COLD).unwrap();
+    assert_eq!(emptied, slabs.slab_bytes..2 * slabs.slab_bytes, "the one with the fewest pages");
+    assert_eq!(slabs.allocate(PageFormat::F16), Some(hot[0]), "a page moves to where there is room");
+    slabs.free(hot[per_slab]);
+    assert_eq!(slabs.allocate(COLD), Some(emptied.start));
+}
