@@ -3,7 +3,7 @@
 mod support;
 
 use ruvllm_engine::{PrefixUse, Request, Tenant};
-use ruvllm_runtime::{DiskOptions, Engine, KvChoice, Message, Prompt, Tiers};
+use ruvllm_runtime::{DiskOptions, Engine, KvChoice, Message, Prompt, Quota, Tiers};
 use support::{run_together, smollm2};
 
 fn build(sequences: usize, tiers: &str, disk: Option<DiskOptions>) -> Engine {
@@ -134,6 +134,34 @@ fn tenants_do_not_see_each_others_prefixes() {
         events[0].prefix.as_ref().expect("the first event reports").cached_tokens
     };
     assert_eq!([cached("a"), cached("b"), cached("a")], [0, 0, 99]);
+}
+
+#[test]
+fn a_quiet_tenant_keeps_its_share_while_another_floods_the_cache() {
+    let budget = 64 << 20;
+    let quota = Quota { guaranteed_bytes: 16 << 20, limit_bytes: None };
+    let builder = Engine::builder(smollm2()).context(Some(1024)).kv_budget_bytes(Some(budget));
+    let mut engine = builder.quota(Tenant::new("quiet"), quota).build().expect("the default model loads");
+    let mut cached = |tenant: &str, from: usize| {
+        let prompt = text(&engine, from + 400)[from..].to_vec();
+        let request = Request { tenant: Tenant::new(tenant), ..request(prompt, 1) };
+        let events = run_together(&mut engine, &[request]).remove(0);
+        events[0].prefix.as_ref().expect("the first event reports").cached_tokens
+    };
+    assert_eq!(cached("quiet/mornings", 0), 0);
+    for round in 1..8 {
+        assert_eq!(cached("busy", round * 200), 0);
+    }
+    assert_eq!(cached("busy", 200), 0, "the other's first texts had to go");
+    assert_eq!(cached("quiet/mornings", 0), 399);
+    let lookups: Vec<(String, u64)> =
+        engine.core().tenants().map(|(tenant, lookups)| (tenant.name().to_owned(), lookups.lookups)).collect();
+    assert_eq!(lookups, [("busy".to_owned(), 8), ("quiet/mornings".to_owned(), 2)]);
+
+    let greedy = Quota { guaranteed_bytes: 40 << 20, limit_bytes: None };
+    let builder = Engine::builder(smollm2()).context(Some(1024)).kv_budget_bytes(Some(budget));
+    let refused = builder.quota(Tenant::new("greedy"), greedy).build().expect_err("more than half");
+    assert!(refused.to_string().contains("lower them or raise the budget"), "{refused}");
 }
 
 #[test]

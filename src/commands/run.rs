@@ -132,12 +132,12 @@ impl Answerer<'_> {
         let least = if self.truncation == Truncation::DropOldest { (context / 4).max(1) } else { 1 };
         let room = context.saturating_sub(tokens.len()).max(least);
         let request = Request {
-            prompt,
             sampling: self.sampling.clone(),
             max_tokens: Some(self.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT.min(room))),
             stop: self.stop.clone(),
             truncation: self.truncation,
             speculation: self.speculation,
+            ..Request::new(prompt)
         };
         let mut stream = self.engine.stream(request)?;
         for piece in &mut stream {

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use ruvllm_kernels::Pool;
 use ruvllm_kernels::ops::{Batch, PageFormat, SequenceRows};
-use ruvllm_kv::{CacheStats, KvCache, KvOptions, LookupStats, Namespace, Tiers};
+use ruvllm_kv::{CacheStats, KvCache, KvOptions, LookupStats, Namespace, Quota, Tiers};
 use ruvllm_model::{Model, RunState};
 
 use crate::schedule::{Plan, Schedule, StepLimits};
 use crate::sequence::{Outcome, Sequence};
 use crate::speculation::RowCost;
+use crate::tenants::Tenants;
 use crate::{Event, SequenceId, StepError, Tenant};
 
 /// Pages that are loaded from disk in a step while others generate. Each takes a fraction of a millisecond.
@@ -38,6 +39,8 @@ pub struct CoreOptions {
     /// Whether tenants find each other's prefixes. Then they can also tell, by the time to the first token, what others
     /// have asked.
     pub shares_prefixes: bool,
+    /// What tenants may count on of the memory for keys and values. Without effect where they share prefixes.
+    pub quotas: Vec<(Tenant, Quota)>,
 }
 
 impl CoreOptions {
@@ -51,6 +54,7 @@ impl CoreOptions {
             kv: KvOptions { budget_bytes: kv_budget_bytes, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) },
             fingerprint: [0; 32],
             shares_prefixes: false,
+            quotas: Vec::new(),
         }
     }
 }
@@ -63,6 +67,7 @@ pub struct Core {
     cache: KvCache,
     state: RunState,
     schedule: Schedule,
+    tenants: Tenants,
     options: CoreOptions,
     next_id: u64,
     now: Duration,
@@ -79,7 +84,9 @@ impl Core {
     /// Fails if the folder of the disk tier cannot be used.
     pub fn new(model: Model, pool: Pool, options: CoreOptions) -> io::Result<Self> {
         let rows = options.batch_rows.max(options.sequences_max);
-        let cache = KvCache::new(&pool, model.config().kv_shape(), &options.kv)?;
+        let mut cache = KvCache::new(&pool, model.config().kv_shape(), &options.kv)?;
+        let quotas = if options.shares_prefixes { &[][..] } else { &options.quotas };
+        let tenants = Tenants::new(quotas, &mut cache);
         let state = model.run_state(&pool, cache.memory(), rows, rows);
         Ok(Self {
             model,
@@ -87,6 +94,7 @@ impl Core {
             cache,
             state,
             schedule: Schedule::default(),
+            tenants,
             options,
             next_id: 0,
             now: Duration::ZERO,
@@ -127,8 +135,9 @@ impl Core {
         self.cache.stats()
     }
 
-    pub fn lookups_of(&self, tenant: &Tenant) -> LookupStats {
-        self.cache.lookups_of(self.namespace(tenant))
+    /// All tenants that ever asked for something, with their look-ups of prefixes.
+    pub fn tenants(&self) -> impl Iterator<Item = (&Tenant, LookupStats)> {
+        self.tenants.known().map(|(tenant, namespace)| (tenant, self.cache.lookups_of(namespace)))
     }
 
     /// Keeps the cached beginning of `tokens` in memory until it is unpinned; gives how many tokens that are.
@@ -216,7 +225,7 @@ impl Core {
                 && let Some(hash) = sequence.on_disk.pop_front()
             {
                 left -= 1;
-                if !self.cache.load(&mut sequence.table, hash) {
+                if !self.cache.load(sequence.namespace, &mut sequence.table, hash) {
                     sequence.on_disk.clear();
                     break;
                 }
@@ -243,8 +252,8 @@ impl Core {
         loop {
             self.schedule.plan(limits, plan);
             let fits = plan.slices.iter().all(|slice| {
-                let table = &mut self.schedule.running[slice.running].table;
-                self.cache.extend(table, slice.tokens.end + slice.drafts.len()).is_ok()
+                let Sequence { namespace, table, .. } = &mut self.schedule.running[slice.running];
+                self.cache.extend(*namespace, table, slice.tokens.end + slice.drafts.len()).is_ok()
             });
             if fits {
                 return;

@@ -12,11 +12,12 @@ mod sampling;
 mod schedule;
 mod sequence;
 mod speculation;
+mod tenants;
 
 pub use core::{Core, CoreOptions};
 pub use event::{Event, PrefixReport, StepError};
 pub use request::{FinishReason, PrefixUse, Request, SequenceId, SubmitError, Tenant};
-pub use ruvllm_kv::{CacheStats, DiskOptions, DiskStats, Divergence, KvOptions, LookupStats, Tiers, TiersError};
+pub use ruvllm_kv::{CacheStats, DiskOptions, DiskStats, Divergence, KvOptions, LookupStats, Quota, Tiers, TiersError};
 pub use sampler::{Sampled, TokenLogprob};
 pub use sampling::{Sampling, SamplingError};
 pub use speculation::{Counts, Speculation};

@@ -1,5 +1,6 @@
 //! What a caller asks of the engine, and why it may be refused.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ impl Request {
 }
 
 /// On whose behalf a request is made. Tenants share the engine's time fairly, and never each other's cached prefixes
-/// unless the engine is told so.
+/// unless the engine is told so. The name may be a path, such as `acme/search`; quotas of memory are found along it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tenant(Arc<str>);
 
@@ -55,6 +56,12 @@ impl Tenant {
     }
 
     pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for Tenant {
+    fn borrow(&self) -> &str {
         &self.0
     }
 }
@@ -112,7 +119,9 @@ pub enum SubmitError {
          lower max_tokens or raise the context"
     )]
     TooLong { prompt: usize, max_tokens: usize, context: usize },
-    #[error("{needed} KV pages are needed and there are {pages}; shorten the request or raise the KV budget")]
+    #[error(
+        "{needed} KV pages are needed and this tenant can have {pages}; shorten the request or raise the KV budget"
+    )]
     TooLargeForCache { needed: usize, pages: usize },
     #[error("{0} requests are waiting already; try again later")]
     QueueFull(usize),

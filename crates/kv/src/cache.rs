@@ -13,6 +13,7 @@ use ruvllm_kernels::Pool;
 use ruvllm_kernels::ops::{KvMemory, KvShape, PAGE_TOKENS, PageFormat, PageId, Rotation};
 
 pub use self::begin::Start;
+use crate::accounts::{AccountId, Accounts, Quota};
 use crate::disk::DiskTier;
 use crate::pages::Pages;
 use crate::prefix::{Namespace, PageHash, PrefixTree};
@@ -70,6 +71,13 @@ pub struct OutOfPages {
     pub needed: usize,
 }
 
+/// A page of the prefix tree.
+#[derive(Clone, Copy, Debug)]
+struct Cached {
+    hash: PageHash,
+    account: AccountId,
+}
+
 /// All pages of a model, and whose they are.
 #[derive(Debug)]
 pub struct KvCache {
@@ -78,12 +86,12 @@ pub struct KvCache {
     tree: PrefixTree,
     disk: Option<DiskTier>,
     tiers: Tiers,
-    /// The hash of each page that the tree holds, by its number.
-    hashes: Vec<Option<PageHash>>,
+    /// What is known of each page that the tree holds, by its number.
+    cached: Vec<Option<Cached>>,
     /// Pages of the tree that are not on disk yet.
     unsaved: VecDeque<PageId>,
-    /// Bytes of pages that only the tree holds: they can be had for others.
-    idle_bytes: usize,
+    /// Whose pages the tree holds, and which of them can be had for others because no sequence uses them.
+    accounts: Accounts,
     is_under_pressure: bool,
     lookups: HashMap<Namespace, LookupStats>,
     evicted_pages: u64,
@@ -103,9 +111,9 @@ impl KvCache {
             tree: PrefixTree::new(),
             disk: options.disk.as_ref().map(open).transpose()?,
             tiers: options.tiers,
-            hashes: Vec::new(),
+            cached: Vec::new(),
             unsaved: VecDeque::new(),
-            idle_bytes: 0,
+            accounts: Accounts::default(),
             is_under_pressure: false,
             lookups: HashMap::new(),
             evicted_pages: 0,
@@ -126,17 +134,34 @@ impl KvCache {
         tokens.div_ceil(PAGE_TOKENS)
     }
 
-    /// Hot pages that the budget holds.
-    pub fn pages_max(&self) -> usize {
-        self.pages_max
+    /// Hot pages that a sequence can have at most: those of the budget that are not guaranteed to other accounts.
+    pub fn pages_max(&self, namespace: Namespace) -> usize {
+        let (account, page_bytes) = (self.accounts.of(namespace), self.memory().page_bytes(self.tiers.hot));
+        self.pages_max.saturating_sub(self.accounts.pages_guaranteed_to_others(account, page_bytes))
+    }
+
+    /// Opens an account for the cached pages of some namespaces.
+    pub fn open_account(&mut self, quota: Quota) -> AccountId {
+        self.accounts.open(quota)
+    }
+
+    /// Charges what is cached in a namespace from now on to an account.
+    pub fn assign(&mut self, namespace: Namespace, account: AccountId) {
+        self.accounts.assign(namespace, account);
+    }
+
+    /// Bytes of the cached pages of an account.
+    pub fn cached_bytes(&self, account: AccountId) -> usize {
+        self.accounts.cached_bytes(account)
     }
 
     /// Gives `table` room for `tokens` tokens in all, or changes nothing of it. Cached prefixes make room.
-    pub fn extend(&mut self, table: &mut PageTable, tokens: usize) -> Result<(), OutOfPages> {
+    pub fn extend(&mut self, namespace: Namespace, table: &mut PageTable, tokens: usize) -> Result<(), OutOfPages> {
+        let asking = self.accounts.of(namespace);
         let held = table.pages.len();
         let needed = Self::pages_for(tokens).saturating_sub(held);
         for _ in 0..needed {
-            let Some(page) = self.take_page(self.tiers.hot) else {
+            let Some(page) = self.take_page(self.tiers.hot, asking) else {
                 table.pages.drain(held..).for_each(|page| self.release(page));
                 return Err(OutOfPages { needed });
             };
@@ -146,12 +171,12 @@ impl KvCache {
     }
 
     /// A page, made free by giving up cached ones if it must be.
-    fn take_page(&mut self, format: PageFormat) -> Option<PageId> {
+    fn take_page(&mut self, format: PageFormat, asking: AccountId) -> Option<PageId> {
         loop {
             if let Some(page) = self.pages.take(format) {
                 return Some(page);
             }
-            self.give_up_page()?;
+            self.give_up_page(Some(asking))?;
         }
     }
 
@@ -174,33 +199,39 @@ impl KvCache {
 
     fn insert(&mut self, namespace: Namespace, tokens: &[u32], table: &PageTable) {
         let change = self.tree.insert(namespace, tokens, &table.pages[..Self::pages_for(tokens.len())]);
+        let account = self.accounts.of(namespace);
         for (page, hash) in change.taken {
             self.share(page);
             let at = page.0 as usize;
-            if at >= self.hashes.len() {
-                self.hashes.resize(at + 1, None);
+            if at >= self.cached.len() {
+                self.cached.resize(at + 1, None);
             }
-            self.hashes[at] = Some(hash);
+            self.cached[at] = Some(Cached { hash, account });
+            self.accounts.add_cached(account, self.page_bytes(page));
             if self.disk.is_some() {
                 self.unsaved.push_back(page);
             }
         }
         change.dropped.into_iter().for_each(|page| self.drop_cached(page));
+        self.keep_within_limit(account);
     }
 
     /// Gives up the tree's hold of a page.
     fn drop_cached(&mut self, page: PageId) {
-        if self.is_idle(page) {
-            self.idle_bytes -= self.page_bytes(page);
+        let bytes = self.page_bytes(page);
+        if let Some(account) = self.idle_account(page) {
+            self.accounts.remove_idle(account, bytes);
         }
-        self.hashes[page.0 as usize] = None;
+        if let Some(cached) = self.cached[page.0 as usize].take() {
+            self.accounts.remove_cached(cached.account, bytes);
+        }
         self.pages.release(page);
     }
 
     /// Adds a user to a page that has one.
     fn share(&mut self, page: PageId) {
-        if self.is_idle(page) {
-            self.idle_bytes -= self.page_bytes(page);
+        if let Some(account) = self.idle_account(page) {
+            self.accounts.remove_idle(account, self.page_bytes(page));
         }
         self.pages.share(page);
     }
@@ -209,14 +240,18 @@ impl KvCache {
     fn release(&mut self, page: PageId) {
         let bytes = self.page_bytes(page);
         self.pages.release(page);
-        if self.is_idle(page) {
-            self.idle_bytes += bytes;
+        if let Some(account) = self.idle_account(page) {
+            self.accounts.add_idle(account, bytes);
         }
     }
 
-    /// Whether only the prefix tree holds a page.
-    fn is_idle(&self, page: PageId) -> bool {
-        self.hashes.get(page.0 as usize).is_some_and(Option::is_some) && self.pages.users(page) == 1
+    fn cached(&self, page: PageId) -> Option<Cached> {
+        self.cached.get(page.0 as usize).copied().flatten()
+    }
+
+    /// Whose page it is, if only the prefix tree holds it.
+    fn idle_account(&self, page: PageId) -> Option<AccountId> {
+        self.cached(page).filter(|_| self.pages.users(page) == 1).map(|cached| cached.account)
     }
 
     fn page_bytes(&self, page: PageId) -> usize {
@@ -244,8 +279,25 @@ impl KvCache {
         }
         table.aged_tokens = tokens;
         for (format, pages) in by_format {
-            self.cooled_pages += self.pages.convert(pool, &pages, format) as u64;
+            self.cool(pool, &pages, format);
         }
+    }
+
+    /// Puts different pages into a colder format as far as there is room to do so, and the books right; tells how many.
+    fn cool(&mut self, pool: &mut Pool, pages: &[PageId], to: PageFormat) -> usize {
+        let before: Vec<usize> = pages.iter().map(|page| self.page_bytes(*page)).collect();
+        let cooled = self.pages.convert(pool, pages, to);
+        for (page, before) in pages.iter().zip(before) {
+            let saved = before - self.page_bytes(*page);
+            if let Some(cached) = self.cached(*page) {
+                self.accounts.remove_cached(cached.account, saved);
+            }
+            if let Some(account) = self.idle_account(*page) {
+                self.accounts.remove_idle(account, saved);
+            }
+        }
+        self.cooled_pages += cooled as u64;
+        cooled
     }
 
     /// Changes the format of cold pages, as long as nothing is cached.
@@ -306,9 +358,11 @@ impl KvCache {
         }
         let mut idle_bytes = 0;
         let mut cached = 0;
-        for (at, _) in self.hashes.iter().enumerate().filter(|(_, hash)| hash.is_some()) {
+        let mut cached_bytes: HashMap<AccountId, usize> = HashMap::new();
+        for (at, entry) in self.cached.iter().enumerate().filter_map(|(at, cached)| Some((at, (*cached)?))) {
             let page = PageId(at as u32);
             cached += 1;
+            *cached_bytes.entry(entry.account).or_default() += self.page_bytes(page);
             if !users.contains_key(&page) {
                 idle_bytes += self.page_bytes(page);
             }
@@ -318,7 +372,10 @@ impl KvCache {
             if got == expected { Ok(()) } else { Err(format!("{what}: {got} instead of {expected}")) }
         };
         expect("cached pages", self.tree.pages(), cached)?;
-        expect("bytes that only the tree holds", self.idle_bytes, idle_bytes)?;
+        expect("bytes that only the tree holds", self.accounts.idle_bytes(), idle_bytes)?;
+        for (account, bytes) in cached_bytes {
+            expect(&format!("bytes of {account:?}"), self.cached_bytes(account), bytes)?;
+        }
         expect("pages in use", self.memory().pages_in_use(), users.len())?;
         let bytes = users.keys().map(|page| self.page_bytes(*page)).sum();
         expect("bytes in use", self.memory().bytes_in_use(), bytes)?;

@@ -1,6 +1,7 @@
 //! KV memory: pages of several formats, the prefixes that are cached in them, and the disk behind. Knows nothing of models
 //! or text.
 
+mod accounts;
 mod cache;
 mod disk;
 mod pages;
@@ -8,6 +9,7 @@ mod prefix;
 mod stats;
 mod tiers;
 
+pub use accounts::{AccountId, Quota};
 pub use cache::{DiskOptions, KvCache, KvOptions, OutOfPages, PageTable, Start};
 pub use disk::{DiskStats, DiskTier};
 pub use prefix::{Change, Divergence, Evicted, Found, Namespace, PageHash, PrefixTree};

@@ -58,8 +58,10 @@ impl Tiers {
     pub(crate) fn aged(&self, before: usize, tokens: usize) -> impl Iterator<Item = (usize, PageFormat)> {
         let pages_behind =
             |tail: usize| before.saturating_sub(tail) / PAGE_TOKENS..tokens.saturating_sub(tail) / PAGE_TOKENS;
-        let crossing = pages_behind(self.hot_tokens).chain(pages_behind(self.warm_tokens));
-        let aged = crossing.map(move |page| (page, self.format(page, tokens)));
+        let (cooling, freezing) = (pages_behind(self.hot_tokens), pages_behind(self.warm_tokens));
+        // A text that grew by much at once may have pages that left both.
+        let only_freezing = freezing.start..freezing.end.min(cooling.start);
+        let aged = cooling.chain(only_freezing).map(move |page| (page, self.format(page, tokens)));
         aged.filter(|(_, format)| *format != self.hot)
     }
 }

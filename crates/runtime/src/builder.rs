@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ruvllm_engine::{Core, CoreOptions, DiskOptions, KvOptions, Tiers, TiersError};
+use ruvllm_engine::{Core, CoreOptions, DiskOptions, KvOptions, Quota, Tenant, Tiers, TiersError};
 use ruvllm_kernels::ops::{KvMemory, PageFormat};
 use ruvllm_kernels::{KernelSet, Pool};
 use ruvllm_kv::KvCache;
@@ -55,6 +55,11 @@ pub enum BuildError {
     Guard(#[source] Box<GenerateError>),
     #[error("the folder for cached KV pages cannot be used: {0}")]
     Disk(#[source] std::io::Error),
+    #[error(
+        "the quotas guarantee {guaranteed} bytes to tenants, more than half of the KV budget of {budget}: nobody else could \
+         run long texts; lower them or raise the budget"
+    )]
+    Guarantees { guaranteed: usize, budget: usize },
     #[error("{field} is {got}; it must be {wanted}")]
     Option { field: &'static str, got: usize, wanted: &'static str },
 }
@@ -91,6 +96,7 @@ pub struct EngineBuilder {
     guard_folder: Option<PathBuf>,
     kv_budget_bytes: Option<usize>,
     disk: Option<DiskOptions>,
+    quotas: Vec<(Tenant, Quota)>,
 }
 
 impl EngineBuilder {
@@ -106,6 +112,7 @@ impl EngineBuilder {
             guard_folder: None,
             kv_budget_bytes: None,
             disk: None,
+            quotas: Vec::new(),
         }
     }
 
@@ -163,6 +170,12 @@ impl EngineBuilder {
         self
     }
 
+    /// What a tenant may count on of the KV budget, with all whose names begin with its name and a `/`.
+    pub fn quota(mut self, tenant: Tenant, quota: Quota) -> Self {
+        self.quotas.push((tenant, quota));
+        self
+    }
+
     pub fn build(self) -> Result<Engine, BuildError> {
         self.build_with_progress(&mut |_, _| {})
     }
@@ -194,12 +207,17 @@ impl EngineBuilder {
                 KvCache::pages_for(context).saturating_mul(self.sequences).saturating_mul(KV_SLACK.0) / KV_SLACK.1;
             KvMemory::budget_for(model.config().kv_shape(), tiers.hot, pages + 1)
         });
+        let guaranteed: usize = self.quotas.iter().map(|(_, quota)| quota.guaranteed_bytes).sum();
+        if guaranteed > budget_bytes / 2 {
+            return Err(BuildError::Guarantees { guaranteed, budget: budget_bytes });
+        }
         let options = CoreOptions {
             batch_rows: self.batch_rows,
             sequences_max: self.sequences,
             queue_max: QUEUE_MAX,
             kv: KvOptions { budget_bytes, disk: self.disk, ..KvOptions::new(tiers) },
             fingerprint,
+            quotas: self.quotas,
             ..CoreOptions::new(0)
         };
         let pool = Pool::new(self.threads.unwrap_or(hardware.cores), kernels);

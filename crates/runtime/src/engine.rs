@@ -124,6 +124,9 @@ impl Engine {
             max_tokens: request.max_tokens,
             end_tokens: self.tokenizer.end_of_generation().to_vec(),
             speculation: request.speculation,
+            tenant: request.tenant,
+            priority: request.priority,
+            prefix_use: request.prefix_use,
             ..ruvllm_engine::Request::new(prompt)
         })?;
         let usage = Usage { prompt_tokens, truncated_tokens, ..Usage::default() };

@@ -32,8 +32,8 @@ pub use perplexity::{Perplexity, PerplexityError};
 pub use prompt::{Message, Prompt};
 pub use request::{Divergence, Request, Response, Timings, Usage};
 pub use ruvllm_engine::{
-    CacheStats, DiskOptions, FinishReason, Sampled, Sampling, SamplingError, Speculation, SubmitError, Tiers,
-    TiersError, TokenLogprob,
+    CacheStats, DiskOptions, FinishReason, LookupStats, PrefixUse, Quota, Sampled, Sampling, SamplingError,
+    Speculation, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
 };
 pub use stream::{Piece, Stream};
 pub use truncation::Truncation;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ruvllm_engine::{FinishReason, Sampling, Speculation, TokenLogprob};
+use ruvllm_engine::{FinishReason, PrefixUse, Sampling, Speculation, Tenant, TokenLogprob};
 
 use crate::{Prompt, Truncation};
 
@@ -19,6 +19,12 @@ pub struct Request {
     pub truncation: Truncation,
     /// Whether to guess tokens ahead. Makes no difference to the answer, only to how soon it comes.
     pub speculation: Speculation,
+    /// On whose behalf. Tenants share the engine fairly, and never each other's cached prefixes.
+    pub tenant: Tenant,
+    /// Requests of a higher priority start first.
+    pub priority: i8,
+    /// Whether and how the prefix cache is used. Makes no difference to the answer with KV of one format.
+    pub prefix_use: PrefixUse,
 }
 
 impl Request {
@@ -30,6 +36,9 @@ impl Request {
             stop: Vec::new(),
             truncation: Truncation::default(),
             speculation: Speculation::default(),
+            tenant: Tenant::default(),
+            priority: 0,
+            prefix_use: PrefixUse::default(),
         }
     }
 }

@@ -128,6 +128,9 @@ impl<'e> Stream<'e> {
             cached: text(&divergence.cached),
             asked: text(&divergence.asked),
         });
+        if let Some(divergence) = &self.response.divergence {
+            tracing::info!(cached_tokens = prefix.cached_tokens, "the prefix cache could not serve more: {divergence}");
+        }
     }
 
     fn finish(&mut self, reason: FinishReason) {

@@ -1,7 +1,7 @@
 //! How requests come in and sequences start.
 
 use ruvllm_kernels::ops::PAGE_TOKENS;
-use ruvllm_kv::KvCache;
+use ruvllm_kv::{KvCache, Namespace};
 
 use super::Core;
 use crate::sequence::Sequence;
@@ -10,19 +10,20 @@ use crate::{PrefixReport, Request, SequenceId, SubmitError};
 impl Core {
     /// Checks a request and queues it.
     pub fn submit(&mut self, request: Request) -> Result<SequenceId, SubmitError> {
-        let length_max = self.check(&request)?;
+        let namespace = self.namespace(&request.tenant);
+        self.tenants.meet(&request.tenant, namespace, &mut self.cache);
+        let length_max = self.check(&request, namespace)?;
         if self.schedule.waiting.len() >= self.options.queue_max {
             return Err(SubmitError::QueueFull(self.options.queue_max));
         }
         let id = SequenceId(self.next_id);
         self.next_id += 1;
-        let namespace = self.namespace(&request.tenant);
         self.schedule.enqueue(Sequence::new(id, request, namespace, length_max));
         Ok(id)
     }
 
     /// The sequence's length at its end, if the request can be served at all.
-    fn check(&self, request: &Request) -> Result<usize, SubmitError> {
+    fn check(&self, request: &Request, namespace: Namespace) -> Result<usize, SubmitError> {
         let (vocabulary, context) = (self.model.config().vocabulary, self.model.context());
         let prompt = request.prompt.len();
         if prompt == 0 {
@@ -42,7 +43,7 @@ impl Core {
                 _ => return Err(SubmitError::TooLong { prompt, max_tokens, context }),
             },
         };
-        let (needed, pages) = (KvCache::pages_for(length_max), self.cache.pages_max());
+        let (needed, pages) = (KvCache::pages_for(length_max), self.cache.pages_max(namespace));
         if needed > pages {
             return Err(SubmitError::TooLargeForCache { needed, pages });
         }
@@ -82,16 +83,21 @@ impl Core {
     /// Starts a waiting sequence if there is room for all of its tokens, and a page for the next of each that runs.
     fn start(&mut self, index: usize) -> bool {
         let sequence = &self.schedule.waiting[index];
-        let namespace = sequence.prefix_use.enabled.then_some(sequence.namespace);
+        let tokens_min = sequence.prefix_use.enabled.then_some(sequence.prefix_use.tokens_min);
         let spare = self.schedule.running.len() + 1;
-        let Ok(start) = self.cache.begin(namespace, &sequence.tokens, sequence.prefix_use.tokens_min, spare) else {
+        let Ok(start) = self.cache.begin(sequence.namespace, &sequence.tokens, tokens_min, spare) else {
             return false;
         };
+        let mut divergence = start.divergence;
+        if let Some(divergence) = divergence.as_mut().filter(|_| self.options.shares_prefixes) {
+            // It may be another tenant's text.
+            divergence.cached.clear();
+        }
         let mut sequence = self.schedule.waiting.remove(index);
         sequence.table = start.table;
         sequence.computed = start.tokens;
         sequence.on_disk = start.on_disk.into();
-        sequence.start(PrefixReport { cached_tokens: start.tokens, loaded_tokens: 0, divergence: start.divergence });
+        sequence.start(PrefixReport { cached_tokens: start.tokens, loaded_tokens: 0, divergence });
         self.schedule.running.push(sequence);
         self.row_cost.restart();
         true

@@ -6,7 +6,7 @@ use ruvllm_kernels::ops::{Batch, SequenceRows};
 use ruvllm_kv::{PageTable, Tiers};
 
 use super::Core;
-use crate::SubmitError;
+use crate::{SubmitError, Tenant};
 
 impl Core {
     /// Runs `tokens` as one text of its own and hands the logits after each position in `wanted` to `visit`.
@@ -36,9 +36,10 @@ impl Core {
             return Err(SubmitError::NoSuchToken { token: *token, vocabulary });
         }
         let mut table = PageTable::default();
-        let pages = self.cache.pages_max();
+        let namespace = self.namespace(&Tenant::default());
+        let pages = self.cache.pages_max(namespace);
         self.cache
-            .extend(&mut table, tokens.len())
+            .extend(namespace, &mut table, tokens.len())
             .map_err(|short| SubmitError::TooLargeForCache { needed: short.needed, pages })?;
         for (chunk_index, chunk) in tokens.chunks(self.state.rows_max()).enumerate() {
             let start = chunk_index * self.state.rows_max();

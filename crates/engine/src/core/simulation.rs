@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ruvllm_kernels::{KernelSet, Pool, WeightType};
-use ruvllm_kv::{DiskOptions, KvOptions, PageTable, Tiers};
+use ruvllm_kv::{DiskOptions, KvOptions, PageTable, Quota, Tiers};
 use ruvllm_model::Model;
 use ruvllm_model::formats::gguf::write::{Header, Writer};
 use ruvllm_model::formats::gguf::{Gguf, Value};
@@ -113,7 +113,7 @@ fn request(random: &mut Random) -> Request {
         sampling,
         max_tokens: Some(1 + below(random, 60)),
         speculation: [Speculation::Off, Speculation::On][below(random, 2)],
-        tenant: Tenant::new(["a", "b", "c"][below(random, 3)]),
+        tenant: Tenant::new(["a/x", "b", "c"][below(random, 3)]),
         priority: below(random, 3) as i8 - 1,
         deadline: None,
         prefix_use: PrefixUse { enabled: below(random, 5) > 0, tokens_min: below(random, 3) * 16 },
@@ -196,6 +196,10 @@ fn simulate(setting: Setting) -> Seen {
         sequences_max: 5,
         queue_max: 6,
         kv: KvOptions { budget_bytes, disk, ..KvOptions::new(setting.tiers()) },
+        quotas: vec![
+            (Tenant::new("a"), Quota { guaranteed_bytes: budget_bytes / 8, limit_bytes: None }),
+            (Tenant::new("b"), Quota { guaranteed_bytes: 0, limit_bytes: Some(budget_bytes / 3) }),
+        ],
         ..CoreOptions::new(0)
     };
     let mut core = setting.core(options);

@@ -3,6 +3,7 @@
 use ruvllm_kernels::ops::{PAGE_TOKENS, PageId};
 
 use super::{KvCache, OutOfPages, PageTable};
+use crate::accounts::AccountId;
 use crate::prefix::{Divergence, Found, Namespace, PageHash};
 
 /// How a sequence begins.
@@ -24,19 +25,20 @@ impl KvCache {
     }
 
     /// Begins a sequence with what is cached of `tokens`, of which the last is left to compute: somebody wants to know
-    /// what comes after it. Less than `tokens_min` cached tokens are not used, nor are any without a namespace. There must be
-    /// room for all tokens and for `spare` pages more; otherwise nothing changes.
+    /// what comes after it. Less than `tokens_min` cached tokens are not used, nor are any if that is none. There must be room
+    /// for all tokens and for `spare` pages more; otherwise nothing changes.
     pub fn begin(
         &mut self,
-        namespace: Option<Namespace>,
+        namespace: Namespace,
         tokens: &[u32],
-        tokens_min: usize,
+        tokens_min: Option<usize>,
         spare: usize,
     ) -> Result<Start, OutOfPages> {
+        let asking = self.accounts.of(namespace);
         let wanted = &tokens[..tokens.len().saturating_sub(1)];
         let mut start = Start::default();
-        let mut found = namespace.map(|namespace| self.tree.find(namespace, wanted));
-        if let Some(found) = &mut found {
+        let mut found = tokens_min.map(|_| self.tree.find(namespace, wanted));
+        if let (Some(found), Some(tokens_min)) = (&mut found, tokens_min) {
             start.divergence = found.divergence.take();
             start.on_disk = self.on_disk(found, wanted);
             let available = found.tokens().max((found.pages.len() + start.on_disk.len()) * PAGE_TOKENS);
@@ -54,25 +56,25 @@ impl KvCache {
         let partial = found.as_ref().and_then(|found| found.partial).filter(|_| start.on_disk.is_empty());
         let held: Vec<PageId> = start.table.pages.iter().copied().chain(partial.map(|(page, _)| page)).collect();
         held.iter().for_each(|page| self.share(*page));
-        if !self.make_room(needed) {
+        if !self.make_room(needed, asking) {
             held.into_iter().for_each(|page| self.release(page));
             return Err(OutOfPages { needed });
         }
         if let Some((page, shared)) = partial {
-            if let Some(copy) = self.copy_to_continue(page) {
+            if let Some(copy) = self.copy_to_continue(page, asking) {
                 start.table.pages.push(copy);
                 start.tokens += shared;
             }
             self.release(page);
         }
-        if let Some(namespace) = namespace {
+        if found.is_some() {
             // Looked for again: making room may have changed the tree around it.
             self.tree.used(&self.tree.find(namespace, &wanted[..start.tokens]));
             let cached = start.tokens + start.on_disk.len() * PAGE_TOKENS;
             self.lookups.entry(namespace).or_default().count(tokens.len(), cached, cached + PAGE_TOKENS > wanted.len());
         }
         if start.on_disk.is_empty() {
-            self.extend(&mut start.table, tokens.len())?;
+            self.extend(namespace, &mut start.table, tokens.len())?;
         }
         Ok(start)
     }
@@ -80,11 +82,11 @@ impl KvCache {
     /// A page of the sequence's own that begins like `page`. There is none if that is in a format that cannot be continued
     /// token by token, or if there is no room: then its few tokens are computed. The caller holds `page`, lest making room
     /// takes it.
-    fn copy_to_continue(&mut self, page: PageId) -> Option<PageId> {
+    fn copy_to_continue(&mut self, page: PageId, asking: AccountId) -> Option<PageId> {
         if self.memory().format(page) != self.tiers.hot {
             return None;
         }
-        let copy = self.take_page(self.tiers.hot)?;
+        let copy = self.take_page(self.tiers.hot, asking)?;
         self.pages.copy(page, copy);
         Some(copy)
     }
@@ -101,9 +103,9 @@ impl KvCache {
     }
 
     /// Loads a page from disk behind those of `table`, which holds whole pages. Tells whether that went well.
-    pub fn load(&mut self, table: &mut PageTable, hash: PageHash) -> bool {
+    pub fn load(&mut self, namespace: Namespace, table: &mut PageTable, hash: PageHash) -> bool {
         let Some(saved) = self.disk.as_mut().and_then(|disk| disk.read(hash)) else { return false };
-        let Some(page) = self.take_page(saved.format) else { return false };
+        let Some(page) = self.take_page(saved.format, self.accounts.of(namespace)) else { return false };
         if !self.pages.restore(page, &saved.bytes) {
             self.release(page);
             return false;

@@ -3,7 +3,8 @@
 use ruvllm_kernels::Pool;
 use ruvllm_kernels::ops::PageId;
 
-use super::KvCache;
+use super::{Cached, KvCache};
+use crate::accounts::{AccountId, Accounts};
 
 /// Above this share of the budget cached prefixes make room, until less than the other is in use.
 const PRESSURE_BEGINS: f64 = 0.85;
@@ -21,7 +22,7 @@ impl KvCache {
         if self.is_under_pressure {
             let cooled = self.cool_cached(pool, PAGES_BETWEEN_STEPS);
             for _ in cooled..PAGES_BETWEEN_STEPS {
-                if self.give_up_page().is_none() {
+                if self.give_up_page(None).is_none() {
                     break;
                 }
             }
@@ -38,20 +39,31 @@ impl KvCache {
             (self.pages.users(page) == 1 && next != format).then_some((page, next))
         };
         let chosen: Vec<_> = self.tree.by_worth().take(LOOKED_AT_MAX).filter_map(colder).take(count).collect();
-        let mut cooled = 0;
-        for (page, to) in chosen {
-            let before = self.page_bytes(page);
-            cooled += self.pages.convert(pool, &[page], to);
-            self.idle_bytes = self.idle_bytes + self.page_bytes(page) - before;
-        }
-        self.cooled_pages += cooled as u64;
-        cooled
+        chosen.into_iter().map(|(page, to)| self.cool(pool, &[page], to)).sum()
     }
 
-    /// Gives up the cached page that is worth least, after it was saved. `None` if all are in use or pinned.
-    pub(super) fn give_up_page(&mut self) -> Option<()> {
-        let pages = &self.pages;
-        let evicted = self.tree.evict(|_, page| pages.users(page) == 1)?;
+    /// Gives up the cached page that is worth least, after it was saved. `None` if all are in use, pinned, or guaranteed to
+    /// others than who is asking.
+    pub(super) fn give_up_page(&mut self, asking: Option<AccountId>) -> Option<()> {
+        self.give_up_page_if(|accounts, owner, bytes| accounts.may_go(owner, bytes, asking))
+    }
+
+    /// Gives up pages of an account that has more of them than it may.
+    pub(super) fn keep_within_limit(&mut self, account: AccountId) {
+        while self.accounts.is_over_limit(account) {
+            if self.give_up_page_if(|_, owner, _| owner == account).is_none() {
+                break;
+            }
+        }
+    }
+
+    fn give_up_page_if(&mut self, may_go: impl Fn(&Accounts, AccountId, usize) -> bool) -> Option<()> {
+        let Self { tree, pages, cached, accounts, .. } = self;
+        let evicted = tree.evict(|_, page| {
+            let bytes = pages.memory().page_bytes(pages.memory().format(page));
+            let owner = cached[page.0 as usize].map(|cached| cached.account);
+            pages.users(page) == 1 && owner.is_some_and(|owner| may_go(accounts, owner, bytes))
+        })?;
         self.save_page(evicted.page);
         self.drop_cached(evicted.page);
         self.evicted_pages += 1;
@@ -59,14 +71,14 @@ impl KvCache {
     }
 
     /// Gives up cached pages until there is room for so many hot ones. If giving up all would not do, none is given up.
-    pub(super) fn make_room(&mut self, pages: usize) -> bool {
+    pub(super) fn make_room(&mut self, pages: usize, asking: AccountId) -> bool {
         let memory = self.memory();
         let free = memory.bytes_budget() - memory.bytes_in_use();
-        if free + self.idle_bytes < pages * memory.page_bytes(self.tiers.hot) {
+        if free + self.accounts.spare_bytes(asking) < pages * memory.page_bytes(self.tiers.hot) {
             return false;
         }
         while !self.memory().could_allocate(self.tiers.hot, pages) {
-            if self.give_up_page().is_none() {
+            if self.give_up_page(Some(asking)).is_none() {
                 return false;
             }
         }
@@ -83,7 +95,7 @@ impl KvCache {
     }
 
     fn save_page(&mut self, page: PageId) {
-        let Some(hash) = self.hashes[page.0 as usize] else { return };
+        let Some(Cached { hash, .. }) = self.cached(page) else { return };
         let format = self.memory().format(page);
         if let Some(disk) = &mut self.disk
             && let Err(error) = disk.write(hash, format, self.pages.bytes(page))

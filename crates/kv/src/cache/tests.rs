@@ -20,8 +20,12 @@ fn namespace() -> Namespace {
 
 /// Runs a text to its end; gives how much of it was cached.
 fn run(cache: &mut KvCache, tokens: &[u32]) -> Option<usize> {
-    let start = cache.begin(Some(namespace()), tokens, 0, 1).ok()?;
-    cache.end(Some(namespace()), tokens, start.table);
+    run_in(namespace(), cache, tokens)
+}
+
+fn run_in(namespace: Namespace, cache: &mut KvCache, tokens: &[u32]) -> Option<usize> {
+    let start = cache.begin(namespace, tokens, Some(0), 1).ok()?;
+    cache.end(Some(namespace), tokens, start.table);
     Some(start.tokens)
 }
 
@@ -43,7 +47,7 @@ fn a_text_is_computed_once() {
 fn cached_texts_make_room_and_running_ones_do_not() {
     let (mut cache, _) = cache(10);
     let text = |first: u32, len: u32| (first..first + len).collect::<Vec<u32>>();
-    let running = cache.begin(Some(namespace()), &text(0, 64), 0, 0).unwrap();
+    let running = cache.begin(namespace(), &text(0, 64), Some(0), 0).unwrap();
     assert_eq!(run(&mut cache, &text(1000, 64)), Some(0));
     assert_eq!(run(&mut cache, &text(2000, 64)), Some(0), "the text before makes room");
     assert!(cache.stats().evicted_pages > 0);
@@ -59,10 +63,10 @@ fn cached_texts_make_room_and_running_ones_do_not() {
 fn a_failed_extension_changes_nothing() {
     let (mut cache, _) = cache(4);
     let mut table = PageTable::default();
-    cache.extend(&mut table, 40).unwrap();
-    assert_eq!(cache.extend(&mut table, 100), Err(OutOfPages { needed: 4 }));
+    cache.extend(namespace(), &mut table, 40).unwrap();
+    assert_eq!(cache.extend(namespace(), &mut table, 100), Err(OutOfPages { needed: 4 }));
     assert_eq!((table.pages().len(), cache.stats().pages), (3, 3));
-    cache.extend(&mut table, 64).unwrap();
+    cache.extend(namespace(), &mut table, 64).unwrap();
     cache.audit([&table].into_iter()).unwrap();
 }
 
@@ -77,11 +81,51 @@ fn pages_outlive_the_process_on_disk() {
     run(&mut cache, &text);
     assert_eq!(cache.save(usize::MAX), 0);
     let mut cache = KvCache::new(&pool, SHAPE, &options).unwrap();
-    let mut start = cache.begin(Some(namespace()), &text, 0, 1).unwrap();
+    let mut start = cache.begin(namespace(), &text, Some(0), 1).unwrap();
     assert_eq!((start.tokens, start.on_disk.len()), (0, 6), "the unfilled last page is not looked for");
     for hash in start.on_disk {
-        assert!(cache.load(&mut start.table, hash));
+        assert!(cache.load(namespace(), &mut start.table, hash));
     }
     assert_eq!(start.table.capacity_tokens(), 96);
     cache.audit([&start.table].into_iter()).unwrap();
+}
+
+#[test]
+fn what_is_guaranteed_to_a_tenant_survives_the_load_of_others() {
+    let (mut cache, mut pool) = cache(40);
+    let page = cache.memory().page_bytes(PageFormat::F16);
+    let [quiet, busy] = [b"quiet", b"busy!"].map(|name| Namespace::of(&[name]));
+    let account = cache.open_account(Quota { guaranteed_bytes: 10 * page, limit_bytes: None });
+    cache.assign(quiet, account);
+    let text = |first: u32, len: u32| (first..first + len).collect::<Vec<u32>>();
+    assert_eq!(run_in(quiet, &mut cache, &text(0, 12 * 16)), Some(0));
+    for round in 1..50 {
+        assert_eq!(run_in(busy, &mut cache, &text(round * 1000, 20 * 16)), Some(0));
+        cache.maintain(&mut pool);
+    }
+    assert_eq!(cache.cached_bytes(account), 10 * page, "what goes beyond the guarantee is anyone's");
+    assert_eq!(run_in(quiet, &mut cache, &text(0, 160)), Some(159));
+    let others = cache.pages_max(quiet) - cache.pages_max(busy);
+    assert_eq!(others, 11, "no request of others can be that large");
+    assert_eq!(run_in(busy, &mut cache, &text(77_000, 31 * 16)), None);
+    assert!(cache.stats().cached_pages > 20, "what would not do is not given up");
+    for round in 1..10 {
+        assert_eq!(run_in(quiet, &mut cache, &text(round * 9000, 12 * 16)), Some(0), "its own load may take it");
+    }
+    cache.audit([].into_iter()).unwrap();
+}
+
+#[test]
+fn a_tenant_with_a_limit_keeps_what_is_worth_most_within_it() {
+    let (mut cache, _) = cache(40);
+    let page = cache.memory().page_bytes(PageFormat::F16);
+    let account = cache.open_account(Quota { guaranteed_bytes: 0, limit_bytes: Some(6 * page) });
+    cache.assign(namespace(), account);
+    let text = |first: u32, len: u32| (first..first + len).collect::<Vec<u32>>();
+    for round in 0..10 {
+        run(&mut cache, &text(round * 1000, 4 * 16));
+        assert!(cache.cached_bytes(account) <= 6 * page);
+        assert_eq!(run(&mut cache, &text(0, 33)), Some(32), "what is used stays");
+    }
+    cache.audit([].into_iter()).unwrap();
 }

@@ -1,0 +1,72 @@
+//! What tenants may count on of the cache.
+//!
+//! A tenant's name is a path, such as `acme/search`. The nearest name on it that has a quota counts: one that is given to
+//! `acme` is shared by all of its parts that have none of their own.
+
+use std::collections::BTreeMap;
+
+use ruvllm_kv::{AccountId, KvCache, Namespace, Quota};
+
+use crate::Tenant;
+
+#[derive(Debug, Default)]
+pub(crate) struct Tenants {
+    accounts: BTreeMap<Tenant, AccountId>,
+    /// All that ever asked for something, and where their prefixes are cached.
+    known: BTreeMap<Tenant, Namespace>,
+}
+
+impl Tenants {
+    pub(crate) fn new(quotas: &[(Tenant, Quota)], cache: &mut KvCache) -> Self {
+        let accounts = quotas.iter().map(|(tenant, quota)| (tenant.clone(), cache.open_account(*quota))).collect();
+        Self { accounts, known: BTreeMap::new() }
+    }
+
+    /// Sees to it that a tenant's pages are charged to the right account.
+    pub(crate) fn meet(&mut self, tenant: &Tenant, namespace: Namespace, cache: &mut KvCache) {
+        if self.known.insert(tenant.clone(), namespace).is_none()
+            && let Some(account) = self.account(tenant)
+        {
+            cache.assign(namespace, account);
+        }
+    }
+
+    pub(crate) fn known(&self) -> impl Iterator<Item = (&Tenant, Namespace)> {
+        self.known.iter().map(|(tenant, namespace)| (tenant, *namespace))
+    }
+
+    /// The account of the nearest name that has one.
+    fn account(&self, tenant: &Tenant) -> Option<AccountId> {
+        let mut name = tenant.name();
+        loop {
+            if let Some(account) = self.accounts.get(name) {
+                return Some(*account);
+            }
+            name = name.rsplit_once('/')?.0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ruvllm_kernels::ops::{KvShape, PageFormat};
+    use ruvllm_kernels::{KernelSet, Pool};
+    use ruvllm_kv::{KvOptions, Tiers};
+
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_with_a_quota_counts() {
+        let options = KvOptions { budget_bytes: 1 << 20, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) };
+        let shape = KvShape { layers: 1, kv_heads: 1, head_dim: 16 };
+        let mut cache = KvCache::new(&Pool::new(1, KernelSet::Scalar), shape, &options).unwrap();
+        let quotas = ["acme", "acme/search"].map(|name| (Tenant::new(name), Quota::default()));
+        let tenants = Tenants::new(&quotas, &mut cache);
+        let account = |name: &str| tenants.account(&Tenant::new(name));
+        assert_eq!(account("acme/chat"), account("acme"));
+        assert_eq!(account("acme/search/eu"), account("acme/search"));
+        assert_ne!(account("acme"), account("acme/search"));
+        assert!(account("acme").is_some());
+        assert_eq!((account("acmes"), account("")), (None, None));
+    }
+}
