@@ -13,8 +13,9 @@ const DISK_BYTES_DEFAULT: u64 = 8 << 30;
 pub struct KvFlags {
     /// Their format: f16 (exact), q8 (half the memory), tiers by distance from the end of the text, such as
     /// f16:256,q8:2048,q8/q4 (the last 256 tokens in half floats, 8 bits up to 2,048 back, then 8-bit keys and 4-bit
-    /// values), or auto: those tiers, with the last as small as the model bears (measured when it is first loaded)
-    #[arg(long, value_name = "FORMAT", default_value = "f16")]
+    /// values), or auto: those tiers, with the last as small as the model bears (measured when it is first loaded, and
+    /// shown by `ruvllm show`)
+    #[arg(long, value_name = "FORMAT", default_value = "auto")]
     pub kv: KvChoice,
     /// Memory for them at most, of running and of cached texts, such as 512M or 2G [default: what all texts can fill]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]

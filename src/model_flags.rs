@@ -1,11 +1,12 @@
 //! Flags of every command that loads a model, and the loading itself.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use clap::Args;
-use ruvllm_runtime::Engine;
+use ruvllm_runtime::{BuildProgress, Engine};
 use ruvllm_store::{ModelFile, Store, default_home};
 
 use crate::kv_flags::KvFlags;
@@ -25,6 +26,11 @@ pub struct ModelFlags {
     pub context: Option<usize>,
     #[command(flatten)]
     pub kv: KvFlags,
+}
+
+/// Where it is kept what KV formats models bear.
+pub fn guard_folder() -> Result<PathBuf> {
+    Ok(default_home()?.join("kv"))
 }
 
 /// The store of this user.
@@ -52,16 +58,21 @@ impl ModelFlags {
         let file = self.file(interrupted)?;
         let bar = byte_bar(0, "loading");
         let builder = Engine::builder(&file.path).threads(self.threads).context(context).sequences(sequences);
-        let builder = self.kv.apply(builder).guard_folder(default_home()?.join("kv"));
-        let engine = builder.build_with_progress(&mut |done, total| {
-            bar.set_length(total);
-            bar.set_position(done);
+        let builder = self.kv.apply(builder).guard_folder(guard_folder()?);
+        let mut is_measured = false;
+        let engine = builder.build_with_progress(&mut |progress| match progress {
+            BuildProgress::Weights { done, total } => {
+                bar.set_length(total);
+                bar.set_position(done);
+            }
+            BuildProgress::MeasuringKv => {
+                is_measured = true;
+                bar.set_message("measuring how small keys and values may become (once)");
+            }
         });
         bar.finish_and_clear();
-        if let Some(cold) = engine.as_ref().ok().and_then(Engine::cold_format) {
-            let measured: Vec<_> =
-                cold.measured.iter().map(|(format, found)| format!("{format} diverges by {found:.4}")).collect();
-            output::remark(&format!("cold keys and values are {} ({})", cold.format, measured.join(", ")));
+        if let Some(cold) = engine.as_ref().ok().and_then(Engine::cold_format).filter(|_| is_measured) {
+            output::remark(&format!("measured: this model's oldest keys and values may be {cold}"));
         }
         engine.map_err(|error| anyhow::Error::new(error).context(format!("cannot run {}", file.path.display())))
     }

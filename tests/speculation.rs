@@ -2,8 +2,8 @@
 
 mod support;
 
-use ruvllm_engine::{Counts, Event, FinishReason, Request, Sampled, Sampling, Speculation};
-use ruvllm_runtime::{Engine, Prompt};
+use ruvllm_engine::{Counts, Event, FinishReason, PrefixUse, Request, Sampled, Sampling, Speculation};
+use ruvllm_runtime::{Engine, KvChoice, Prompt};
 use support::{golden, run_together, smollm2};
 
 const COPY: &str = "The ferry leaves Port Anselm at 6.40, 9.15 and 17.30; the last one does not run on Sundays. A ticket \
@@ -117,6 +117,22 @@ fn check_same(requests: &[Request]) {
             requests.iter().enumerate().map(|(i, request)| with(speculation(i), request)).collect();
         let got = together(&mut build(512, sequences, batch_rows, threads), &mixed);
         check(&got, &format!("with {sequences} sequences on {threads} threads"));
+    }
+}
+
+#[test]
+fn guesses_see_pages_in_the_formats_of_plain_decoding() {
+    let tiers = "f16:32,q8:64,q8/q4".parse().expect("sound tiers");
+    let builder = Engine::builder(smollm2()).context(Some(512)).kv(KvChoice::Tiers(tiers));
+    let mut engine = builder.build().expect("the default model loads");
+    for text in [COPY, JSON] {
+        let prompt = engine.encode(&Prompt::Text(text.to_owned())).expect("encodable");
+        let plain = request(&prompt, Sampling::greedy(), 64, Speculation::Off);
+        let plain = Request { prefix_use: PrefixUse::OFF, ..plain };
+        let expected = alone(&mut engine, &plain);
+        let got = alone(&mut engine, &with(Speculation::On, &plain));
+        assert_eq!(got.result(), expected.result());
+        assert!(got.counts.accepted > 8, "{:?}", got.counts);
     }
 }
 

@@ -5,10 +5,10 @@ use clap::Args;
 use ruvllm_model::ARCHITECTURES;
 use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_model::formats::gguf::facts::{ModelFacts, PerLayer};
-use ruvllm_runtime::hardware;
+use ruvllm_runtime::{ColdFormat, hardware};
 use serde_json::{Value, json};
 
-use crate::model_flags::store;
+use crate::model_flags::{guard_folder, store};
 use crate::output;
 use crate::progress::{PullProgress, interrupt_flag};
 
@@ -37,7 +37,9 @@ impl Show {
             store.resolve(&self.model)?
         };
         let shown = || format!("cannot read {}", file.path.display());
-        let facts = ModelFacts::of(&Gguf::open(&file.path).with_context(shown)?).with_context(shown)?;
+        let gguf = Gguf::open(&file.path).with_context(shown)?;
+        let facts = ModelFacts::of(&gguf).with_context(shown)?;
+        let cold = ColdFormat::of_file(&gguf, &guard_folder()?);
         if self.template {
             return output::line(&output::printable(facts.chat_template.as_deref().unwrap_or("")));
         }
@@ -47,11 +49,14 @@ impl Show {
         if self.json {
             let sha256 = manifest.map(|manifest| manifest.sha256.clone());
             let mut object = to_json(&facts, licence, &backend);
+            object["kv_cold"] = cold.as_ref().map(ColdFormat::to_json).into();
             object["path"] = json!(file.path);
             object["sha256"] = json!(sha256);
             return output::json(&object);
         }
         let mut rows = rows(&facts, licence, &backend);
+        let cold = cold.map_or_else(|| "measured when it is first run".to_owned(), |cold| cold.to_string());
+        rows.push(("oldest KV", cold));
         rows.push(("file", file.path.display().to_string()));
         if let Some(manifest) = manifest {
             let state = if self.verify { " (checked)" } else { "" };

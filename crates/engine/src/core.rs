@@ -248,6 +248,7 @@ impl Core {
             rows_max: self.state.rows_max(),
             slowdown_max: self.options.slowdown_max,
             row_cost: self.row_cost.get(),
+            pages_cool: !self.options.kv.tiers.is_uniform(),
         };
         loop {
             self.schedule.plan(limits, plan);

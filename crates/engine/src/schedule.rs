@@ -6,6 +6,8 @@ mod shares;
 use std::cmp::Reverse;
 use std::ops::Range;
 
+use ruvllm_kernels::ops::PAGE_TOKENS;
+
 use self::pace::Pace;
 use self::shares::Shares;
 use crate::sequence::Sequence;
@@ -64,6 +66,9 @@ pub(crate) struct StepLimits {
     pub slowdown_max: f64,
     /// Of a further row, in units of a step of one row.
     pub row_cost: f32,
+    /// Whether pages cool as a sequence grows. That happens at the end of a page: guesses must not reach beyond it, or they
+    /// would see pages in other formats than they do without guessing.
+    pub pages_cool: bool,
 }
 
 #[derive(Debug, Default)]
@@ -135,7 +140,8 @@ impl Schedule {
         let mut outlook = Outlook::new(limits.rows_max - left, limits.row_cost);
         for slice in plan.slices.iter_mut().filter(|slice| slice.is_generating()) {
             let sequence = &mut self.running[slice.running];
-            let count_max = sequence.drafts_max().min(left);
+            let in_page = if limits.pages_cool { PAGE_TOKENS - 1 - slice.tokens.start % PAGE_TOKENS } else { left };
+            let count_max = sequence.drafts_max().min(left).min(in_page);
             let first = plan.drafts.len();
             if let Some(drafter) = &mut sequence.drafter {
                 drafter.draft(&sequence.tokens, &sequence.end_tokens, count_max, &mut outlook, &mut plan.drafts);

@@ -177,11 +177,10 @@ impl EngineBuilder {
     }
 
     pub fn build(self) -> Result<Engine, BuildError> {
-        self.build_with_progress(&mut |_, _| {})
+        self.build_with_progress(&mut |_| {})
     }
 
-    /// `progress` is told how many bytes of weights are loaded, and of how many.
-    pub fn build_with_progress(self, progress: &mut dyn FnMut(u64, u64)) -> Result<Engine, BuildError> {
+    pub fn build_with_progress(self, progress: &mut dyn FnMut(BuildProgress)) -> Result<Engine, BuildError> {
         self.check()?;
         let gguf = Gguf::open(&self.path)?;
         let facts = ModelFacts::of(&gguf)?;
@@ -192,7 +191,7 @@ impl EngineBuilder {
         let hardware = Hardware::detect();
         let context = self.context.unwrap_or_else(|| default_context(&facts, &hardware));
         let total: u64 = facts.weights.iter().map(|share| share.bytes).sum();
-        let model = Model::load(&gguf, context, &mut |done| progress(done, total))?;
+        let model = Model::load(&gguf, context, &mut |done| progress(BuildProgress::Weights { done, total }))?;
         if tokenizer.vocab_size() != model.config().vocabulary {
             let (tokenizer, model) = (tokenizer.vocab_size(), model.config().vocabulary);
             return Err(BuildError::VocabularySize { tokenizer, model });
@@ -225,7 +224,7 @@ impl EngineBuilder {
         let mut engine = Engine { core, tokenizer: Arc::new(tokenizer), template, kernels, cold_format: None };
         // Where no text grows so long, there are no cold pages to be chosen.
         if self.tiers == KvChoice::Auto && context > tiers.warm_tokens {
-            engine.choose_cold(&fingerprint, self.guard_folder.as_deref())?;
+            engine.choose_cold(&fingerprint, self.guard_folder.as_deref(), progress)?;
         }
         Ok(engine)
     }
@@ -239,6 +238,15 @@ impl EngineBuilder {
         within("sequences", self.sequences, 4096, "between 1 and 4096")?;
         within("batch_rows", self.batch_rows, 8192, "between 1 and 8192")
     }
+}
+
+/// What is being done to get a model ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BuildProgress {
+    /// Bytes of weights are loaded, of so many.
+    Weights { done: u64, total: u64 },
+    /// It is found out how small keys and values may become, once for each model.
+    MeasuringKv,
 }
 
 /// How keys and values are stored.
@@ -260,11 +268,17 @@ impl std::str::FromStr for KvChoice {
 
 impl Engine {
     /// Takes the smallest cold format that the model bears, as measured now or before.
-    fn choose_cold(&mut self, fingerprint: &[u8; 32], folder: Option<&Path>) -> Result<(), BuildError> {
+    fn choose_cold(
+        &mut self,
+        fingerprint: &[u8; 32],
+        folder: Option<&Path>,
+        progress: &mut dyn FnMut(BuildProgress),
+    ) -> Result<(), BuildError> {
         let known = folder.and_then(|folder| ColdFormat::read(folder, fingerprint));
         let found = match known {
             Some(found) => found,
             None => {
+                progress(BuildProgress::MeasuringKv);
                 let found = self.measure_cold_format().map_err(|error| BuildError::Guard(Box::new(error)))?;
                 // If it cannot be kept it is measured again next time.
                 if let Some(Err(error)) = folder.map(|folder| found.write(folder, fingerprint)) {

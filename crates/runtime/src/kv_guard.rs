@@ -5,13 +5,15 @@
 //! with which its predictions stay what they are.
 
 use std::path::Path;
-use std::{fs, io};
+use std::{fmt, fs, io};
 
 use ruvllm_engine::Tiers;
 use ruvllm_kernels::ops::{KeyFormat, PageFormat, ValueFormat};
+use ruvllm_model::formats::gguf::Gguf;
 use serde_json::{Value, json};
 
 use crate::engine::GenerateError;
+use crate::fingerprint::fingerprint;
 use crate::{Engine, Prompt};
 
 const TEXT: &str = include_str!("kv_guard/text.txt");
@@ -38,8 +40,16 @@ pub struct ColdFormat {
     pub measured: Vec<(PageFormat, f64)>,
 }
 
+/// `q4 (q4 diverges by 0.0042)`
+impl fmt::Display for ColdFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tried = self.measured.iter().map(|(format, found)| format!("{format} diverges by {found:.4}"));
+        write!(f, "{} ({})", self.format, tried.collect::<Vec<_>>().join(", "))
+    }
+}
+
 impl ColdFormat {
-    fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let measured =
             self.measured.iter().map(|(format, found)| json!({ "format": format.to_string(), "kld": found }));
         json!({ "cold": self.format.to_string(), "measured": measured.collect::<Vec<_>>() })
@@ -52,7 +62,11 @@ impl ColdFormat {
         Some(Self { format: format(&value["cold"])?, measured })
     }
 
-    /// What was found out about a model before.
+    /// What was found out about the model of a file before, with the same `guard_folder`.
+    pub fn of_file(gguf: &Gguf, guard_folder: &Path) -> Option<Self> {
+        Self::read(guard_folder, &fingerprint(gguf))
+    }
+
     pub(crate) fn read(folder: &Path, fingerprint: &[u8; 32]) -> Option<Self> {
         let text = fs::read_to_string(folder.join(file_name(fingerprint))).ok()?;
         Self::from_json(&serde_json::from_str(&text).ok()?)

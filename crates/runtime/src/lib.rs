@@ -25,7 +25,7 @@ mod stream;
 mod truncation;
 mod vocabulary;
 
-pub use builder::{BuildError, EngineBuilder, KvChoice, open_tokenizer};
+pub use builder::{BuildError, BuildProgress, EngineBuilder, KvChoice, open_tokenizer};
 pub use engine::{Engine, GenerateError};
 pub use kv_guard::ColdFormat;
 pub use perplexity::{Perplexity, PerplexityError};

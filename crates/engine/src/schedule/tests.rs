@@ -16,7 +16,7 @@ fn repeating(id: u64, length: usize, pending: usize, speculation: Speculation) -
 }
 
 fn limits(rows_max: usize, row_cost: f32) -> StepLimits {
-    StepLimits { rows_max, slowdown_max: 2.0, row_cost }
+    StepLimits { rows_max, slowdown_max: 2.0, row_cost, pages_cool: false }
 }
 
 /// The plan of a step, where prompts may delay others as much as they like.
@@ -81,6 +81,14 @@ fn guesses_stay_within_the_rows_and_the_sequence() {
     assert_eq!(plan(near_end, 128, 0.02).drafts, [0, 1], "the token behind them is the last");
     let off = vec![repeating(0, 30, 1, Speculation::Off)];
     assert!(plan(off, 128, 0.02).drafts.is_empty());
+}
+
+#[test]
+fn guesses_end_with_the_page_where_pages_cool() {
+    let mut schedule = Schedule { running: vec![repeating(0, 28, 1, Speculation::On)], ..Schedule::default() };
+    assert!(plan_of(&mut schedule, limits(128, 0.02)).drafts.len() > 4);
+    let planned = plan_of(&mut schedule, StepLimits { pages_cool: true, ..limits(128, 0.02) });
+    assert_eq!((planned.slices[0].tokens.clone(), planned.drafts.len()), (27..28, 4));
 }
 
 #[test]
