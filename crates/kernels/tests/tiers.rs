@@ -6,8 +6,10 @@ use ruvllm_kernels::ops::{KeyFormat, PAGE_TOKENS, PageFormat, Rotation, ValueFor
 use support::sequence::{Model, assert_close};
 use support::{Random, pools};
 
-/// Head dimension and query heads for each KV head.
-const SHAPES: [(usize, usize); 3] = [(64, 3), (80, 1), (128, 7)];
+/// Head dimension and query heads for each KV head. Only one where tests usually run under emulation, a hundred times
+/// slower.
+const SHAPES: &[(usize, usize)] =
+    if cfg!(target_arch = "aarch64") { &[(80, 3)] } else { &[(64, 3), (80, 1), (128, 7)] };
 /// More than two chunks, and a page that is not full.
 const TOKENS: usize = 300;
 
@@ -23,7 +25,7 @@ fn tolerance(keys: KeyFormat) -> f64 {
 #[test]
 fn every_format_equals_the_f64_formula_over_what_its_pages_hold() {
     let mut random = Random(11);
-    for (head_dim, group) in SHAPES {
+    for &(head_dim, group) in SHAPES {
         for (set, pool) in pools() {
             let mut model = Model::new(pool, head_dim, group, Rotation::None);
             let rows = model.rows(&mut random, TOKENS);
@@ -77,7 +79,7 @@ fn a_row_has_the_same_bits_alone_and_in_company() {
     let cold = PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 };
     let mixed = PageFormat { keys: KeyFormat::Q6, values: ValueFormat::Q8 };
     let mixtures = [vec![PageFormat::F16], vec![PageFormat::Q8], vec![cold, PageFormat::Q8, mixed, PageFormat::F16]];
-    for (head_dim, group) in SHAPES {
+    for &(head_dim, group) in SHAPES {
         for (set, pool) in pools() {
             let mut model = Model::new(pool, head_dim, group, Rotation::None);
             let rows = model.rows(&mut random, 160 + 70);
@@ -127,7 +129,7 @@ fn what_was_never_written_has_no_effect() {
 #[test]
 fn conversion_moves_no_number_by_more_than_half_a_step() {
     let mut random = Random(16);
-    for (head_dim, group) in SHAPES {
+    for &(head_dim, group) in SHAPES {
         for hot in [PageFormat::F16, PageFormat::Q8] {
             for to in PageFormat::all().filter(|to| hot.can_become(*to)) {
                 for (set, pool) in pools() {
@@ -186,7 +188,7 @@ fn a_cell_of_zeros_stays_one_in_every_format() {
 #[test]
 fn rotation_changes_what_is_stored_and_not_what_comes_out() {
     let mut random = Random(17);
-    for (head_dim, group) in SHAPES {
+    for &(head_dim, group) in SHAPES {
         for (set, pool) in pools() {
             let mut model = Model::new(pool, head_dim, group, Rotation::None);
             let rows = model.rows(&mut random, 50);
