@@ -67,7 +67,12 @@ impl ModelFlags {
             }
             BuildProgress::MeasuringKv => {
                 is_measured = true;
-                bar.set_message("measuring how small keys and values may become (once)");
+                let what = "measuring how small keys and values may become (once for a model)";
+                if bar.is_hidden() {
+                    output::remark(what);
+                } else {
+                    bar.set_message(what);
+                }
             }
         });
         bar.finish_and_clear();

@@ -17,14 +17,14 @@ fn the_cold_format_is_measured_once_and_kept() {
     assert_eq!(build(folder.path(), 1024).cold_format(), None, "short texts have no cold pages");
     let first = build(folder.path(), 4096).cold_format().cloned().expect("it was chosen");
     println!("{first:?}");
-    assert!(first.measured.iter().all(|(_, divergence)| divergence.is_finite() && *divergence >= 0.0));
-    let (format, divergence) = first.measured.last().copied().expect("something was measured");
+    assert!(first.measured.iter().all(|(_, _, divergence)| divergence.is_finite() && *divergence >= 0.0));
+    let (format, _, divergence) = first.measured.last().copied().expect("something was measured");
     assert!(first.format == PageFormat::Q8 || (format == first.format && divergence <= 0.005));
     let file = std::fs::read_dir(folder.path()).expect("it is there").next().expect("a file").expect("a file").path();
     let text = std::fs::read_to_string(&file).expect("it can be read").replace(&format!("{:?}", divergence), "0.25");
     std::fs::write(&file, text).expect("it can be written");
     let second = build(folder.path(), 4096).cold_format().cloned().expect("it was chosen");
-    assert_eq!(second.measured.last().map(|last| last.1), Some(0.25), "what was kept is taken");
+    assert_eq!(second.measured.last().map(|last| last.2), Some(0.25), "what was kept is taken");
     std::fs::write(&file, "{").expect("it can be written");
     let third = build(folder.path(), 4096).cold_format().cloned().expect("it was chosen");
     assert_eq!(third, first, "what cannot be read is measured again");

@@ -9,7 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use ruvllm_kernels::Pool;
-use ruvllm_kernels::ops::{Batch, PageFormat, SequenceRows};
+use ruvllm_kernels::ops::{Batch, PageFormat, Rotation, SequenceRows};
 use ruvllm_kv::{CacheStats, KvCache, KvOptions, LookupStats, Namespace, Quota, Tiers};
 use ruvllm_model::{Model, RunState};
 
@@ -155,10 +155,10 @@ impl Core {
         self.cache.save(pages)
     }
 
-    /// Changes the format of cold KV pages, before anything is cached.
-    pub fn set_cold(&mut self, cold: PageFormat) {
-        self.options.kv.tiers.cold = cold;
-        self.cache.set_cold(cold);
+    /// Changes the format of cold KV pages and the basis of all, before anything is cached.
+    pub fn set_cold(&mut self, cold: PageFormat, rotation: Rotation) {
+        (self.options.kv.tiers.cold, self.options.kv.rotation) = (cold, rotation);
+        self.cache.set_cold(cold, rotation);
     }
 
     /// Tells the time, for deadlines; without, none passes.

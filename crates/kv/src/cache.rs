@@ -300,9 +300,9 @@ impl KvCache {
         cooled
     }
 
-    /// Changes the format of cold pages, as long as nothing is cached.
-    pub fn set_cold(&mut self, cold: PageFormat) {
-        assert_eq!(self.memory().pages_in_use(), 0, "the cache is not empty");
+    /// Changes the format of cold pages and the basis of all, as long as nothing is cached.
+    pub fn set_cold(&mut self, cold: PageFormat, rotation: Rotation) {
+        self.pages.set_rotation(rotation);
         self.tiers.cold = cold;
     }
 

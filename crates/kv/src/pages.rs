@@ -1,7 +1,7 @@
 //! Pages with the number of their users.
 
 use ruvllm_kernels::Pool;
-use ruvllm_kernels::ops::{ConvertError, KvMemory, PageFormat, PageId};
+use ruvllm_kernels::ops::{ConvertError, KvMemory, PageFormat, PageId, Rotation};
 
 /// Hands out pages and takes each back when its last user is gone.
 #[derive(Debug)]
@@ -18,6 +18,11 @@ impl Pages {
 
     pub fn memory(&self) -> &KvMemory {
         &self.memory
+    }
+
+    /// Changes the basis in which keys and values are stored, as long as there are none.
+    pub fn set_rotation(&mut self, rotation: Rotation) {
+        self.memory.set_rotation(rotation);
     }
 
     /// A page with one user, or `None` if the budget has no room.

@@ -133,7 +133,8 @@ impl fmt::Display for Tiers {
 
 #[cfg(test)]
 mod tests {
-    use ruvllm_kernels::ops::{KeyFormat, ValueFormat};
+    use ruvllm_kernels::ops::{KeyFormat, KvMemory, KvShape, Rotation, ValueFormat};
+    use ruvllm_kernels::{KernelSet, Pool};
 
     use super::*;
 
@@ -193,5 +194,27 @@ mod tests {
             (0..5000 / 16).for_each(|page| assert_eq!(formats[page], tiers.format(page, 5000), "page {page}"));
         }
         assert_eq!(Tiers::uniform(PageFormat::F16).aged(0, 5000).count(), 0);
+    }
+
+    /// The promise of the specification, on the shape of the default model.
+    #[test]
+    fn tiers_take_a_fraction_of_the_bytes_of_half_floats() {
+        let shape = KvShape { layers: 30, kv_heads: 3, head_dim: 64 };
+        let memory = KvMemory::new(&Pool::new(1, KernelSet::Scalar), shape, Rotation::None, 1 << 20);
+        let share = |keys: KeyFormat, tokens: usize| {
+            let tiers = Tiers::with_cold(PageFormat { keys, values: ValueFormat::Q4 });
+            let bytes = (0..tokens / PAGE_TOKENS).map(|page| memory.page_bytes(tiers.format(page, tokens)));
+            bytes.sum::<usize>() as f64 / (tokens / PAGE_TOKENS * memory.page_bytes(PageFormat::F16)) as f64
+        };
+        for (keys, tokens, most) in [
+            (KeyFormat::Q4, 4096, 0.44),
+            (KeyFormat::Q4, 16384, 0.33),
+            (KeyFormat::Q8, 4096, 0.50),
+            (KeyFormat::Q8, 16384, 0.44),
+        ] {
+            let share = share(keys, tokens);
+            println!("{keys:?} keys, {tokens} tokens: {share:.3} of half floats");
+            assert!(share <= most, "{keys:?} keys, {tokens} tokens: {share}");
+        }
     }
 }

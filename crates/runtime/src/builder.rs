@@ -287,7 +287,7 @@ impl Engine {
                 found
             }
         };
-        self.core.set_cold(found.format);
+        self.core.set_cold(found.format, found.rotation);
         self.cold_format = Some(found);
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::{fmt, fs, io};
 
 use ruvllm_engine::Tiers;
-use ruvllm_kernels::ops::{KeyFormat, PageFormat, ValueFormat};
+use ruvllm_kernels::ops::{KeyFormat, PageFormat, Rotation, ValueFormat};
 use ruvllm_model::formats::gguf::Gguf;
 use serde_json::{Value, json};
 
@@ -17,12 +17,14 @@ use crate::fingerprint::fingerprint;
 use crate::{Engine, Prompt};
 
 const TEXT: &str = include_str!("kv_guard/text.txt");
-/// From the smallest. The last is taken without being measured.
-const CANDIDATES: [PageFormat; 4] = [
-    PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 },
-    PageFormat { keys: KeyFormat::Q6, values: ValueFormat::Q4 },
-    PageFormat { keys: KeyFormat::Q8, values: ValueFormat::Q4 },
-    PageFormat::Q8,
+/// From the smallest; what costs a step more for every token comes after what does not. The last is taken without being
+/// measured.
+const CANDIDATES: [(PageFormat, Rotation); 5] = [
+    (PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 }, Rotation::None),
+    (PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 }, Rotation::Hadamard),
+    (PageFormat { keys: KeyFormat::Q6, values: ValueFormat::Q4 }, Rotation::None),
+    (PageFormat { keys: KeyFormat::Q8, values: ValueFormat::Q4 }, Rotation::None),
+    (PageFormat::Q8, Rotation::None),
 ];
 /// How far predictions may move at most with all but the last few tokens in a format: mean Kullback-Leibler divergence in nats. In
 /// use, the last 2,048 tokens are finer than that.
@@ -36,30 +38,48 @@ const SCORED_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColdFormat {
     pub format: PageFormat,
-    /// Formats that were tried, with the divergence of the model's predictions from those with half floats.
-    pub measured: Vec<(PageFormat, f64)>,
+    /// The basis in which all pages are stored.
+    pub rotation: Rotation,
+    /// What was tried, with the divergence of the model's predictions from those with half floats.
+    pub measured: Vec<(PageFormat, Rotation, f64)>,
 }
 
-/// `q4 (q4 diverges by 0.0042)`
+/// `q4 (q4 diverges by 0.0082, q4 rotated by 0.0042)`
 impl fmt::Display for ColdFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tried = self.measured.iter().map(|(format, found)| format!("{format} diverges by {found:.4}"));
-        write!(f, "{} ({})", self.format, tried.collect::<Vec<_>>().join(", "))
+        let named = |format: PageFormat, rotation| match rotation {
+            Rotation::None => format.to_string(),
+            Rotation::Hadamard => format!("{format} rotated"),
+        };
+        write!(f, "{} (", named(self.format, self.rotation))?;
+        for (i, (format, rotation, found)) in self.measured.iter().enumerate() {
+            let verb = if i == 0 { "diverges by" } else { "by" };
+            write!(f, "{}{} {verb} {found:.4}", if i == 0 { "" } else { ", " }, named(*format, *rotation))?;
+        }
+        write!(f, ")")
     }
 }
 
 impl ColdFormat {
     pub fn to_json(&self) -> Value {
-        let measured =
-            self.measured.iter().map(|(format, found)| json!({ "format": format.to_string(), "kld": found }));
-        json!({ "cold": self.format.to_string(), "measured": measured.collect::<Vec<_>>() })
+        let is_rotated = |rotation| rotation == Rotation::Hadamard;
+        let measured = self.measured.iter().map(|(format, rotation, found)| {
+            json!({ "format": format.to_string(), "rotated": is_rotated(*rotation), "kld": found })
+        });
+        json!({
+            "cold": self.format.to_string(),
+            "rotated": is_rotated(self.rotation),
+            "measured": measured.collect::<Vec<_>>(),
+        })
     }
 
     fn from_json(value: &Value) -> Option<Self> {
         let format = |value: &Value| PageFormat::all().find(|format| Some(&*format.to_string()) == value.as_str());
-        let entry = |entry: &Value| Some((format(&entry["format"])?, entry["kld"].as_f64()?));
+        let rotation = |value: &Value| Some(if value.as_bool()? { Rotation::Hadamard } else { Rotation::None });
+        let entry =
+            |entry: &Value| Some((format(&entry["format"])?, rotation(&entry["rotated"])?, entry["kld"].as_f64()?));
         let measured = value["measured"].as_array()?.iter().map(entry).collect::<Option<Vec<_>>>()?;
-        Some(Self { format: format(&value["cold"])?, measured })
+        Some(Self { format: format(&value["cold"])?, rotation: rotation(&value["rotated"])?, measured })
     }
 
     /// What was found out about the model of a file before, with the same `guard_folder`.
@@ -87,25 +107,31 @@ impl Engine {
     /// Measures in which format the model bears its cold pages. Takes a few readings of a text of some 700 tokens.
     pub fn measure_cold_format(&mut self) -> Result<ColdFormat, GenerateError> {
         let tokens = self.encode(&Prompt::Text(TEXT.to_owned()))?;
-        let exact = self.predictions(&tokens, PageFormat::F16)?;
+        let exact = self.predictions(&tokens, PageFormat::F16, Rotation::None)?;
         let mut measured = Vec::new();
-        for format in CANDIDATES {
+        for (format, rotation) in CANDIDATES {
             if format == PageFormat::Q8 {
-                return Ok(ColdFormat { format, measured });
+                return Ok(ColdFormat { format, rotation, measured });
             }
-            let found = self.predictions(&tokens, format)?;
+            let found = self.predictions(&tokens, format, rotation)?;
             let sum: f64 = exact.iter().zip(&found).map(|(exact, found)| divergence(exact, found)).sum();
             let mean = sum / exact.len() as f64;
-            measured.push((format, mean));
+            measured.push((format, rotation, mean));
             if mean <= DIVERGENCE_MAX {
-                return Ok(ColdFormat { format, measured });
+                return Ok(ColdFormat { format, rotation, measured });
             }
         }
         unreachable!("the last candidate is taken")
     }
 
     /// Logits at some places of a text whose tokens are in half floats for a page and then in `cold`.
-    fn predictions(&mut self, tokens: &[u32], cold: PageFormat) -> Result<Vec<Vec<f32>>, GenerateError> {
+    fn predictions(
+        &mut self,
+        tokens: &[u32],
+        cold: PageFormat,
+        rotation: Rotation,
+    ) -> Result<Vec<Vec<f32>>, GenerateError> {
+        self.core.set_cold(cold, rotation);
         let tiers = Tiers { hot_tokens: 16, warm: cold, cold, warm_tokens: 16, ..Tiers::with_cold(cold) };
         let scored = SCORED_FROM.min(tokens.len() / 2)..tokens.len();
         let every = scored.len().div_ceil(SCORED_MAX);

@@ -96,6 +96,12 @@ impl KvMemory {
         self.rotation
     }
 
+    /// Changes the basis. Panics if any page is in use.
+    pub fn set_rotation(&mut self, rotation: Rotation) {
+        assert_eq!(self.pages_in_use(), 0, "pages in use are stored in another basis");
+        self.rotation = rotation;
+    }
+
     pub fn bytes_budget(&self) -> usize {
         self.slabs.bytes()
     }
