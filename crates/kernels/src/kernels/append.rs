@@ -2,7 +2,7 @@
 
 use super::attention::Cell;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{GROUP, KeyFormat, PAGE_TOKENS, ValueFormat};
+use crate::pages::{KEY_GROUP, KeyFormat, PAGE_TOKENS, VALUE_GROUP, ValueFormat};
 
 /// The head dimension at most; fixes the size of buffers.
 pub(crate) const HEAD_DIM_MAX: usize = 256;
@@ -48,12 +48,12 @@ unsafe fn put_half_keys<L: Lanes>(keys: &[f32], slot: usize, cell: Cell) {
 unsafe fn put_byte_keys<L: Lanes>(keys: &[f32], slot: usize, cell: Cell) {
     // SAFETY: the caller's promise.
     unsafe {
-        let bytes = to_bytes::<L>(keys);
+        let bytes = to_bytes::<L, KEY_GROUP>(keys);
         let to = cell.lines.cast_mut().cast::<[u8; 4]>().add(slot);
         for (quad, codes) in bytes.codes[..keys.len()].as_chunks::<4>().0.iter().enumerate() {
             *to.add(quad * PAGE_TOKENS) = codes.map(|code| code as u8 ^ 0x80);
         }
-        put_scales(&bytes.scales, keys.len(), slot, cell.scales);
+        put_scales(&bytes.scales[..keys.len().div_ceil(KEY_GROUP)], slot, cell.scales);
     }
 }
 
@@ -73,12 +73,12 @@ unsafe fn put_byte_values<L: Lanes>(values: &[f32], slot: usize, cell: Cell) {
     let dim = values.len();
     // SAFETY: the caller's promise.
     unsafe {
-        let bytes = to_bytes::<L>(values);
+        let bytes = to_bytes::<L, VALUE_GROUP>(values);
         let to = cell.value_lines(dim).cast_mut().add(slot / 2 * 32 + slot % 2);
         for (d, code) in bytes.codes[..dim].iter().enumerate() {
             *to.add(d / LANES * 256 + d % LANES * 2) = *code as u8;
         }
-        put_scales(&bytes.scales, dim, slot, cell.value_scales(dim));
+        put_scales(&bytes.scales[..dim.div_ceil(VALUE_GROUP)], slot, cell.value_scales(dim));
     }
 }
 
@@ -99,9 +99,9 @@ struct Bytes {
     scales: [u16; LANES],
 }
 
-/// Rounds a head to bytes with a scale for each group.
+/// Rounds a head to bytes with a scale for each group of so many dimensions.
 #[inline(always)]
-unsafe fn to_bytes<L: Lanes>(x: &[f32]) -> Bytes {
+unsafe fn to_bytes<L: Lanes, const GROUP: usize>(x: &[f32]) -> Bytes {
     let mut bytes = Bytes { codes: [0; HEAD_DIM_MAX], scales: [0; LANES] };
     let mut scales = [0f32; LANES];
     // SAFETY: whole vectors of `x`; there are at most 8 groups.
@@ -132,8 +132,8 @@ pub(super) const SCALE_UP: f32 = (1.0 + 1.0 / 2048.0) / 127.0;
 pub(super) const SCALE_LEAST: f32 = 1.0 / (1u32 << 25) as f32;
 
 #[inline(always)]
-unsafe fn put_scales(scales: &[u16; LANES], dim: usize, slot: usize, to: *const u8) {
-    for (g, scale) in scales[..dim.div_ceil(GROUP)].iter().enumerate() {
+unsafe fn put_scales(scales: &[u16], slot: usize, to: *const u8) {
+    for (g, scale) in scales.iter().enumerate() {
         // SAFETY: 16 scales for each group, by the caller's promise.
         unsafe { to.cast_mut().cast::<u16>().add(g * PAGE_TOKENS + slot).write_unaligned(*scale) };
     }

@@ -15,7 +15,7 @@ pub(crate) use cell::{Cell, Chunk};
 use std::mem::MaybeUninit;
 
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{GROUP, KeyFormat, PAGE_TOKENS, ValueFormat};
+use crate::pages::{KEY_GROUP, KeyFormat, PAGE_TOKENS, ValueFormat};
 
 use integers::{Bytes, Nibbles};
 
@@ -53,9 +53,9 @@ impl RoundedQueries {
     /// Those from number `first` on.
     #[inline(always)]
     pub(crate) fn from(self, first: usize, head_dim: usize) -> Self {
-        let groups = first * head_dim.div_ceil(GROUP);
+        let groups = first * head_dim.div_ceil(KEY_GROUP);
         Self {
-            codes: self.codes.wrapping_add(groups * GROUP),
+            codes: self.codes.wrapping_add(groups * KEY_GROUP),
             scales: self.scales.wrapping_add(groups),
             sums: self.sums.wrapping_add(groups * 2),
         }

@@ -9,7 +9,7 @@
 //! | F16 keys | half floats `[d, 16 tokens]` | |
 //! | F16 values | half floats `[16 tokens, d]` | |
 //! | Q8 keys | bytes (code + 128) `[d / 4, 16 tokens, 4]` | half floats `[groups of 32, 16 tokens]` |
-//! | Q8 values | signed bytes `[d / 16, 8 pairs of tokens, 16, 2 tokens]` | half floats `[groups of 32, 16 tokens]` |
+//! | Q8 values | signed bytes `[d / 16, 8 pairs of tokens, 16, 2 tokens]` | half floats `[groups of 64, 16 tokens]` |
 //! | Q4 keys | nibbles: see below | bytes `[d]` scales, signed bytes `[d]` offsets, half float factors of both |
 //! | Q6 keys | nibbles, then pairs of bits | as Q4 keys |
 //! | Q4 values | nibbles `[d / 16, 2 halves of the tokens, 16, 2 tokens, 4 pairs]` | for each group of 64: bytes `[16 tokens]` scales, bytes `[16 tokens]` zero points, half float factor of the scales |
@@ -26,12 +26,12 @@ use super::{KeyFormat, PageFormat, ValueFormat};
 
 /// Tokens per KV page.
 pub(crate) const PAGE_TOKENS: usize = 16;
-/// Dimensions that share a scale of 8-bit keys and values.
-pub(crate) const GROUP: usize = 32;
-/// Dimensions that share a scale of 4-bit values.
-pub(crate) const WIDE_GROUP: usize = 64;
+/// Dimensions that share a scale of 8-bit keys.
+pub(crate) const KEY_GROUP: usize = 32;
+/// Dimensions that share a scale of values.
+pub(crate) const VALUE_GROUP: usize = 64;
 /// Bytes of scales for a group of 4-bit values: 16 scales, 16 zero points, a half float.
-pub(crate) const WIDE_GROUP_BYTES: usize = 2 * PAGE_TOKENS + 2;
+pub(crate) const ZERO_POINTS_BYTES: usize = 2 * PAGE_TOKENS + 2;
 /// Pages and lines begin at cache lines.
 const ALIGN: usize = 64;
 
@@ -50,7 +50,7 @@ impl KeyFormat {
     pub(crate) const fn scale_bytes(self, head_dim: usize) -> usize {
         match self {
             Self::F16 => 0,
-            Self::Q8 => head_dim.div_ceil(GROUP) * PAGE_TOKENS * 2,
+            Self::Q8 => head_dim.div_ceil(KEY_GROUP) * PAGE_TOKENS * 2,
             Self::Q6 | Self::Q4 => head_dim * 2 + 4,
         }
     }
@@ -70,8 +70,8 @@ impl ValueFormat {
     pub(crate) const fn scale_bytes(self, head_dim: usize) -> usize {
         match self {
             Self::F16 => 0,
-            Self::Q8 => head_dim.div_ceil(GROUP) * PAGE_TOKENS * 2,
-            Self::Q4 => head_dim.div_ceil(WIDE_GROUP) * WIDE_GROUP_BYTES,
+            Self::Q8 => head_dim.div_ceil(VALUE_GROUP) * PAGE_TOKENS * 2,
+            Self::Q4 => head_dim.div_ceil(VALUE_GROUP) * ZERO_POINTS_BYTES,
         }
     }
 }

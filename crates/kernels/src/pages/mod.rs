@@ -7,5 +7,5 @@ mod layout;
 mod slabs;
 
 pub use format::{KeyFormat, PageFormat, ValueFormat};
-pub(crate) use layout::{GROUP, PAGE_TOKENS, PageLayout, WIDE_GROUP, WIDE_GROUP_BYTES};
+pub(crate) use layout::{KEY_GROUP, PAGE_TOKENS, PageLayout, VALUE_GROUP, ZERO_POINTS_BYTES};
 pub(crate) use slabs::{HUGE_PAGE, PageBytes, Slabs};

@@ -27,7 +27,7 @@ fn sizes(format: PageFormat, dim: usize) -> [(usize, usize); 2] {
     };
     let values = match format.values {
         ValueFormat::F16 => (dim * 32, 0),
-        ValueFormat::Q8 => (dim * 16, groups * 32),
+        ValueFormat::Q8 => (dim * 16, dim.div_ceil(64) * 32),
         ValueFormat::Q4 => (dim * 8, dim.div_ceil(64) * 34),
     };
     [keys, values]
@@ -88,7 +88,7 @@ fn value(format: ValueFormat, lines: &[u8], scales: &[u8], dim: usize, t: usize,
     match format {
         ValueFormat::F16 => (half_at(lines, t * dim + d), 0.0),
         ValueFormat::Q8 => {
-            let scale = half_at(scales, d / 32 * TOKENS + t);
+            let scale = half_at(scales, d / 64 * TOKENS + t);
             let code = lines[d / 16 * 256 + t / 2 * 32 + d % 16 * 2 + t % 2] as i8;
             (f64::from(code) * scale, scale)
         }

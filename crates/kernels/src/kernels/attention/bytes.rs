@@ -3,7 +3,7 @@
 use super::{CHUNK_TOKENS, Cell, RoundedQueries};
 use crate::kernels::prefetch;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::GROUP;
+use crate::pages::KEY_GROUP;
 
 /// Scores of `N` queries against some cells, to rows of `CHUNK_TOKENS`.
 ///
@@ -40,7 +40,7 @@ unsafe fn page_scores<L: Lanes, const N: usize, const P: usize>(
     cells: &[Cell],
     scores: *mut f32,
 ) -> usize {
-    let (groups, padded) = (dim.div_ceil(GROUP), dim.next_multiple_of(GROUP));
+    let (groups, padded) = (dim.div_ceil(KEY_GROUP), dim.next_multiple_of(KEY_GROUP));
     // SAFETY: a line for each four dimensions and 16 scales for each group in every cell; otherwise as above.
     unsafe {
         let mut lines = [std::ptr::null::<u8>(); P];
@@ -63,7 +63,7 @@ unsafe fn page_scores<L: Lanes, const N: usize, const P: usize>(
                     }
                 }
             }
-            for quad in g * GROUP / 4..dim.min((g + 1) * GROUP) / 4 {
+            for quad in g * KEY_GROUP / 4..dim.min((g + 1) * KEY_GROUP) / 4 {
                 for p in 0..P {
                     prefetch(values[p].wrapping_add(quad * ahead[p]));
                     let line = L::load_line(lines[p].add(quad * 64));

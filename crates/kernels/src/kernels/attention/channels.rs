@@ -10,7 +10,7 @@ use super::{CHUNK_TOKENS, Cell, RoundedQueries, positive_half};
 use crate::kernels::append::HEAD_DIM_MAX;
 use crate::kernels::prefetch;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{GROUP, KeyFormat};
+use crate::pages::{KEY_GROUP, KeyFormat};
 
 /// The largest byte of a scale.
 const SCALE_MAX: f32 = 255.0;
@@ -56,7 +56,7 @@ unsafe fn some_scores<L: Lanes, const N: usize, const BITS: u32>(
     cells: &[Cell],
     scores: *mut f32,
 ) -> usize {
-    let groups = dim.div_ceil(GROUP);
+    let groups = dim.div_ceil(KEY_GROUP);
     let mut relative = [const { MaybeUninit::<[f32; HEAD_DIM_MAX]>::uninit() }; N];
     let relative = relative.as_mut_ptr().cast::<f32>();
     let mut queries = Queries { relative, vectors, steps: [[0.0; GROUPS_MAX]; N] };
@@ -67,7 +67,7 @@ unsafe fn some_scores<L: Lanes, const N: usize, const BITS: u32>(
                 let step = *rounded.scales.add(n * groups + g) * SCALE_MAX;
                 queries.steps[n][g] = step;
                 let inverse = L::splat(if step > 1e-30 { 1.0 / step } else { 0.0 });
-                for d in (g * GROUP..dim.min((g + 1) * GROUP)).step_by(LANES) {
+                for d in (g * KEY_GROUP..dim.min((g + 1) * KEY_GROUP)).step_by(LANES) {
                     let vector = L::load(vectors.add(n * dim + d));
                     L::store(relative.add(n * HEAD_DIM_MAX + d), L::mul(vector, inverse));
                 }
@@ -80,7 +80,7 @@ unsafe fn some_scores<L: Lanes, const N: usize, const BITS: u32>(
     N
 }
 
-const GROUPS_MAX: usize = HEAD_DIM_MAX / GROUP;
+const GROUPS_MAX: usize = HEAD_DIM_MAX / KEY_GROUP;
 
 /// Queries, and what the products with a scale's byte are rounded by.
 struct Queries<const N: usize> {
@@ -100,7 +100,7 @@ unsafe fn page_scores<L: Lanes, const N: usize, const BITS: u32>(
     scores: *mut f32,
 ) {
     let zero = (1 << (BITS - 1)) as f32;
-    let groups = dim.div_ceil(GROUP);
+    let groups = dim.div_ceil(KEY_GROUP);
     let mut codes = [const { MaybeUninit::<[i8; HEAD_DIM_MAX]>::uninit() }; N];
     // SAFETY: a byte of scales and of offsets for each of `dim` channels, then two factors; lines as in the layout.
     unsafe {
@@ -117,7 +117,7 @@ unsafe fn page_scores<L: Lanes, const N: usize, const BITS: u32>(
             for n in 0..N {
                 let product = L::round(L::mul(L::load(queries.relative.add(n * HEAD_DIM_MAX + d)), scale));
                 L::store_i8(codes.add(n * HEAD_DIM_MAX + d), product);
-                zero_sums[n] = L::fma(product, L::splat(queries.steps[n][d / GROUP]), zero_sums[n]);
+                zero_sums[n] = L::fma(product, L::splat(queries.steps[n][d / KEY_GROUP]), zero_sums[n]);
                 offset_sums[n] = L::fma(L::load(queries.vectors.add(n * dim + d)), offset, offset_sums[n]);
             }
         }
@@ -129,11 +129,11 @@ unsafe fn page_scores<L: Lanes, const N: usize, const BITS: u32>(
         let pairs = cell.lines.add(KeyFormat::Q4.line_bytes(dim));
         for g in 0..groups {
             let (nibbles, pairs) = (cell.lines.add(g * 256), pairs.add(g * 128));
-            let codes = codes.cast_const().add(g * GROUP);
+            let codes = codes.cast_const().add(g * KEY_GROUP);
             for line in (g..cell.format.values.line_bytes(dim) / 64).step_by(groups) {
                 prefetch(cell.value_lines(dim).wrapping_add(line * 64));
             }
-            let dots = if dim - g * GROUP < GROUP {
+            let dots = if dim - g * KEY_GROUP < KEY_GROUP {
                 group_dots::<L, N, BITS, 4>(nibbles, pairs, codes)
             } else {
                 group_dots::<L, N, BITS, 8>(nibbles, pairs, codes)

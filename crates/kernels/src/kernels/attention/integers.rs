@@ -10,17 +10,14 @@ use super::{CHUNK_PAGES, CHUNK_TOKENS, Cell, Chunk, QUERIES_MAX, TOGETHER_MAX, f
 use crate::kernels::append::HEAD_DIM_MAX;
 use crate::kernels::prefetch;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{GROUP, PAGE_TOKENS, WIDE_GROUP, WIDE_GROUP_BYTES};
+use crate::pages::{PAGE_TOKENS, VALUE_GROUP, ZERO_POINTS_BYTES};
 
 /// The largest weight. The sum of a chunk's products with bytes fits 32 bits.
 const WEIGHT_MAX: f32 = 32767.0;
-const GROUPS_MAX: usize = HEAD_DIM_MAX / GROUP;
-const WIDE_GROUPS_MAX: usize = HEAD_DIM_MAX / WIDE_GROUP;
+const GROUPS_MAX: usize = HEAD_DIM_MAX / VALUE_GROUP;
 
 /// A format of integer values.
 pub(super) trait Codes {
-    /// Dimensions that share a scale for each token.
-    const GROUP: usize;
     /// Lines of 16 dimensions and all tokens.
     const LINES: usize;
     /// Whether tokens have zero points.
@@ -51,7 +48,6 @@ pub(super) trait Codes {
 pub(super) struct Bytes;
 
 impl Codes for Bytes {
-    const GROUP: usize = GROUP;
     const LINES: usize = 4;
     const HAS_ZEROS: bool = false;
 
@@ -71,7 +67,6 @@ impl Codes for Bytes {
 pub(super) struct Nibbles;
 
 impl Codes for Nibbles {
-    const GROUP: usize = WIDE_GROUP;
     const LINES: usize = 2;
     const HAS_ZEROS: bool = true;
 
@@ -79,7 +74,7 @@ impl Codes for Nibbles {
     unsafe fn scales<L: Lanes>(cell: &Cell, head_dim: usize, group: usize) -> L::F {
         // SAFETY: for each group 16 scales, 16 zero points, then a half float.
         unsafe {
-            let group = cell.value_scales(head_dim).add(group * WIDE_GROUP_BYTES);
+            let group = cell.value_scales(head_dim).add(group * ZERO_POINTS_BYTES);
             L::mul(L::load_u8(group), L::splat(positive_half(group.add(2 * PAGE_TOKENS))))
         }
     }
@@ -87,7 +82,7 @@ impl Codes for Nibbles {
     #[inline(always)]
     unsafe fn zeros<L: Lanes>(cell: &Cell, head_dim: usize, group: usize) -> L::F {
         // SAFETY: as above.
-        unsafe { L::load_u8(cell.value_scales(head_dim).add(group * WIDE_GROUP_BYTES + PAGE_TOKENS)) }
+        unsafe { L::load_u8(cell.value_scales(head_dim).add(group * ZERO_POINTS_BYTES + PAGE_TOKENS)) }
     }
 
     #[inline(always)]
@@ -182,7 +177,7 @@ impl Integers {
         dim: usize,
         out: *mut f32,
     ) {
-        let groups = dim.div_ceil(C::GROUP);
+        let groups = dim.div_ceil(VALUE_GROUP);
         let seen = |p: usize| visible.saturating_sub(p * PAGE_TOKENS).min(PAGE_TOKENS);
         // SAFETY: in bounds, as there are at most `CHUNK_PAGES` cells; otherwise the caller's promise.
         unsafe {
@@ -196,7 +191,7 @@ impl Integers {
             let (unit, inverse) = (most * (1.0 / WEIGHT_MAX), if most > 0.0 { WEIGHT_MAX / most } else { 0.0 });
             let words = (&raw mut (*to).words).cast::<i16>();
             let weights = weights.add(first * CHUNK_TOKENS);
-            let mut zeros = [[L::splat(0.0); M]; WIDE_GROUPS_MAX];
+            let mut zeros = [[L::splat(0.0); M]; GROUPS_MAX];
             for (p, cell) in cells.iter().enumerate() {
                 for g in 0..groups {
                     let scales = L::keep_first(C::scales::<L>(cell, dim, g), seen(p));
@@ -215,7 +210,7 @@ impl Integers {
                 (*to).units[first + m] = unit;
                 for d in (0..dim).step_by(LANES).filter(|_| C::HAS_ZEROS) {
                     let to = out.add((first + m) * dim + d);
-                    let zero = L::sum(zeros[d / WIDE_GROUP][m]) * (unit / 16.0);
+                    let zero = L::sum(zeros[d / VALUE_GROUP][m]) * (unit / 16.0);
                     L::store(to, L::sub(L::load(to), L::splat(zero)));
                 }
             }
@@ -234,7 +229,7 @@ unsafe fn add_columns<L: Lanes, C: Codes, const N: usize, const D: usize>(
     d: usize,
     out: *mut f32,
 ) -> usize {
-    let groups = dim.div_ceil(C::GROUP);
+    let groups = dim.div_ceil(VALUE_GROUP);
     let first = d / LANES * C::LINES * 64;
     // SAFETY: `LINES` lines for each vector; `D` vectors of results in each of `N` rows.
     unsafe {
@@ -243,6 +238,8 @@ unsafe fn add_columns<L: Lanes, C: Codes, const N: usize, const D: usize>(
         let mut tokens = [C::tokens::<L>(chunk.cells[0].value_lines(dim), 0, 0); D];
         for (p, cell) in chunk.cells.iter().enumerate() {
             let lines = cell.value_lines(dim).add(first);
+            // All columns are of one group: there are at most 4 vectors of them, and as many before as is a multiple.
+            let group = p * groups + d / VALUE_GROUP;
             let next = chunk.next.get(p).unwrap_or(cell);
             prefetch(next.scales.wrapping_add(first / C::LINES));
             // Bytes of the next keys that are fetched with a line of values.
@@ -252,25 +249,20 @@ unsafe fn add_columns<L: Lanes, C: Codes, const N: usize, const D: usize>(
                 // With known numbers, so that shifts are by constants.
                 macro_rules! pair {
                     ($pair:literal) => {
-                        // Parts of one group, which begins here, share their weights.
-                        for first in (0..D).step_by(C::GROUP / LANES) {
-                            let parts = first..D.min(first + C::GROUP / LANES);
-                            let group = p * groups + (d + first * LANES) / C::GROUP;
-                            for i in parts.clone() {
-                                tokens[i] = C::tokens::<L>(lines.add(i * C::LINES * 64), half, $pair);
-                                if $pair % (8 / C::LINES) == 0 {
-                                    let line = (i * 8 + half * 4 + $pair) / (8 / C::LINES);
-                                    prefetch(next.wrapping_add(line * ahead));
-                                    if C::LINES == 2 {
-                                        prefetch(next.wrapping_add(line * ahead + ahead / 2));
-                                    }
+                        for i in 0..D {
+                            tokens[i] = C::tokens::<L>(lines.add(i * C::LINES * 64), half, $pair);
+                            if $pair % (8 / C::LINES) == 0 {
+                                let line = (i * 8 + half * 4 + $pair) / (8 / C::LINES);
+                                prefetch(next.wrapping_add(line * ahead));
+                                if C::LINES == 2 {
+                                    prefetch(next.wrapping_add(line * ahead + ahead / 2));
                                 }
                             }
-                            for n in 0..N {
-                                let weights = words.add((group * QUERIES_MAX + q + n) * LANES + half * 8 + $pair * 2);
-                                for i in parts.clone() {
-                                    dots[n][i] = L::dot_words(dots[n][i], tokens[i], weights);
-                                }
+                        }
+                        for n in 0..N {
+                            let weights = words.add((group * QUERIES_MAX + q + n) * LANES + half * 8 + $pair * 2);
+                            for i in 0..D {
+                                dots[n][i] = L::dot_words(dots[n][i], tokens[i], weights);
                             }
                         }
                     };

@@ -5,7 +5,7 @@ use super::lines::{four, two, whole};
 use crate::kernels::append::{SCALE_LEAST, SCALE_UP};
 use crate::kernels::attention::Cell;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{GROUP, PAGE_TOKENS};
+use crate::pages::{KEY_GROUP, PAGE_TOKENS, VALUE_GROUP};
 
 /// Scales of 16 groups for the largest number of each: as half floats to `to`, and the inverse of what these are.
 #[inline(always)]
@@ -26,7 +26,7 @@ unsafe fn put_scales<L: Lanes>(largest: L::F, to: *mut u16) -> L::F {
 pub(super) unsafe fn put_keys<L: Lanes>(keys: &[Row], to: Cell) {
     // SAFETY: 16 scales for each group, a line for each four dimensions.
     unsafe {
-        for (g, group) in keys.chunks(GROUP).enumerate() {
+        for (g, group) in keys.chunks(KEY_GROUP).enumerate() {
             let mut largest = L::splat(0.0);
             for tokens in group {
                 largest = L::max(largest, L::abs(L::load(tokens.as_ptr())));
@@ -38,7 +38,7 @@ pub(super) unsafe fn put_keys<L: Lanes>(keys: &[Row], to: Cell) {
                     *code = whole::<L>(L::mul(L::load(tokens.as_ptr()), inverse));
                 }
                 let line = four(codes).map(|word| word ^ 0x8080_8080);
-                to.lines.cast_mut().add((g * GROUP / 4 + q) * 64).cast::<[u32; LANES]>().write(line);
+                to.lines.cast_mut().add((g * KEY_GROUP / 4 + q) * 64).cast::<[u32; LANES]>().write(line);
             }
         }
     }
@@ -52,7 +52,7 @@ pub(super) unsafe fn put_values<L: Lanes>(values: &[Row], to: Cell) {
     let (lines, scales) = (to.value_lines(dim).cast_mut(), to.value_scales(dim).cast_mut().cast::<u16>());
     // SAFETY: 16 scales for each group, 32 bytes for each pair of tokens and part.
     unsafe {
-        for (g, group) in values.chunks(GROUP).enumerate() {
+        for (g, group) in values.chunks(VALUE_GROUP).enumerate() {
             let parts = group.as_chunks::<PAGE_TOKENS>().0;
             let mut numbers = [0f32; PAGE_TOKENS];
             for (t, number) in numbers.iter_mut().enumerate() {
@@ -71,7 +71,7 @@ pub(super) unsafe fn put_values<L: Lanes>(values: &[Row], to: Cell) {
                         let inverse = L::splat(numbers[2 * pair + i]);
                         *code = whole::<L>(L::mul(L::load(tokens[i].as_ptr()), inverse));
                     }
-                    let at = (g * GROUP / LANES + part) * 256 + pair * 32;
+                    let at = (g * VALUE_GROUP / LANES + part) * 256 + pair * 32;
                     lines.add(at).cast::<[u16; LANES]>().write(two(codes));
                 }
             }

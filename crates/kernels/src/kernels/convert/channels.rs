@@ -5,7 +5,7 @@ use super::{Row, half_above};
 use crate::kernels::append::HEAD_DIM_MAX;
 use crate::kernels::attention::Cell;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{GROUP, KeyFormat, PAGE_TOKENS};
+use crate::pages::{KEY_GROUP, KeyFormat, PAGE_TOKENS};
 
 /// Writes keys with `BITS` bits each.
 ///
@@ -27,7 +27,7 @@ pub(super) unsafe fn put_keys<L: Lanes, const BITS: u32>(keys: &[Row], to: Cell)
         }
         let nibbles = to.lines.cast_mut();
         let pairs = nibbles.add(KeyFormat::Q4.line_bytes(dim));
-        for (g, group) in codes[..dim].chunks(GROUP).enumerate() {
+        for (g, group) in codes[..dim].chunks(KEY_GROUP).enumerate() {
             let low = |d: usize| group[d].map(|code| code & 15);
             let high = |d: usize| group[d].map(|code| code >> 4);
             let len = group.len();

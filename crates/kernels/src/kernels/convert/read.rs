@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use super::Row;
 use crate::kernels::attention::Cell;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{GROUP, KeyFormat, PAGE_TOKENS, ValueFormat};
+use crate::pages::{KEY_GROUP, KeyFormat, PAGE_TOKENS, VALUE_GROUP, ValueFormat};
 
 /// # Safety
 /// The cell holds 16 tokens of as many dimensions, as half floats or bytes; the instruction set of `L` is there.
@@ -19,7 +19,7 @@ pub(super) unsafe fn keys<L: Lanes>(cell: Cell, room: &mut [MaybeUninit<Row>]) -
                 KeyFormat::Q8 => {
                     let line = cell.lines.add(d / 4 * 64).cast::<[[u8; 4]; PAGE_TOKENS]>().read();
                     let codes: [i8; PAGE_TOKENS] = line.map(|token| (token[d % 4] ^ 0x80) as i8);
-                    let scales = L::load_half(cell.scales.cast::<u16>().add(d / GROUP * PAGE_TOKENS));
+                    let scales = L::load_half(cell.scales.cast::<u16>().add(d / KEY_GROUP * PAGE_TOKENS));
                     L::mul(L::load_i8(codes.as_ptr()), scales)
                 }
                 KeyFormat::Q6 | KeyFormat::Q4 => unreachable!("keys by channel stay as they are"),
@@ -45,7 +45,7 @@ pub(super) unsafe fn values<L: Lanes>(cell: Cell, room: &mut [MaybeUninit<Row>])
                 ValueFormat::Q8 => {
                     let pairs = lines.add(part * 256 + t / 2 * 32).cast::<[[i8; 2]; LANES]>().read();
                     let codes: [i8; LANES] = pairs.map(|pair| pair[t % 2]);
-                    let scales = cell.value_scales(dim).cast::<u16>().add(part * LANES / GROUP * PAGE_TOKENS);
+                    let scales = cell.value_scales(dim).cast::<u16>().add(part * LANES / VALUE_GROUP * PAGE_TOKENS);
                     let mut tokens = [0f32; PAGE_TOKENS];
                     L::store(tokens.as_mut_ptr(), L::load_half(scales));
                     L::mul(L::load_i8(codes.as_ptr()), L::splat(tokens[t]))

@@ -4,7 +4,7 @@ use super::lines::{above, four, whole, within};
 use super::{Row, half_above};
 use crate::kernels::attention::Cell;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{PAGE_TOKENS, WIDE_GROUP, WIDE_GROUP_BYTES};
+use crate::pages::{PAGE_TOKENS, VALUE_GROUP, ZERO_POINTS_BYTES};
 
 const CODE_MAX: f32 = 15.0;
 
@@ -16,9 +16,9 @@ pub(super) unsafe fn put_values<L: Lanes>(values: &[Row], to: Cell) {
     let lines = to.value_lines(dim).cast_mut();
     // SAFETY: offsets as in the layout.
     unsafe {
-        for (g, group) in values.chunks(WIDE_GROUP).enumerate() {
+        for (g, group) in values.chunks(VALUE_GROUP).enumerate() {
             let parts = group.as_chunks::<PAGE_TOKENS>().0;
-            let scales = to.value_scales(dim).cast_mut().add(g * WIDE_GROUP_BYTES);
+            let scales = to.value_scales(dim).cast_mut().add(g * ZERO_POINTS_BYTES);
             let steps = put_scales::<L>(parts, scales);
             for (part, tokens) in parts.iter().enumerate() {
                 let mut codes = [[0; LANES]; PAGE_TOKENS];
@@ -26,7 +26,7 @@ pub(super) unsafe fn put_values<L: Lanes>(values: &[Row], to: Cell) {
                     let code = L::fma(L::load(tokens[t].as_ptr()), L::splat(inverse), L::splat(zero));
                     codes[t] = within(whole::<L>(code), CODE_MAX as i8);
                 }
-                let lines = lines.add((g * WIDE_GROUP / LANES + part) * 128);
+                let lines = lines.add((g * VALUE_GROUP / LANES + part) * 128);
                 for (half, codes) in codes.as_chunks::<8>().0.iter().enumerate() {
                     // Every other token is in the same word.
                     let word = |place: usize| {
@@ -46,7 +46,7 @@ pub(super) unsafe fn put_values<L: Lanes>(values: &[Row], to: Cell) {
 /// added then.
 ///
 /// # Safety
-/// Room for `WIDE_GROUP_BYTES`; the instruction set of `L` is there.
+/// Room for `ZERO_POINTS_BYTES`; the instruction set of `L` is there.
 #[inline(always)]
 unsafe fn put_scales<L: Lanes>(parts: &[[Row; PAGE_TOKENS]], to: *mut u8) -> [(f32, f32); PAGE_TOKENS] {
     // SAFETY: the caller's promise.
