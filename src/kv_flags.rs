@@ -40,6 +40,10 @@ impl KvFlags {
 /// A number of bytes, with K, M, G or T for powers of 1,024.
 fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| "give a whole number and a unit, such as 512M".to_owned())?;
+    if number == 0 {
+        return Err("it must be more than nothing, such as 512M".to_owned());
+    }
     let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
         "" | "B" => 0,
         "K" | "KB" | "KIB" => 10,
@@ -48,7 +52,6 @@ fn parse_size(text: &str) -> Result<u64, String> {
         "T" | "TB" | "TIB" => 40,
         unit => return Err(format!("{unit:?} is no unit; use K, M, G or T")),
     };
-    let number: u64 = digits.parse().map_err(|_| "give a whole number and a unit, such as 512M".to_owned())?;
     number.checked_shl(shift).filter(|bytes| bytes >> shift == number).ok_or_else(|| "that is too large".to_owned())
 }
 
@@ -61,7 +64,7 @@ mod tests {
         assert_eq!(parse_size("512M"), Ok(512 << 20));
         assert_eq!(parse_size("2gib"), Ok(2 << 30));
         assert_eq!(parse_size("123"), Ok(123));
-        for wrong in ["", "M", "12X", "-1G", "1.5G", "99999999999T"] {
+        for wrong in ["", "M", "banana", "0", "0G", "12X", "-1G", "1.5G", "99999999999T"] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }
     }

@@ -8,6 +8,7 @@ mod output;
 mod progress;
 mod sampling_flags;
 mod speculation_flag;
+mod warnings;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    warnings::show();
     let outcome = match Cli::parse().command {
         Command::Run(command) => command.execute(),
         Command::Pull(command) => command.execute(),

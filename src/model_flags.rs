@@ -1,12 +1,13 @@
 //! Flags of every command that loads a model, and the loading itself.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use clap::Args;
-use ruvllm_runtime::{BuildProgress, Engine};
+use ruvllm_runtime::{BuildError, BuildProgress, Engine};
 use ruvllm_store::{ModelFile, Store, default_home};
 
 use crate::kv_flags::KvFlags;
@@ -79,6 +80,20 @@ impl ModelFlags {
         if let Some(cold) = engine.as_ref().ok().and_then(Engine::cold_format).filter(|_| is_measured) {
             output::remark(&format!("measured: this model's oldest keys and values may be {cold}"));
         }
-        engine.map_err(|error| anyhow::Error::new(error).context(format!("cannot run {}", file.path.display())))
+        engine.map_err(|error| {
+            let what = what_failed(&error, &file.path);
+            anyhow::Error::new(error).context(what)
+        })
+    }
+}
+
+/// A mistake in a flag is told with the flag and what would be right.
+fn what_failed(error: &BuildError, model: &Path) -> String {
+    match error {
+        BuildError::Disk { error, .. } if error.kind() == io::ErrorKind::InvalidInput => {
+            "--kv-disk-size must have room for some pages, such as 1G".to_owned()
+        }
+        BuildError::Disk { .. } => "--kv-disk needs a folder that can be written to".to_owned(),
+        _ => format!("cannot run {}", model.display()),
     }
 }

@@ -4,40 +4,11 @@
 """
 
 import os
-import pty
-import re
-import select
 import sys
-import time
 
+from terminal import ANSWERED, PROMPT, Session
 
-class Session:
-    def __init__(self, program):
-        self.seen = ""
-        self.process, self.terminal = pty.fork()
-        if self.process == 0:
-            os.environ["TERM"] = "xterm"
-            os.execv(program, [program, "run", "smollm2", "--temperature", "0", "--max-tokens", "6000"])
-
-    def type(self, text):
-        self.seen = ""
-        os.write(self.terminal, text.encode())
-
-    def expect(self, pattern, timeout_s=90):
-        """Reads until the pattern turns up in what came since the last typing."""
-        end = time.monotonic() + timeout_s
-        while not re.search(pattern, self.seen):
-            left = end - time.monotonic()
-            assert left > 0, f"no {pattern!r} in {self.seen!r}"
-            if select.select([self.terminal], [], [], left)[0]:
-                self.seen += os.read(self.terminal, 65536).decode(errors="replace")
-
-
-# What a line editor drops is what is typed before it is ready, so every step waits for the next prompt.
-PROMPT = r"\n[^\n]*> "
-ANSWERED = r"generated, [\d.]+ tokens/s(.|\n)*> "
-
-session = Session(sys.argv[1])
+session = Session(sys.argv[1], "run", "smollm2", "--temperature", "0", "--max-tokens", "6000")
 session.expect(PROMPT)
 
 # Ctrl-C stops the answer, not the program.

@@ -213,7 +213,11 @@ impl Answerer<'_> {
 /// One line on how fast it was.
 pub fn summary(response: &Response) -> String {
     let (usage, timings) = (response.usage, response.timings);
-    let cached = if usage.cached_tokens > 0 { format!(" ({} cached)", usage.cached_tokens) } else { String::new() };
+    let cached = match (usage.cached_tokens, usage.loaded_tokens) {
+        (0, _) => String::new(),
+        (cached, 0) => format!(" ({cached} cached)"),
+        (cached, loaded) => format!(" ({cached} cached, {loaded} of them on disk)"),
+    };
     let mut line = format!(
         "{} prompt tokens{cached}, {:.0} tokens/s; first token after {:.0} ms; {} generated, {:.1} tokens/s",
         usage.prompt_tokens, timings.prefill_tok_s, timings.ttft_ms, usage.completion_tokens, timings.decode_tok_s

@@ -72,6 +72,8 @@ pub struct Core {
     next_id: u64,
     now: Duration,
     row_cost: RowCost,
+    /// Whether the last step read from disk: then its duration tells nothing of computing.
+    has_loaded: bool,
     /// Times that a sequence had to make room for others.
     pauses: u64,
     // Buffers of a step, kept to avoid allocating.
@@ -99,6 +101,7 @@ impl Core {
             next_id: 0,
             now: Duration::ZERO,
             row_cost: RowCost::default(),
+            has_loaded: false,
             pauses: 0,
             plan: Plan::default(),
             step_tokens: Vec::with_capacity(rows),
@@ -149,8 +152,8 @@ impl Core {
         self.cache.unpin(self.namespace(tenant), tokens);
     }
 
-    /// Saves up to so many cached pages to disk, where there is a disk tier; tells how many are left. For idle moments, and
-    /// before the process ends.
+    /// Saves up to so many cached pages to disk, where there is a disk tier, and waits until they are there; tells how many
+    /// are left. What is idle saves by itself, and so does what is dropped: this is for those who must know.
     pub fn save(&mut self, pages: usize) -> usize {
         self.cache.save(pages)
     }
@@ -172,6 +175,10 @@ impl Core {
         if let Some(index) = self.schedule.running.iter().position(|running| running.id == id) {
             self.end(index);
         }
+        if self.is_idle() {
+            // The disk may have fallen behind; now nobody waits.
+            self.cache.hand_over_all();
+        }
     }
 
     /// Moves every sequence on, by one token or several. A sequence that fails ends alone; the others' results are in
@@ -189,16 +196,29 @@ impl Core {
         }
         self.plan = plan;
         self.cache.maintain(&mut self.pool);
+        if self.is_idle() {
+            self.cache.hand_over(usize::MAX);
+        }
         results
     }
 
-    /// Tells how long the last step took. It decides how many rows the next ones have, never which tokens come.
+    /// Tells how long the last step took. It decides how many rows the next ones have and whether pages are loaded or
+    /// computed, and with one KV format never which tokens come.
     pub fn step_took(&mut self, took: Duration) {
+        if !self.has_loaded {
+            self.observe(took);
+        }
+        self.plan.slices.clear();
+    }
+
+    fn observe(&mut self, took: Duration) {
         self.schedule.pace.observe(self.plan.generating(), self.plan.prompt_rows(), took);
         if let Some(rows) = self.plan.decode_rows() {
             self.row_cost.observe(rows, took);
         }
-        self.plan.slices.clear();
+        if let Some(row) = self.schedule.pace.row_time() {
+            self.cache.set_token_time(row);
+        }
     }
 
     fn end_overdue(&mut self, results: &mut Vec<Result<Event, StepError>>) {
@@ -218,6 +238,7 @@ impl Core {
 
     /// Loads pages for sequences that wait for some from disk. What cannot be loaded is computed.
     fn load(&mut self) {
+        self.has_loaded = self.schedule.running.iter().any(Sequence::is_loading);
         let others = self.schedule.running.iter().any(Sequence::is_generating);
         let mut left = if others { LOADED_BESIDE_OTHERS } else { usize::MAX };
         for sequence in self.schedule.running.iter_mut().filter(|sequence| sequence.is_loading()) {

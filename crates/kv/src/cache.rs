@@ -8,6 +8,7 @@ mod relief;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ruvllm_kernels::Pool;
 use ruvllm_kernels::ops::{KvMemory, KvShape, PAGE_TOKENS, PageFormat, PageId, Rotation};
@@ -19,6 +20,11 @@ use crate::pages::Pages;
 use crate::prefix::{Namespace, PageHash, PrefixTree};
 use crate::stats::{CacheStats, LookupStats};
 use crate::tiers::Tiers;
+
+/// Pages that are still to be written to disk take this share of the budget beside it, and so many bytes at most: enough for
+/// a disk to catch up with a prompt, little enough not to be missed.
+const DISK_QUEUE_SHARE: usize = 8;
+const DISK_QUEUE_BYTES_MAX: usize = 64 << 20;
 
 /// What the operator decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +91,8 @@ pub struct KvCache {
     pages_max: usize,
     tree: PrefixTree,
     disk: Option<DiskTier>,
+    /// What computing a token takes, once somebody has told.
+    token_time: Option<Duration>,
     tiers: Tiers,
     /// What is known of each page that the tree holds, by its number.
     cached: Vec<Option<Cached>>,
@@ -101,8 +109,17 @@ pub struct KvCache {
 impl KvCache {
     /// Memory for the threads of `pool`. Fails if the folder of the disk tier cannot be used.
     pub fn new(pool: &Pool, shape: KvShape, options: &KvOptions) -> io::Result<Self> {
-        let open = |disk: &DiskOptions| DiskTier::open(&disk.folder, disk.budget_bytes);
         let memory = KvMemory::new(pool, shape, options.rotation, options.budget_bytes);
+        let page_bytes = memory.page_bytes(options.tiers.hot) as u64;
+        let open = |disk: &DiskOptions| {
+            if disk.budget_bytes <= page_bytes {
+                let size = disk.budget_bytes;
+                let few = format!("{size} bytes are too few for pages of {page_bytes} bytes");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, few));
+            }
+            let queue_bytes_max = (options.budget_bytes / DISK_QUEUE_SHARE).min(DISK_QUEUE_BYTES_MAX);
+            DiskTier::open(&disk.folder, disk.budget_bytes, queue_bytes_max)
+        };
         let most = options.budget_bytes / memory.page_bytes(options.tiers.hot);
         let pages_max = (0..=most).rev().find(|pages| memory.could_allocate(options.tiers.hot, *pages)).unwrap_or(0);
         Ok(Self {
@@ -110,6 +127,7 @@ impl KvCache {
             pages_max,
             tree: PrefixTree::new(),
             disk: options.disk.as_ref().map(open).transpose()?,
+            token_time: None,
             tiers: options.tiers,
             cached: Vec::new(),
             unsaved: VecDeque::new(),

@@ -53,8 +53,8 @@ pub enum BuildError {
     Kernels(#[from] KernelsError),
     #[error("the model's KV formats cannot be measured: {0}")]
     Guard(#[source] Box<GenerateError>),
-    #[error("the folder for cached KV pages cannot be used: {0}")]
-    Disk(#[source] std::io::Error),
+    #[error("{} cannot be used for cached KV pages: {error}", folder.display())]
+    Disk { folder: PathBuf, error: std::io::Error },
     #[error(
         "the quotas guarantee {guaranteed} bytes to tenants, more than half of the KV budget of {budget}: nobody else could \
          run long texts; lower them or raise the budget"
@@ -220,7 +220,8 @@ impl EngineBuilder {
             ..CoreOptions::new(0)
         };
         let pool = Pool::new(self.threads.unwrap_or(hardware.cores), kernels);
-        let core = Core::new(model, pool, options).map_err(BuildError::Disk)?;
+        let folder = options.kv.disk.as_ref().map(|disk| disk.folder.clone()).unwrap_or_default();
+        let core = Core::new(model, pool, options).map_err(|error| BuildError::Disk { folder, error })?;
         let mut engine = Engine { core, tokenizer: Arc::new(tokenizer), template, kernels, cold_format: None };
         // Where no text grows so long, there are no cold pages to be chosen.
         if self.tiers == KvChoice::Auto && context > tiers.warm_tokens {

@@ -179,7 +179,10 @@ mod tests {
     #[test]
     fn what_was_found_out_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
-        let found = ColdFormat { format: CANDIDATES[1], measured: vec![(CANDIDATES[0], 0.25), (CANDIDATES[1], 0.001)] };
+        let (format, rotation) = CANDIDATES[1];
+        let measured = vec![(CANDIDATES[0].0, CANDIDATES[0].1, 0.25), (format, rotation, 0.001)];
+        let found = ColdFormat { format, rotation, measured };
+        assert_eq!(found.to_string(), "q4 rotated (q4 diverges by 0.2500, q4 rotated by 0.0010)");
         assert_eq!(ColdFormat::read(folder.path(), &[7; 32]), None);
         found.write(folder.path(), &[7; 32]).unwrap();
         assert_eq!(ColdFormat::read(folder.path(), &[7; 32]), Some(found));

@@ -229,6 +229,8 @@ fn simulate(setting: Setting) -> Seen {
             seen.cancelled += 1;
         }
         if with_disk && random.unit() < 0.05 {
+            // All files are there, so that the same seed damages the same ones.
+            core.save(0);
             damage_a_file(folder.path(), &mut random);
         }
         for result in core.step() {

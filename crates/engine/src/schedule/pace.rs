@@ -10,6 +10,8 @@ use std::time::Duration;
 const FIRST_ROWS: usize = 8;
 /// The weight of the latest step.
 const BLEND: f64 = 0.3;
+/// Fewer rows of a prompt alone tell little of what a row costs: the weights are read for them all the same.
+const ROWS_TELLING: usize = 32;
 /// The share of the allowed delay that is aimed at: steps vary.
 const AIM: f64 = 0.8;
 
@@ -18,6 +20,8 @@ pub(crate) struct Pace {
     /// Seconds of a step that only generates, and of each row of a prompt beside one.
     step: Option<f64>,
     row: Option<f64>,
+    /// Seconds of each row of a prompt where nothing else is computed.
+    row_alone: Option<f64>,
 }
 
 impl Pace {
@@ -31,10 +35,16 @@ impl Pace {
         }
     }
 
+    /// What a row of a prompt takes to compute, once that was seen.
+    pub(crate) fn row_time(&self) -> Option<Duration> {
+        self.row_alone.or(self.row).map(Duration::from_secs_f64)
+    }
+
     /// A step took this long, with so many sequences generating and rows of prompts.
     pub(crate) fn observe(&mut self, generating: usize, prompt_rows: usize, took: Duration) {
         let took = took.as_secs_f64();
         match (generating, prompt_rows) {
+            (0, rows) if rows >= ROWS_TELLING => blend(&mut self.row_alone, took / rows as f64),
             (0, _) => {}
             (_, 0) => blend(&mut self.step, took),
             (_, rows) => {
@@ -87,6 +97,18 @@ mod tests {
     #[test]
     fn without_a_clock_prompts_take_all_there_is() {
         assert_eq!(Pace::default().prompt_rows(2.0), usize::MAX);
+    }
+
+    #[test]
+    fn the_time_of_a_row_is_that_of_many_together() {
+        let mut pace = Pace::default();
+        pace.observe(0, 1, Duration::from_millis(5));
+        pace.observe(1, 0, Duration::from_millis(5));
+        assert_eq!(pace.row_time(), None, "a step of one row reads all weights for it");
+        pace.observe(1, 10, Duration::from_millis(10));
+        assert_eq!(pace.row_time(), Some(Duration::from_micros(500)));
+        pace.observe(0, 100, Duration::from_millis(40));
+        assert_eq!(pace.row_time(), Some(Duration::from_micros(400)));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a new sequence need not compute.
 
+use std::time::Duration;
+
 use ruvllm_kernels::ops::{PAGE_TOKENS, PageId};
 
 use super::{KvCache, OutOfPages, PageTable};
@@ -37,10 +39,14 @@ impl KvCache {
         let asking = self.accounts.of(namespace);
         let wanted = &tokens[..tokens.len().saturating_sub(1)];
         let mut start = Start::default();
+        let mut skipped = 0;
         let mut found = tokens_min.map(|_| self.tree.find(namespace, wanted));
         if let (Some(found), Some(tokens_min)) = (&mut found, tokens_min) {
             start.divergence = found.divergence.take();
             start.on_disk = self.on_disk(found, wanted);
+            if !self.is_worth_loading(&start.on_disk) {
+                skipped = std::mem::take(&mut start.on_disk).len();
+            }
             let available = found.tokens().max((found.pages.len() + start.on_disk.len()) * PAGE_TOKENS);
             if available >= tokens_min.max(1) {
                 start.table.pages.clone_from(&found.pages);
@@ -73,6 +79,9 @@ impl KvCache {
             let cached = start.tokens + start.on_disk.len() * PAGE_TOKENS;
             self.lookups.entry(namespace).or_default().count(tokens.len(), cached, cached + PAGE_TOKENS > wanted.len());
         }
+        if let Some(disk) = self.disk.as_mut().filter(|_| skipped > 0) {
+            disk.skip(skipped);
+        }
         if start.on_disk.is_empty() {
             self.extend(namespace, &mut start.table, tokens.len())?;
         }
@@ -100,6 +109,17 @@ impl KvCache {
             Some(*hash)
         });
         hashes.take_while(|hash| disk.contains(*hash)).collect()
+    }
+
+    /// Tells what computing a token of a prompt takes. From then on pages stay on disk that are computed in less time than
+    /// they are read in.
+    pub fn set_token_time(&mut self, took: Duration) {
+        self.token_time = Some(took);
+    }
+
+    fn is_worth_loading(&self, pages: &[PageHash]) -> bool {
+        let (Some(disk), Some(token_time)) = (&self.disk, self.token_time) else { return true };
+        disk.reads_within(pages, token_time.mul_f64((pages.len() * PAGE_TOKENS) as f64))
     }
 
     /// Loads a page from disk behind those of `table`, which holds whole pages. Tells whether that went well.

@@ -5,18 +5,22 @@ use ruvllm_kernels::ops::PageId;
 
 use super::{Cached, KvCache};
 use crate::accounts::{AccountId, Accounts};
+use crate::disk::DiskTier;
 
 /// Above this share of the budget cached prefixes make room, until less than the other is in use.
 const PRESSURE_BEGINS: f64 = 0.85;
 const PRESSURE_ENDS: f64 = 0.70;
-/// Pages that are cooled, saved or given up between two steps: each takes a fraction of a millisecond, and sequences wait.
+/// Pages that are cooled or given up between two steps: each takes a fraction of a millisecond, and sequences wait.
 const PAGES_BETWEEN_STEPS: usize = 4;
+/// Pages that are copied for the disk between two steps: as many as a step of 128 prompt tokens fills.
+const HANDED_OVER_BETWEEN_STEPS: usize = 8;
 /// Cached pages that are looked at for one that can be cooled.
 const LOOKED_AT_MAX: usize = 256;
 
 impl KvCache {
-    /// Does a little of what is due, between two steps: relieves pressure, saves pages.
+    /// Does a little of what is due, between two steps: relieves pressure, hands pages to the disk.
     pub fn maintain(&mut self, pool: &mut Pool) {
+        self.check_disk();
         let share = self.memory().bytes_in_use() as f64 / self.memory().bytes_budget() as f64;
         self.is_under_pressure = share > if self.is_under_pressure { PRESSURE_ENDS } else { PRESSURE_BEGINS };
         if self.is_under_pressure {
@@ -27,7 +31,7 @@ impl KvCache {
                 }
             }
         }
-        self.save(PAGES_BETWEEN_STEPS);
+        self.hand_over(HANDED_OVER_BETWEEN_STEPS);
     }
 
     /// Puts cached pages that no sequence uses into the next colder format; tells how many. Those first that would be given
@@ -85,23 +89,59 @@ impl KvCache {
         true
     }
 
-    /// Saves up to so many pages of cached prefixes; tells how many are left.
+    /// Hands up to so many pages of cached prefixes to the disk, as far as it takes them without making anybody wait.
+    pub fn hand_over(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some(page) = self.unsaved.front().copied() else { break };
+            if self.cached(page).is_some()
+                && self.disk.as_ref().is_some_and(|disk| !disk.has_room(self.page_bytes(page)))
+            {
+                break;
+            }
+            self.unsaved.pop_front();
+            self.save_page(page);
+        }
+    }
+
+    /// Hands all pages of cached prefixes to the disk, however long that takes. Some moments later they outlive the process.
+    pub fn hand_over_all(&mut self) {
+        while let Some(page) = self.unsaved.pop_front() {
+            self.save_page(page);
+        }
+    }
+
+    /// Saves up to so many pages of cached prefixes and waits until they are on disk; tells how many are left.
     pub fn save(&mut self, count: usize) -> usize {
         for _ in 0..count {
             let Some(page) = self.unsaved.pop_front() else { break };
             self.save_page(page);
         }
+        self.disk.iter().for_each(DiskTier::flush);
+        self.check_disk();
         self.unsaved.len()
     }
 
+    /// Gives the disk a page, unless it left the tree meanwhile.
     fn save_page(&mut self, page: PageId) {
         let Some(Cached { hash, .. }) = self.cached(page) else { return };
         let format = self.memory().format(page);
-        if let Some(disk) = &mut self.disk
-            && let Err(error) = disk.write(hash, format, self.pages.bytes(page))
+        if let Some(disk) = &mut self.disk {
+            disk.write(hash, format, self.pages.bytes(page));
+        }
+    }
+
+    /// Goes on without a disk that fails.
+    fn check_disk(&mut self) {
+        if let Some(disk) = &self.disk
+            && let Err(error) = disk.check()
         {
-            tracing::warn!("KV pages are no longer saved to disk: {error}");
+            tracing::warn!(
+                folder = %disk.folder().display(),
+                "cached texts are no longer saved to disk, because a page could not be written: {error}; \
+                 see that the folder is there and has room, then restart"
+            );
             self.disk = None;
+            self.unsaved.clear();
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The cache as the engine uses it, on a tiny shape.
 
+use std::path::Path;
+
 use ruvllm_kernels::ops::PageFormat;
 use ruvllm_kernels::{KernelSet, Pool};
 
@@ -70,24 +72,74 @@ fn a_failed_extension_changes_nothing() {
     cache.audit([&table].into_iter()).unwrap();
 }
 
-#[test]
-fn pages_outlive_the_process_on_disk() {
-    let folder = tempfile::tempdir().unwrap();
+fn with_disk(folder: &Path) -> KvCache {
     let pool = Pool::new(1, KernelSet::Scalar);
-    let disk = Some(DiskOptions { folder: folder.path().to_owned(), budget_bytes: 1 << 20 });
+    let disk = Some(DiskOptions { folder: folder.to_owned(), budget_bytes: 1 << 20 });
     let options = KvOptions { budget_bytes: 1 << 20, disk, ..KvOptions::new(Tiers::uniform(PageFormat::Q8)) };
-    let text: Vec<u32> = (0..100).collect();
-    let mut cache = KvCache::new(&pool, SHAPE, &options).unwrap();
-    run(&mut cache, &text);
-    assert_eq!(cache.save(usize::MAX), 0);
-    let mut cache = KvCache::new(&pool, SHAPE, &options).unwrap();
-    let mut start = cache.begin(namespace(), &text, Some(0), 1).unwrap();
-    assert_eq!((start.tokens, start.on_disk.len()), (0, 6), "the unfilled last page is not looked for");
+    KvCache::new(&pool, SHAPE, &options).unwrap()
+}
+
+/// Begins a text with what is on disk of it, loads that, and ends it without a trace in memory; gives the pages loaded.
+fn load(cache: &mut KvCache, tokens: &[u32]) -> usize {
+    let mut start = cache.begin(namespace(), tokens, Some(0), 1).unwrap();
+    let pages = start.on_disk.len();
     for hash in start.on_disk {
         assert!(cache.load(namespace(), &mut start.table, hash));
     }
-    assert_eq!(start.table.capacity_tokens(), 96);
     cache.audit([&start.table].into_iter()).unwrap();
+    cache.end(None, &[], start.table);
+    pages
+}
+
+#[test]
+fn pages_outlive_the_process_on_disk() {
+    let text: Vec<u32> = (0..100).collect();
+    for is_killed in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut cache = with_disk(folder.path());
+        run(&mut cache, &text);
+        if is_killed {
+            assert_eq!(cache.save(usize::MAX), 0);
+            std::mem::forget(cache);
+        } else {
+            drop(cache);
+        }
+        let mut cache = with_disk(folder.path());
+        assert_eq!(load(&mut cache, &text), 6, "the unfilled last page is not looked for");
+        assert_eq!(cache.stats().disk.unwrap().read, 6);
+    }
+}
+
+#[test]
+fn a_disk_that_fails_is_left_alone_and_nothing_else_changes() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("kv");
+    let mut cache = with_disk(&folder);
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::write(&folder, b"not a folder").unwrap();
+    let text: Vec<u32> = (0..100).collect();
+    assert_eq!(run(&mut cache, &text), Some(0));
+    assert_eq!(cache.save(usize::MAX), 0);
+    assert_eq!(cache.stats().disk, None);
+    assert_eq!(run(&mut cache, &text), Some(99), "what is in memory is still there");
+    let other: Vec<u32> = (1000..1100).collect();
+    assert_eq!(run(&mut cache, &other), Some(0));
+    cache.audit([].into_iter()).unwrap();
+}
+
+#[test]
+fn pages_stay_on_disk_where_computing_them_is_faster() {
+    let folder = tempfile::tempdir().unwrap();
+    let text: Vec<u32> = (0..100).collect();
+    run(&mut with_disk(folder.path()), &text);
+    let mut cache = with_disk(folder.path());
+    cache.set_token_time(Duration::from_nanos(1));
+    assert_eq!(load(&mut cache, &text), 6, "nothing is known of the disk");
+    assert_eq!((load(&mut cache, &text), cache.stats().disk.unwrap().skipped), (0, 6));
+    let tries = (0..1000).filter(|_| load(&mut cache, &text) > 0).count();
+    assert!((1..500).contains(&tries), "now and then it is tried again, {tries} times");
+    cache.set_token_time(Duration::from_secs(1));
+    assert_eq!(load(&mut cache, &text), 6);
 }
 
 #[test]

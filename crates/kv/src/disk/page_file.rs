@@ -27,13 +27,18 @@ pub enum DamagedPage {
     OtherPage,
 }
 
+/// The length of the file of a page of so many bytes.
+pub(super) fn file_bytes(page_bytes: usize) -> u64 {
+    (HEADER + page_bytes + CHECKSUM) as u64
+}
+
 /// The file of a page.
-pub(super) fn encode(hash: PageHash, format: PageFormat, page: &[u8]) -> Vec<u8> {
-    let mut file = Vec::with_capacity(HEADER + page.len() + CHECKSUM);
+pub(super) fn encode(hash: PageHash, page: &SavedPage) -> Vec<u8> {
+    let mut file = Vec::with_capacity(HEADER + page.bytes.len() + CHECKSUM);
     file.extend(MAGIC);
     file.extend(hash.bytes());
-    file.extend(format_number(format).to_le_bytes());
-    file.extend(page);
+    file.extend(format_number(page.format).to_le_bytes());
+    file.extend(&page.bytes);
     let checksum = blake3::hash(&file);
     file.extend(checksum.as_bytes());
     file

@@ -1,5 +1,5 @@
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ruvllm_kernels::ops::PageFormat;
 
@@ -15,20 +15,30 @@ fn page(number: u32) -> Vec<u8> {
     (0..1000).map(|i| (i * 7 + number as usize) as u8).collect()
 }
 
-fn files(folder: &std::path::Path) -> Vec<PathBuf> {
-    let shelves = fs::read_dir(folder).unwrap().flatten();
+fn open(folder: &Path, budget_bytes: u64) -> DiskTier {
+    DiskTier::open(folder, budget_bytes, 1 << 20).unwrap()
+}
+
+/// What is in the folder once all is written.
+fn files(tier: &DiskTier) -> Vec<PathBuf> {
+    tier.flush();
+    let shelves = fs::read_dir(tier.folder()).unwrap().flatten();
     shelves.flat_map(|shelf| fs::read_dir(shelf.path()).unwrap().flatten().map(|file| file.path())).collect()
+}
+
+fn bytes(tier: &DiskTier) -> u64 {
+    files(tier).iter().map(|file| file.metadata().unwrap().len()).sum()
 }
 
 #[test]
 fn pages_are_found_again_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let mut tier = DiskTier::open(folder.path(), 1 << 20).unwrap();
+    let mut tier = open(folder.path(), 1 << 20);
     for number in 0..5 {
-        tier.write(hash(number), PageFormat::Q8, &page(number)).unwrap();
+        tier.write(hash(number), PageFormat::Q8, &page(number));
     }
     drop(tier);
-    let mut tier = DiskTier::open(folder.path(), 1 << 20).unwrap();
+    let mut tier = open(folder.path(), 1 << 20);
     assert_eq!(tier.stats().pages, 5);
     assert_eq!(tier.read(hash(3)), Some(SavedPage { format: PageFormat::Q8, bytes: page(3) }));
     assert_eq!(tier.read(hash(9)), None);
@@ -37,19 +47,18 @@ fn pages_are_found_again_after_a_restart() {
 #[test]
 fn the_budget_holds_and_what_is_used_stays() {
     let folder = tempfile::tempdir().unwrap();
-    let mut tier = DiskTier::open(folder.path(), 5500).unwrap();
+    let mut tier = open(folder.path(), 5500);
     for number in 0..5 {
-        tier.write(hash(number), PageFormat::F16, &page(number)).unwrap();
+        tier.write(hash(number), PageFormat::F16, &page(number));
     }
     tier.read(hash(0)).unwrap();
-    tier.write(hash(5), PageFormat::F16, &page(5)).unwrap();
+    tier.write(hash(5), PageFormat::F16, &page(5));
     assert!(tier.contains(hash(0)) && !tier.contains(hash(1)));
-    let on_disk: u64 = files(folder.path()).iter().map(|file| file.metadata().unwrap().len()).sum();
-    assert_eq!(on_disk, tier.stats().bytes);
-    assert!(on_disk <= 5500);
+    assert_eq!(bytes(&tier), tier.stats().bytes);
+    assert!(bytes(&tier) <= 5500);
     // A smaller budget at the next start holds as well, and so does the order of use.
     drop(tier);
-    let tier = DiskTier::open(folder.path(), 2200).unwrap();
+    let tier = open(folder.path(), 2200);
     assert_eq!(tier.stats().pages, 2);
     assert!(tier.contains(hash(5)));
 }
@@ -57,36 +66,37 @@ fn the_budget_holds_and_what_is_used_stays() {
 #[test]
 fn damage_is_noticed_wherever_it_is() {
     let folder = tempfile::tempdir().unwrap();
-    let mut tier = DiskTier::open(folder.path(), 1 << 20).unwrap();
-    tier.write(hash(0), PageFormat::Q8, &page(0)).unwrap();
-    let path = files(folder.path()).remove(0);
+    let mut tier = open(folder.path(), 1 << 20);
+    tier.write(hash(0), PageFormat::Q8, &page(0));
+    let path = files(&tier).remove(0);
     let sound = fs::read(&path).unwrap();
     let mut damages = 0;
     for at in (0..sound.len()).step_by(37) {
         let mut damaged = sound.clone();
         damaged[at] ^= 1 << (at % 8);
         fs::write(&path, &damaged).unwrap();
-        let mut tier = DiskTier::open(folder.path(), 1 << 20).unwrap();
+        let mut tier = open(folder.path(), 1 << 20);
         assert_eq!(tier.read(hash(0)), None, "byte {at}");
+        tier.flush();
         assert!(!path.exists() && !tier.contains(hash(0)));
         damages += tier.stats().damaged;
     }
     assert_eq!(damages, sound.len().div_ceil(37) as u64);
     for len in [0, 10, 59, 60, sound.len() - 1] {
         fs::write(&path, &sound[..len]).unwrap();
-        assert_eq!(DiskTier::open(folder.path(), 1 << 20).unwrap().read(hash(0)), None, "{len} bytes");
+        assert_eq!(open(folder.path(), 1 << 20).read(hash(0)), None, "{len} bytes");
     }
 }
 
 #[test]
 fn a_page_under_another_name_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let mut tier = DiskTier::open(folder.path(), 1 << 20).unwrap();
-    tier.write(hash(0), PageFormat::Q8, &page(0)).unwrap();
-    let path = files(folder.path()).remove(0);
+    let mut tier = open(folder.path(), 1 << 20);
+    tier.write(hash(0), PageFormat::Q8, &page(0));
+    let path = files(&tier).remove(0);
     let bytes = fs::read(&path).unwrap();
-    tier.write(hash(1), PageFormat::Q8, &page(1)).unwrap();
-    let other = files(folder.path()).into_iter().find(|file| *file != path).unwrap();
+    tier.write(hash(1), PageFormat::Q8, &page(1));
+    let other = files(&tier).into_iter().find(|file| *file != path).unwrap();
     fs::write(&other, bytes).unwrap();
     assert_eq!(tier.read(hash(1)), None);
     assert_eq!(tier.stats().damaged, 1);
@@ -95,14 +105,80 @@ fn a_page_under_another_name_is_refused() {
 #[test]
 fn what_others_remove_or_leave_behind_does_no_harm() {
     let folder = tempfile::tempdir().unwrap();
-    let mut tier = DiskTier::open(folder.path(), 1 << 20).unwrap();
-    tier.write(hash(0), PageFormat::Q8, &page(0)).unwrap();
-    let path = files(folder.path()).remove(0);
+    let mut tier = open(folder.path(), 1 << 20);
+    tier.write(hash(0), PageFormat::Q8, &page(0));
+    let path = files(&tier).remove(0);
     fs::write(path.with_extension("77.part"), b"half a page").unwrap();
     fs::write(path.with_extension("txt"), b"a note").unwrap();
-    let mut tier = DiskTier::open(folder.path(), 1 << 20).unwrap();
-    assert_eq!((tier.stats().pages, files(folder.path()).len()), (1, 2));
+    let mut tier = open(folder.path(), 1 << 20);
+    assert_eq!((tier.stats().pages, files(&tier).len()), (1, 2));
     fs::remove_file(&path).unwrap();
     assert_eq!(tier.read(hash(0)), None);
     assert_eq!((tier.stats().pages, tier.stats().bytes, tier.stats().damaged), (0, 0, 0));
+}
+
+#[test]
+fn a_page_is_there_before_it_is_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tier = DiskTier::stopped(folder.path(), 1 << 20, 2500).unwrap();
+    for number in 0..2 {
+        assert!(tier.has_room(1000));
+        tier.write(hash(number), PageFormat::Q8, &page(number));
+    }
+    assert!(!tier.has_room(1000), "the queue is bounded");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert!(tier.contains(hash(1)));
+    assert_eq!(tier.read(hash(1)), Some(SavedPage { format: PageFormat::Q8, bytes: page(1) }));
+}
+
+#[test]
+fn a_page_that_was_removed_does_not_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    // Room for two pages, whose files take 1,060 bytes each: most are removed before they are written.
+    let mut tier = open(folder.path(), 2200);
+    for number in 0..200 {
+        tier.write(hash(number % 7), PageFormat::Q8, &page(number % 7));
+        let stats = tier.stats();
+        assert!(stats.pages <= 2 && stats.bytes <= 2200);
+    }
+    assert_eq!((files(&tier).len(), bytes(&tier)), (2, tier.stats().bytes));
+    assert_eq!(tier.read(hash(199 % 7)), Some(SavedPage { format: PageFormat::Q8, bytes: page(199 % 7) }));
+    assert_eq!(tier.read(hash(197 % 7)), None);
+}
+
+#[test]
+fn a_full_queue_waits_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    // Less than one page: each waits for the one before.
+    let mut tier = DiskTier::open(folder.path(), 1 << 20, 10).unwrap();
+    (0..50).for_each(|number| tier.write(hash(number), PageFormat::Q8, &page(number)));
+    drop(tier);
+    let mut tier = open(folder.path(), 1 << 20);
+    assert!((0..50).all(|number| tier.read(hash(number)).is_some_and(|saved| saved.bytes == page(number))));
+}
+
+#[test]
+fn a_folder_that_is_gone_is_told_and_not_made_again() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("kv");
+    let mut tier = open(&folder, 1 << 20);
+    fs::remove_dir_all(&folder).unwrap();
+    for number in 0..3 {
+        tier.write(hash(number), PageFormat::Q8, &page(number));
+    }
+    tier.flush();
+    assert_eq!(tier.check().unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    assert!((0..3).all(|number| tier.read(hash(number)).is_none()));
+    assert!(!folder.exists());
+}
+
+#[test]
+fn what_is_no_folder_to_write_to_cannot_be_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, b"").unwrap();
+    assert!(DiskTier::open(&file, 1 << 20, 1 << 20).is_err());
+    assert!(DiskTier::open(&file.join("below"), 1 << 20, 1 << 20).is_err());
+    // Nothing can be written there, not even by an administrator.
+    assert!(DiskTier::open(Path::new("/proc/self"), 1 << 20, 1 << 20).is_err());
 }

@@ -1,39 +1,46 @@
 //! A folder of pages within a budget.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use ruvllm_kernels::ops::PageFormat;
 
+use super::folder::Folder;
 use super::page_file::{self, SavedPage};
+use super::read_cost::ReadCost;
+use super::writer::{Job, Writer};
 use crate::prefix::PageHash;
-
-const EXTENSION: &str = "kv";
 
 /// What the tier has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskStats {
     pub written: u64,
     pub read: u64,
+    /// Pages that were there and not read, because computing them was faster.
+    pub skipped: u64,
     /// Files removed to stay within the budget.
     pub removed: u64,
     /// Files that were not what they should be; they are removed.
     pub damaged: u64,
     pub pages: usize,
+    /// Of files, with those that are still to be written.
     pub bytes: u64,
 }
 
-/// Saves pages to a folder and finds them again, also after a restart.
+/// Saves pages to a folder and finds them again, also after a restart. Dropping it waits until all are saved.
 #[derive(Debug)]
 pub struct DiskTier {
-    folder: PathBuf,
+    folder: Folder,
+    writer: Writer,
     budget_bytes: u64,
     entries: HashMap<PageHash, Entry>,
     /// From the one that was not used for longest.
     by_use: BTreeMap<u64, PageHash>,
     clock: u64,
+    read_cost: ReadCost,
     stats: DiskStats,
 }
 
@@ -44,36 +51,35 @@ struct Entry {
 }
 
 impl DiskTier {
-    /// Opens the folder, which is made if it is not there, and looks at what is in it.
-    pub fn open(folder: &Path, budget_bytes: u64) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
+    /// Opens the folder, which is made if it is not there, and looks at what is in it. Pages that are still to be written
+    /// take up to `queue_bytes_max` bytes of memory.
+    pub fn open(path: &Path, budget_bytes: u64, queue_bytes_max: usize) -> io::Result<Self> {
+        let mut tier = Self::stopped(path, budget_bytes, queue_bytes_max)?;
+        tier.writer.start(tier.folder.clone())?;
+        Ok(tier)
+    }
+
+    /// The same without the thread that changes files.
+    pub(super) fn stopped(path: &Path, budget_bytes: u64, queue_bytes_max: usize) -> io::Result<Self> {
         let mut tier = Self {
-            folder: folder.to_owned(),
+            folder: Folder::open(path)?,
+            writer: Writer::new(queue_bytes_max),
             budget_bytes,
             entries: HashMap::new(),
             by_use: BTreeMap::new(),
             clock: 0,
+            read_cost: ReadCost::default(),
             stats: DiskStats::default(),
         };
-        let mut found = Vec::new();
-        for shelf in fs::read_dir(folder)?.flatten().filter(|entry| entry.path().is_dir()) {
-            for file in fs::read_dir(shelf.path())?.flatten() {
-                match (hash_of(&file.path()), file.metadata()) {
-                    (Some(hash), Ok(data)) => {
-                        found.push((data.modified().unwrap_or(SystemTime::UNIX_EPOCH), hash, data.len()));
-                    }
-                    // What a process left unfinished when it was killed.
-                    _ if is_unfinished(&file.path()) => drop(fs::remove_file(file.path())),
-                    _ => {}
-                }
-            }
-        }
+        let mut found = tier.folder.pages()?;
         found.sort_unstable();
-        for (_, hash, bytes) in found {
-            tier.add(hash, bytes);
-        }
+        found.iter().for_each(|page| tier.add(page.hash, page.bytes));
         tier.shrink(0);
         Ok(tier)
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub fn contains(&self, hash: PageHash) -> bool {
@@ -84,28 +90,47 @@ impl DiskTier {
         DiskStats { pages: self.entries.len(), ..self.stats }
     }
 
-    /// Saves a page. One that is there already is only marked as used.
-    pub fn write(&mut self, hash: PageHash, format: PageFormat, page: &[u8]) -> io::Result<()> {
+    /// Whether `write` would take a page of so many bytes without waiting.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.writer.has_room(bytes)
+    }
+
+    /// Takes a page to be saved. It can be read at once. One that is there already is only marked as used.
+    pub fn write(&mut self, hash: PageHash, format: PageFormat, page: &[u8]) {
         if self.contains(hash) {
             self.touch(hash);
-            return Ok(());
+            return;
         }
-        let file = page_file::encode(hash, format, page);
-        let bytes = file.len() as u64;
+        let bytes = page_file::file_bytes(page.len());
         if bytes > self.budget_bytes {
-            return Ok(());
+            return;
         }
         self.shrink(bytes);
-        let path = self.path(hash);
-        let unfinished = path.with_extension(format!("{}.part", std::process::id()));
-        fs::create_dir_all(path.parent().expect("files are on shelves"))?;
-        fs::write(&unfinished, &file).and_then(|()| fs::rename(&unfinished, &path)).inspect_err(|_| {
-            // A full disk must not stay full of half a page.
-            drop(fs::remove_file(&unfinished));
-        })?;
+        self.writer.push(Job::Write(hash, Arc::new(SavedPage { format, bytes: page.to_vec() })));
         self.add(hash, bytes);
         self.stats.written += 1;
-        Ok(())
+    }
+
+    /// Waits until the folder is as `stats` tells.
+    pub fn flush(&self) {
+        self.writer.flush();
+    }
+
+    /// Fails if a page could not be saved. None after it was saved either.
+    pub fn check(&self) -> io::Result<()> {
+        self.writer.check()
+    }
+
+    /// Whether reading pages is predicted to take less time than `limit`.
+    pub fn reads_within(&self, hashes: &[PageHash], limit: Duration) -> bool {
+        let bytes = hashes.iter().filter_map(|hash| self.entries.get(hash)).map(|entry| entry.bytes).sum();
+        self.read_cost.is_below(bytes, limit)
+    }
+
+    /// So many pages were not read, because that was predicted to take too long.
+    pub fn skip(&mut self, pages: usize) {
+        self.stats.skipped += pages as u64;
+        self.read_cost.doubt();
     }
 
     /// Reads a page back. A damaged file is removed, told about and counted: to its reader it was never there.
@@ -113,15 +138,21 @@ impl DiskTier {
         if !self.contains(hash) {
             return None;
         }
-        let path = self.path(hash);
+        if let Some(page) = self.writer.pending(hash) {
+            self.used(hash);
+            return Some(SavedPage::clone(&page));
+        }
+        let started = Instant::now();
+        let path = self.folder.file(hash);
         let Ok(file) = fs::read(&path) else {
             self.forget(hash);
             return None;
         };
+        let bytes = file.len() as u64;
         match page_file::decode(hash, file) {
             Ok(page) => {
-                self.touch(hash);
-                self.stats.read += 1;
+                self.read_cost.observe(bytes, started.elapsed());
+                self.used(hash);
                 Some(page)
             }
             Err(damage) => {
@@ -133,9 +164,13 @@ impl DiskTier {
         }
     }
 
-    /// Removes a page that turned out to be of no use.
-    pub fn remove(&mut self, hash: PageHash) {
-        drop(fs::remove_file(self.path(hash)));
+    fn used(&mut self, hash: PageHash) {
+        self.touch(hash);
+        self.stats.read += 1;
+    }
+
+    fn remove(&mut self, hash: PageHash) {
+        self.writer.push(Job::Remove(hash));
         self.forget(hash);
     }
 
@@ -163,38 +198,14 @@ impl DiskTier {
         }
     }
 
-    /// Marks a page as used, in the file too: the order outlives the process.
+    /// Marks a page as used, in the file too.
     fn touch(&mut self, hash: PageHash) {
         if let Some(entry) = self.entries.get_mut(&hash) {
             self.clock += 1;
             self.by_use.remove(&entry.used);
             entry.used = self.clock;
             self.by_use.insert(self.clock, hash);
-            // Only the order of removal depends on it.
-            if let Ok(file) = fs::File::options().write(true).open(self.path(hash)) {
-                drop(file.set_modified(SystemTime::now()));
-            }
+            self.writer.push(Job::Touch(hash));
         }
     }
-
-    fn path(&self, hash: PageHash) -> PathBuf {
-        let name: String = hash.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        self.folder.join(&name[..2]).join(name).with_extension(EXTENSION)
-    }
-}
-
-fn hash_of(path: &Path) -> Option<PageHash> {
-    let name = path.file_stem()?.to_str().filter(|name| name.len() == 32 && name.is_ascii())?;
-    if path.extension()? != EXTENSION {
-        return None;
-    }
-    let mut bytes = [0; 16];
-    for (i, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&name[i * 2..i * 2 + 2], 16).ok()?;
-    }
-    Some(PageHash::from_bytes(bytes))
-}
-
-fn is_unfinished(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "part")
 }
