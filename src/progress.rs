@@ -32,6 +32,15 @@ pub fn byte_bar(total: u64, what: &str) -> ProgressBar {
     bar
 }
 
+/// A bar that counts pieces of work, hidden where standard error is no terminal.
+pub fn count_bar(total: usize, what: &str) -> ProgressBar {
+    let bar = if stderr().is_terminal() { ProgressBar::new(total as u64) } else { ProgressBar::hidden() };
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}");
+    bar.set_style(style.expect("the template is well-formed"));
+    bar.set_message(what.to_owned());
+    bar
+}
+
 /// Shows what the store does.
 #[derive(Debug)]
 pub struct PullProgress {

@@ -176,6 +176,21 @@ fn bench_and_perplexity_report_figures() {
 }
 
 #[test]
+fn bench_opens_sessions_and_resumes_them_from_disk() {
+    smollm2();
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = folder.path().to_str().expect("a readable path");
+    let arguments = ["bench", "smollm2", "-p", "8", "-n", "2", "-r", "1", "--sessions", "5", "--json"];
+    let bench = json(&[&arguments[..], &["--kv-memory", "24M", "--kv-disk", disk]].concat());
+    let sessions = &bench["sessions"];
+    assert_eq!(sessions["unchanged_answers"], 5, "{sessions}");
+    assert_eq!(sessions["resumed_sessions"]["computed_again"], 0, "{sessions}");
+    assert!(sessions["resumed_tokens"]["from_disk"].as_u64().expect("a count") > 500, "{sessions}");
+    let budget = &sessions["budget_bytes"];
+    assert!(sessions["used_bytes_max"].as_u64() <= budget.as_u64() && budget == 24 << 20, "{sessions}");
+}
+
+#[test]
 fn every_mistake_is_one_clear_line() {
     smollm2();
     let check = |arguments: &[&str], parts: &[&str]| {
@@ -201,6 +216,13 @@ fn every_mistake_is_one_clear_line() {
     check(&["perplexity", "smollm2", "missing.txt"], &["missing.txt"]);
     check(&["bench", "smollm2", "--repeat", "0"], &["--repeat"]);
     check(&["bench", "smollm2", "--answer", "1"], &["--answer"]);
+    check(&["bench", "smollm2", "--sessions", "0"], &["--sessions", "at least 1"]);
+    check(&["bench", "smollm2", "--arrival", "0"], &["--arrival", "at least 1"]);
+    check(&["bench", "smollm2", "--arrival", "9000"], &["--arrival 9000", "8192", "--context"]);
+    check(&["bench", "smollm2", "--depth", "9000"], &["--depth 9000", "8192", "--context"]);
+    check(&["bench", "smollm2", "--prefix", "--context", "600"], &["--prefix", "600", "--context"]);
+    check(&["bench", "smollm2", "-p", "16", "-n", "4", "--prefix", "--kv-memory", "1M"], &["--prefix", "--kv-memory"]);
+    check(&["bench", "smollm2", "--kv-disk", "/proc/none"], &["/proc/none"]);
     check(&["show", "../../etc/passwd"], &["passwd"]);
     check(&["rm", "never-pulled"], &["never-pulled"]);
     let kernels = failure(ruvllm(&["run", "smollm2", "hi"]).env("RUVLLM_KERNELS", "amx9"));

@@ -2,18 +2,29 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::fs;
 
-use ruvllm_engine::Request;
+use ruvllm_engine::{Core, Event, PrefixUse, Request};
 use ruvllm_runtime::{DiskOptions, Engine, Prompt};
-use support::{run_together, smollm2};
+use support::smollm2;
 
-const SESSIONS: usize = 40;
-const TURN_TOKENS: usize = 200;
-/// A sixth of what all sessions would take in memory.
+const SESSIONS: usize = 1000;
+/// Sessions that run together.
+const AT_ONCE: usize = 8;
+/// Beginnings that sessions share, so that opening so many takes seconds.
+const BEGINNINGS: usize = 4;
+/// Ends inside a page: its last tokens and the first of a session's own fill one that is the session's alone.
+const BEGINNING_TOKENS: usize = 184;
+const OWN_TOKENS_MIN: usize = 8;
+/// The tokens of a session that fill pages.
+const PAGED_TOKENS: usize = 192;
+/// A twelfth of what all sessions would take in memory.
 const BUDGET: usize = 32 << 20;
 /// Buffers of a step, the tree, what the allocator keeps.
 const SLACK: usize = 24 << 20;
+/// One of so many sessions is compared with a computation without any cache.
+const SAMPLED: usize = 50;
 
 fn resident_bytes() -> usize {
     let status = fs::read_to_string("/proc/self/status").expect("Linux tells");
@@ -22,37 +33,70 @@ fn resident_bytes() -> usize {
     kib << 10
 }
 
+/// Runs requests together and gives the events of each. After every step the books are within the budget; `resident_max`
+/// is raised to what the process takes.
+fn run(core: &mut Core, requests: impl Iterator<Item = Request>, resident_max: &mut usize) -> Vec<Vec<Event>> {
+    let ids: Vec<_> = requests.map(|request| core.submit(request).expect("a sound request")).collect();
+    let mut events: HashMap<_, Vec<Event>> = HashMap::new();
+    while !core.is_idle() {
+        for event in core.step() {
+            let event = event.expect("sound logits");
+            events.entry(event.sequence).or_default().push(event);
+        }
+        assert!(core.cache_stats().used_bytes <= BUDGET);
+        *resident_max = resident_bytes().max(*resident_max);
+    }
+    ids.iter().map(|id| events.remove(id).expect("every request is answered")).collect()
+}
+
 #[test]
-fn many_sessions_stay_within_the_budget_and_all_of_them_go_on() {
+fn a_thousand_sessions_stay_within_the_budget_and_all_of_them_go_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let disk = DiskOptions { folder: folder.path().to_owned(), budget_bytes: 1 << 30 };
-    let builder = Engine::builder(smollm2()).context(Some(512)).sequences(4).disk(Some(disk));
+    let builder = Engine::builder(smollm2()).context(Some(256)).sequences(AT_ONCE).disk(Some(disk));
     let mut engine = builder.kv_budget_bytes(Some(BUDGET)).build().expect("the default model loads");
     let essays = include_str!("data/essays.txt");
     let tokens = engine.encode(&Prompt::Text(essays.to_owned())).expect("plain text");
-    let session = |number: usize| tokens[number * 50..number * 50 + TURN_TOKENS].to_vec();
-    let request = |prompt: Vec<u32>| Request { max_tokens: Some(4), ..Request::new(prompt) };
+    let session = |number: usize| {
+        let beginning = &tokens[number % BEGINNINGS * BEGINNING_TOKENS..][..BEGINNING_TOKENS];
+        let own = &tokens[BEGINNINGS * BEGINNING_TOKENS + number * 2..][..OWN_TOKENS_MIN + number % 5];
+        [beginning, own].concat()
+    };
+    let request = |prompt: Vec<u32>, max_tokens| Request { max_tokens: Some(max_tokens), ..Request::new(prompt) };
+    let core = engine.core();
     // Everything but pages is in use after the first answer.
-    run_together(&mut engine, &[request(session(0))]);
+    run(core, [request(session(0), 2)].into_iter(), &mut 0);
     let before = resident_bytes();
     let mut most = 0;
-    let mut turns = Vec::new();
-    for first in (0..SESSIONS).step_by(4) {
-        let requests: Vec<Request> = (first..first + 4).map(|number| request(session(number))).collect();
-        for (request, events) in requests.iter().zip(run_together(&mut engine, &requests)) {
-            let answer: Vec<u32> = events.iter().map(|event| event.sampled.token).collect();
-            turns.push([&request.prompt[..], &answer, &session(7)[..5]].concat());
+
+    // Each session goes on behind the first token of its answer; the second is what it has to go on with.
+    let mut answers = Vec::new();
+    for first in (0..SESSIONS).step_by(AT_ONCE) {
+        let requests = (first..first + AT_ONCE).map(|number| request(session(number), 2));
+        for events in run(core, requests, &mut most) {
+            answers.push([events[0].sampled.token, events[1].sampled.token]);
         }
-        most = most.max(resident_bytes());
-        assert!(engine.core().cache_stats().used_bytes <= BUDGET);
     }
-    for turn in &turns {
-        let events = run_together(&mut engine, &[request(turn.clone())]).remove(0);
-        let report = events[0].prefix.as_ref().expect("the first event reports");
-        assert!(report.cached_tokens >= 192, "{report:?}");
-        most = most.max(resident_bytes());
+    let resumed = |number: usize| request([&session(number)[..], &answers[number][..1]].concat(), 1);
+    // No session near another that was opened at the same time.
+    let order: Vec<usize> = (0..SESSIONS).map(|place| place * 617 % SESSIONS).collect();
+    for numbers in order.chunks(AT_ONCE) {
+        let requests = numbers.iter().map(|number| resumed(*number));
+        for (number, events) in numbers.iter().zip(run(core, requests, &mut most)) {
+            let report = events[0].prefix.as_ref().expect("the first event reports");
+            assert!(report.cached_tokens >= PAGED_TOKENS, "session {number}: {report:?}");
+            assert_eq!(events[0].sampled.token, answers[*number][1], "session {number}");
+        }
     }
-    let stats = engine.core().cache_stats();
-    assert!(stats.evicted_pages > 200 && stats.disk.is_some_and(|disk| disk.read > 100), "{stats:?}");
+    let stats = core.cache_stats();
+    assert!(stats.evicted_pages > 1000 && stats.disk.is_some_and(|disk| disk.read > 900), "{stats:?}");
+
+    let sample: Vec<usize> = (0..SESSIONS).step_by(SAMPLED).collect();
+    for numbers in sample.chunks(AT_ONCE) {
+        let requests = numbers.iter().map(|number| Request { prefix_use: PrefixUse::OFF, ..resumed(*number) });
+        for (number, events) in numbers.iter().zip(run(core, requests, &mut most)) {
+            assert_eq!(events[0].sampled.token, answers[*number][1], "session {number} without a cache");
+        }
+    }
     assert!(most <= before + BUDGET + SLACK, "{} MiB more than before", (most - before) >> 20);
 }

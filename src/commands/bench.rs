@@ -1,19 +1,24 @@
 //! `ruvllm bench`: prefill and decode speed of a model on this machine.
 
+mod answered;
 mod arrival;
 mod prefix;
+mod resident;
+mod sessions;
 mod speculation;
+mod spread;
 mod works;
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
-use ruvllm_engine::{Core, PrefixUse, Request, Speculation};
+use ruvllm_engine::{Core, PrefixUse, Request, Speculation, StepError, SubmitError};
 use serde_json::json;
 
 use self::speculation::Comparison;
+use self::spread::Spread;
 use crate::exit::Interrupted;
 use crate::model_flags::ModelFlags;
 use crate::output;
@@ -47,46 +52,42 @@ pub struct Bench {
     /// Tokens of each of those texts at most
     #[arg(long, default_value_t = 192, value_name = "N")]
     answer: usize,
-    /// Also compare requests that begin alike (a system prompt, a long context, many at once) with and without the prefix
-    /// cache
+    /// Also compare requests that begin alike (a chat, a long context, a mix of documents, many at once) with and without
+    /// the prefix cache
     #[arg(long)]
     prefix: bool,
     /// Also measure what the arrival of a prompt of so many tokens does to texts that are being generated
     #[arg(long, value_name = "N")]
     arrival: Option<usize>,
+    /// Also open so many sessions of 500 tokens and resume each of them, within --kv-memory (1G unless said otherwise).
+    /// What does not fit goes to --kv-disk, or is computed again
+    #[arg(long, value_name = "N", conflicts_with_all = ["prefix", "arrival"])]
+    sessions: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 impl Bench {
-    pub fn execute(self) -> Result<()> {
-        // An answer's first token is its prompt's work.
-        let counts = [
-            ("prefill", self.prefill, 1),
-            ("decode", self.decode, 1),
-            ("repeat", self.repeat, 1),
-            ("answer", self.answer, 2),
-        ];
-        if let Some((flag, value, least)) = counts.into_iter().find(|(_, value, least)| value < least) {
-            bail!("--{flag} is {value}; it must be at least {least}");
-        }
+    pub fn execute(mut self) -> Result<()> {
+        self.check_counts()?;
         let interrupted = interrupt_flag();
         let loading = Instant::now();
-        let for_prefix = if self.prefix { prefix::SEQUENCES } else { 0 };
-        let for_arrival = if self.arrival.is_some() { arrival::SEQUENCES } else { 0 };
-        let sequences = self.sequences.max(for_prefix).max(for_arrival);
-        let mut engine = self.model.load(interrupted.clone(), sequences)?;
-        if self.prefix && engine.context() < prefix::CONTEXT_MIN {
-            bail!("--prefix needs a context of {} tokens at least; it is {}", prefix::CONTEXT_MIN, engine.context());
+        if self.sessions.is_some() {
+            self.model.kv.kv_memory.get_or_insert(sessions::BUDGET_BYTES_DEFAULT);
         }
+        let mut engine = self.model.load(interrupted.clone(), self.sequences_at_once())?;
+        self.check_context(engine.context())?;
         let load_s = loading.elapsed().as_secs_f64();
         let (threads, kernels) = (engine.threads(), engine.kernels().name());
         let core = engine.core();
         let (mut prefill, mut decode) = (Vec::new(), Vec::new());
         // One round to touch all memory; it is not counted.
         for round in 0..=self.repeat {
-            let rates = (self.measure_prefill(core)?, self.measure_decode(core)?);
+            let rates = (
+                self.measure_prefill(core).map_err(|error| in_flags("prefill", error))?,
+                self.measure_decode(core).map_err(|error| in_flags("decode", error))?,
+            );
             if round > 0 {
                 prefill.push(rates.0);
                 decode.push(rates.1);
@@ -108,9 +109,17 @@ impl Bench {
                 settings.compare(&mut engine)?
             }
         };
-        let prefixes =
-            if self.prefix { prefix::compare(engine.core(), self.repeat, &interrupted)? } else { Vec::new() };
-        let arrival = self.arrival.map(|prompt| arrival::measure(engine.core(), prompt, &interrupted)).transpose()?;
+        let prefixes = if self.prefix {
+            prefix::compare(engine.core(), self.repeat, &interrupted).map_err(|error| in_flags("prefix", error))?
+        } else {
+            Vec::new()
+        };
+        let arrival = self.arrival.map(|prompt| arrival::measure(engine.core(), prompt, &interrupted)).transpose();
+        let arrival = arrival.map_err(|error| in_flags("arrival", error))?;
+        let sessions = self.sessions.map(|count| sessions::measure(engine.core(), count, &interrupted)).transpose();
+        let sessions = sessions.map_err(|error| in_flags("sessions", error))?;
+        let remarks = sessions.iter().flat_map(|sessions| sessions.remarks());
+        remarks.chain(prefixes.iter().filter_map(prefix::Comparison::remark)).for_each(|text| output::remark(&text));
         if self.json {
             let mut object = json!({
                 "model": self.model.model,
@@ -126,6 +135,9 @@ impl Bench {
             }
             if let Some(arrival) = &arrival {
                 object["arrival"] = arrival.to_json();
+            }
+            if let Some(sessions) = &sessions {
+                object["sessions"] = sessions.to_json();
             }
             if self.prefix {
                 object["prefix"] = prefixes.iter().map(prefix::Comparison::to_json).collect();
@@ -148,12 +160,65 @@ impl Bench {
             output::line("")?;
             output::table(&arrival.table())?;
         }
+        if let Some(sessions) = &sessions {
+            output::line("")?;
+            output::table(&sessions.table())?;
+        }
         if comparisons.is_empty() {
             return Ok(());
         }
         output::line("")?;
         let rows: Vec<_> = [Comparison::heading()].into_iter().chain(comparisons.iter().map(Comparison::row)).collect();
         output::table(&rows)
+    }
+
+    /// Every count is one that can be measured.
+    fn check_counts(&self) -> Result<()> {
+        // An answer's first token is its prompt's work.
+        let counts = [
+            ("prefill", Some(self.prefill), 1),
+            ("decode", Some(self.decode), 1),
+            ("sequences", Some(self.sequences), 1),
+            ("repeat", Some(self.repeat), 1),
+            ("answer", Some(self.answer), 2),
+            ("arrival", self.arrival, 1),
+            ("sessions", self.sessions, 1),
+        ];
+        for (flag, value, least) in counts {
+            if let Some(value) = value.filter(|value| *value < least) {
+                bail!("--{flag} is {value}; it must be at least {least}");
+            }
+        }
+        Ok(())
+    }
+
+    /// The context holds the longest text of every measurement.
+    fn check_context(&self, context: usize) -> Result<()> {
+        let needs = [
+            (format!("--prefill {}", self.prefill), self.prefill.saturating_add(1)),
+            (
+                format!("--depth {} with --decode {}", self.depth, self.decode),
+                self.depth.max(1).saturating_add(self.decode).saturating_add(1),
+            ),
+            ("--prefix".to_owned(), if self.prefix { prefix::context_min() } else { 0 }),
+            (format!("--arrival {}", self.arrival.unwrap_or(0)), self.arrival.map_or(0, arrival::context_min)),
+            ("--sessions".to_owned(), if self.sessions.is_some() { sessions::CONTEXT_MIN } else { 0 }),
+        ];
+        match needs.into_iter().find(|(_, needed)| *needed > context) {
+            Some((flags, needed)) => {
+                bail!(
+                    "{flags} needs a context of {needed} tokens and it holds {context}; ask for less or raise --context"
+                )
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn sequences_at_once(&self) -> usize {
+        let prefix = if self.prefix { prefix::SEQUENCES } else { 0 };
+        let arrival = if self.arrival.is_some() { arrival::SEQUENCES } else { 0 };
+        let sessions = if self.sessions.is_some() { sessions::SEQUENCES } else { 0 };
+        self.sequences.max(prefix).max(arrival).max(sessions)
     }
 
     /// Prompt tokens per second.
@@ -177,14 +242,31 @@ impl Bench {
         // Until each has its first token, prompts are part of the work.
         let mut first_tokens = 0;
         while first_tokens < self.sequences {
-            first_tokens += core.step().len();
+            first_tokens += events(core)?;
         }
         let started = Instant::now();
         let mut tokens = 0;
         while !core.is_idle() {
-            tokens += core.step().len();
+            tokens += events(core)?;
         }
         Ok(tokens as f64 / started.elapsed().as_secs_f64())
+    }
+}
+
+/// Tokens that a step gives.
+fn events(core: &mut Core) -> Result<usize> {
+    let events = core.step().into_iter().collect::<Result<Vec<_>, StepError>>()?;
+    Ok(events.len())
+}
+
+/// The flag that helps, where memory is too small for a measurement.
+fn in_flags(flag: &str, error: Error) -> Error {
+    if let Some(SubmitError::TooLargeForCache { needed, pages }) = error.downcast_ref() {
+        return anyhow!("--{flag} needs {needed} KV pages at least and --kv-memory holds {pages}; raise it");
+    }
+    match error.downcast_ref() {
+        Some(StepError::OutOfMemory { .. }) => anyhow!("--{flag} needs more memory than --kv-memory gives; raise it"),
+        _ => error,
     }
 }
 
@@ -192,27 +274,4 @@ impl Bench {
 fn filler(core: &Core, count: usize, offset: usize) -> Vec<u32> {
     let vocabulary = core.model().config().vocabulary;
     (0..count).map(|i| ((i * 37 + offset * 101 + 1000) % vocabulary) as u32).collect()
-}
-
-/// Median and range of some measurements.
-struct Spread {
-    least: f64,
-    median: f64,
-    most: f64,
-}
-
-impl Spread {
-    fn of(mut values: Vec<f64>) -> Self {
-        values.sort_by(f64::total_cmp);
-        Self { least: values[0], median: values[values.len() / 2], most: values[values.len() - 1] }
-    }
-
-    fn to_json(&self) -> serde_json::Value {
-        json!({ "median": self.median, "least": self.least, "most": self.most })
-    }
-
-    fn row(&self, name: &str, tokens: usize) -> Vec<String> {
-        let rate = |value: f64| format!("{value:.1}");
-        vec![name.to_owned(), tokens.to_string(), rate(self.median), rate(self.least), rate(self.most)]
-    }
 }

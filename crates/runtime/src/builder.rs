@@ -219,8 +219,8 @@ impl EngineBuilder {
             quotas: self.quotas,
             ..CoreOptions::new(0)
         };
-        let pool = Pool::new(self.threads.unwrap_or(hardware.cores), kernels);
         let folder = options.kv.disk.as_ref().map(|disk| disk.folder.clone()).unwrap_or_default();
+        let pool = Pool::new(self.threads.unwrap_or(hardware.cores), kernels);
         let core = Core::new(model, pool, options).map_err(|error| BuildError::Disk { folder, error })?;
         let mut engine = Engine { core, tokenizer: Arc::new(tokenizer), template, kernels, cold_format: None };
         // Where no text grows so long, there are no cold pages to be chosen.

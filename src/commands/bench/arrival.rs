@@ -12,10 +12,17 @@ use crate::exit::Interrupted;
 
 /// Texts that are generated meanwhile.
 const STREAMS: usize = 4;
+/// Tokens that each begins with.
+const STREAM_PROMPT: usize = 32;
 /// Tokens of each before the prompt arrives.
 const BEFORE: usize = 96;
 /// Sequences that run at once.
 pub const SEQUENCES: usize = STREAMS + 1;
+
+/// Tokens of the longest text. Those that are generated meanwhile should not end before anything was measured.
+pub fn context_min(prompt: usize) -> usize {
+    prompt.saturating_add(1).max(STREAM_PROMPT + 2 * BEFORE)
+}
 
 /// Milliseconds between the tokens of a text.
 pub struct Arrival {
@@ -33,19 +40,25 @@ pub fn measure(core: &mut Core, prompt: usize, interrupted: &AtomicBool) -> Resu
     };
     let mut streams: Vec<SequenceId> = Vec::new();
     for stream in 0..STREAMS {
-        streams.push(core.submit(plain(filler(core, 32, stream)))?);
+        streams.push(core.submit(plain(filler(core, STREAM_PROMPT, stream)))?);
     }
     let steps = |core: &mut Core, until: &mut dyn FnMut(SequenceId) -> bool| -> Result<Vec<f64>> {
         let mut times = Vec::new();
+        let mut all_run = true;
         loop {
             let started = Instant::now();
             let results = core.step();
             let took = started.elapsed();
             core.step_took(took);
-            times.push(took.as_secs_f64() * 1e3);
+            if all_run {
+                times.push(took.as_secs_f64() * 1e3);
+            }
             let mut is_done = false;
             for event in results {
-                is_done |= until(event?.sequence);
+                let event = event?;
+                // A text may reach the end of the context; what comes then is easier work.
+                all_run &= event.finish.is_none();
+                is_done |= until(event.sequence);
             }
             if interrupted.load(Ordering::Relaxed) {
                 return Err(Interrupted.into());

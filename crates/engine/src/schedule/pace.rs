@@ -14,6 +14,9 @@ const BLEND: f64 = 0.3;
 const ROWS_TELLING: usize = 32;
 /// The share of the allowed delay that is aimed at: steps vary.
 const AIM: f64 = 0.8;
+/// After so many steps with prompts comes one without. When other programs slow all steps down, an old measurement would put
+/// that down to the rows, and prompts would crawl on row by row.
+const STEPS_UNTIL_PLAIN: usize = 16;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
@@ -22,12 +25,16 @@ pub(crate) struct Pace {
     row: Option<f64>,
     /// Seconds of each row of a prompt where nothing else is computed.
     row_alone: Option<f64>,
+    /// Steps with prompts since one that only generated.
+    since_plain: usize,
 }
 
 impl Pace {
-    /// Rows of prompts that make a step at most `slowdown` times as long as one that only generates.
+    /// Rows of prompts that make a step at most `slowdown` times as long as one that only generates. None at times, to see how
+    /// long that is.
     pub(crate) fn prompt_rows(&self, slowdown: f64) -> usize {
         match (self.step, self.row) {
+            (Some(_), Some(_)) if self.since_plain >= STEPS_UNTIL_PLAIN => 0,
             (Some(step), Some(row)) => ((step * (slowdown - 1.0) * AIM / row) as usize).max(1),
             (Some(_), None) => FIRST_ROWS,
             // Nobody tells how long steps take.
@@ -46,8 +53,12 @@ impl Pace {
         match (generating, prompt_rows) {
             (0, rows) if rows >= ROWS_TELLING => blend(&mut self.row_alone, took / rows as f64),
             (0, _) => {}
-            (_, 0) => blend(&mut self.step, took),
+            (_, 0) => {
+                self.since_plain = 0;
+                blend(&mut self.step, took);
+            }
             (_, rows) => {
+                self.since_plain += 1;
                 if let Some(step) = self.step {
                     // A step is never cheaper for having more rows; what looks like it is noise.
                     blend(&mut self.row, (took - step).max(step * 0.01) / rows as f64);
@@ -64,6 +75,20 @@ fn blend(value: &mut Option<f64>, latest: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_that_becomes_slower_slows_prompts_down_no_more_than_that() {
+        let mut pace = Pace::default();
+        (0..20).for_each(|_| pace.observe(4, 0, Duration::from_millis(5)));
+        let mut prompt_tokens = 0;
+        for _ in 0..400 {
+            let rows = pace.prompt_rows(2.0);
+            // Everything takes four times as long as before.
+            pace.observe(4, rows, Duration::from_secs_f64((20.0 + 0.8 * rows as f64) / 1e3));
+            prompt_tokens += rows;
+        }
+        assert!(prompt_tokens > 400 * 10, "{prompt_tokens}");
+    }
 
     /// Steps of 5 ms and `row_ms` for each row of a prompt, which may depend on the step.
     fn paced(row_ms: impl Fn(usize) -> f64) -> (Vec<f64>, usize) {
@@ -113,6 +138,14 @@ mod tests {
 
     #[test]
     fn a_prompt_is_never_held_up_altogether() {
-        assert_eq!(paced(|_| 100.0).1, 1);
+        let mut pace = Pace::default();
+        pace.observe(4, 0, Duration::from_millis(5));
+        let mut prompt_tokens = 0;
+        for _ in 0..100 {
+            let rows = pace.prompt_rows(2.0);
+            pace.observe(4, rows, Duration::from_millis(5 + 100 * rows as u64));
+            prompt_tokens += rows;
+        }
+        assert!(prompt_tokens > 90, "{prompt_tokens}");
     }
 }
