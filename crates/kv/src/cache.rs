@@ -213,6 +213,9 @@ impl KvCache {
             self.insert(namespace, tokens, &table);
         }
         table.pages.into_iter().for_each(|page| self.release(page));
+        if let Some(namespace) = namespace {
+            self.keep_within_limit(self.accounts.of(namespace));
+        }
     }
 
     fn insert(&mut self, namespace: Namespace, tokens: &[u32], table: &PageTable) {

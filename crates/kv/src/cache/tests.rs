@@ -179,5 +179,7 @@ fn a_tenant_with_a_limit_keeps_what_is_worth_most_within_it() {
         assert!(cache.cached_bytes(account) <= 6 * page);
         assert_eq!(run(&mut cache, &text(0, 33)), Some(32), "what is used stays");
     }
+    run(&mut cache, &text(50_000, 15 * 16));
+    assert_eq!(cache.cached_bytes(account), 6 * page, "a text that is longer alone is kept in part");
     cache.audit([].into_iter()).unwrap();
 }
