@@ -190,6 +190,8 @@ impl EngineBuilder {
         let kernels = self.kernels.map_or_else(hardware::chosen_kernels, Ok)?;
         let hardware = Hardware::detect();
         let context = self.context.unwrap_or_else(|| default_context(&facts, &hardware));
+        // Before loading, which lets go of the file's pages as it is done with them.
+        let fingerprint = fingerprint(&gguf);
         let total: u64 = facts.weights.iter().map(|share| share.bytes).sum();
         let model = Model::load(&gguf, context, &mut |done| progress(BuildProgress::Weights { done, total }))?;
         if tokenizer.vocab_size() != model.config().vocabulary {
@@ -200,7 +202,6 @@ impl EngineBuilder {
             KvChoice::Tiers(tiers) => tiers,
             KvChoice::Auto => Tiers::with_cold(PageFormat::Q8),
         };
-        let fingerprint = fingerprint(&gguf);
         let budget_bytes = self.kv_budget_bytes.unwrap_or_else(|| {
             let pages =
                 KvCache::pages_for(context).saturating_mul(self.sequences).saturating_mul(KV_SLACK.0) / KV_SLACK.1;

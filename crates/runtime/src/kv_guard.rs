@@ -31,6 +31,8 @@ const CANDIDATES: [(PageFormat, Rotation); 5] = [
 const DIVERGENCE_MAX: f64 = 0.005;
 /// The first predictions have little to look back on.
 const SCORED_FROM: usize = 192;
+/// Tokens that are read, at most: whoever loads a model for the first time waits for it.
+const READ_MAX: usize = 448;
 /// Predictions that are compared, at most: those of a large vocabulary take much memory.
 const SCORED_MAX: usize = 64;
 
@@ -104,9 +106,10 @@ fn file_name(fingerprint: &[u8; 32]) -> String {
 }
 
 impl Engine {
-    /// Measures in which format the model bears its cold pages. Takes a few readings of a text of some 700 tokens.
+    /// Measures in which format the model bears its cold pages. Takes a few readings of a short text.
     pub fn measure_cold_format(&mut self) -> Result<ColdFormat, GenerateError> {
-        let tokens = self.encode(&Prompt::Text(TEXT.to_owned()))?;
+        let mut tokens = self.encode(&Prompt::Text(TEXT.to_owned()))?;
+        tokens.truncate(READ_MAX);
         let exact = self.predictions(&tokens, PageFormat::F16, Rotation::None)?;
         let mut measured = Vec::new();
         for (format, rotation) in CANDIDATES {
