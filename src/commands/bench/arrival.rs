@@ -7,7 +7,7 @@ use anyhow::Result;
 use ruvllm_engine::{Core, PrefixUse, Request, SequenceId, Speculation};
 use serde_json::{Value, json};
 
-use super::{Spread, filler};
+use super::filler;
 use crate::exit::Interrupted;
 
 /// Texts that are generated meanwhile.
@@ -16,6 +16,8 @@ const STREAMS: usize = 4;
 const STREAM_PROMPT: usize = 32;
 /// Tokens of each before the prompt arrives.
 const BEFORE: usize = 96;
+/// And after it was answered.
+const AFTER: usize = 32;
 /// Sequences that run at once.
 pub const SEQUENCES: usize = STREAMS + 1;
 
@@ -29,6 +31,8 @@ pub struct Arrival {
     prompt: usize,
     before: Vec<f64>,
     meanwhile: Vec<f64>,
+    /// The texts are longer then, and slower by themselves.
+    after: Vec<f64>,
     first_token_ms: f64,
 }
 
@@ -79,26 +83,41 @@ pub fn measure(core: &mut Core, prompt: usize, interrupted: &AtomicBool) -> Resu
     let long = core.submit(Request { max_tokens: Some(1), ..plain(filler(core, prompt, 99)) })?;
     let meanwhile = steps(core, &mut |sequence| sequence == long)?;
     let first_token_ms = arrived.elapsed().as_secs_f64() * 1e3;
+    tokens = 0;
+    let after = steps(core, &mut |_| {
+        tokens += 1;
+        tokens == STREAMS * AFTER
+    })?;
     streams.into_iter().for_each(|stream| core.cancel(stream));
-    Ok(Arrival { prompt, before, meanwhile, first_token_ms })
+    Ok(Arrival { prompt, before, meanwhile, after, first_token_ms })
 }
 
 impl Arrival {
-    /// Median and the time that 95 % stay below.
+    /// The mean and the time that 95 % stay below.
     fn typical(times: &[f64]) -> (f64, f64) {
         let mut sorted = times.to_vec();
         sorted.sort_by(f64::total_cmp);
-        (Spread::of(sorted.clone()).median, sorted[(sorted.len() - 1) * 95 / 100])
+        (times.iter().sum::<f64>() / times.len() as f64, sorted[(sorted.len() - 1) * 95 / 100])
+    }
+
+    /// How much longer steps took because of the prompt, on average.
+    fn slowdown(&self) -> f64 {
+        let mean = |times: &[f64]| Self::typical(times).0;
+        mean(&self.meanwhile) * 2.0 / (mean(&self.before) + mean(&self.after))
     }
 
     pub fn to_json(&self) -> Value {
-        let (before, meanwhile) = (Self::typical(&self.before), Self::typical(&self.meanwhile));
+        let times = |times: &[f64]| {
+            let (mean, most) = Self::typical(times);
+            json!({ "mean": mean, "p95": most })
+        };
         json!({
             "prompt_tokens": self.prompt,
             "streams": STREAMS,
-            "before_ms": { "median": before.0, "p95": before.1 },
-            "meanwhile_ms": { "median": meanwhile.0, "p95": meanwhile.1 },
-            "slowdown": meanwhile.0 / before.0,
+            "before_ms": times(&self.before),
+            "meanwhile_ms": times(&self.meanwhile),
+            "after_ms": times(&self.after),
+            "slowdown": self.slowdown(),
             "first_token_ms": self.first_token_ms,
         })
     }
@@ -106,18 +125,15 @@ impl Arrival {
     pub fn table(&self) -> Vec<Vec<String>> {
         let heading = [&format!("a prompt of {} tokens arrives", self.prompt), "ms between tokens", "95 % below", ""];
         let row = |name: &str, times: &[f64], remark: String| {
-            let (median, most) = Self::typical(times);
-            vec![name.to_owned(), format!("{median:.1}"), format!("{most:.1}"), remark]
+            let (mean, most) = Self::typical(times);
+            vec![name.to_owned(), format!("{mean:.1}"), format!("{most:.1}"), remark]
         };
-        let slowdown = Self::typical(&self.meanwhile).0 / Self::typical(&self.before).0;
+        let remark = format!("{:.2} times; its answer after {:.0} ms", self.slowdown(), self.first_token_ms);
         vec![
             heading.map(str::to_owned).to_vec(),
             row(&format!("{STREAMS} texts before"), &self.before, String::new()),
-            row(
-                "meanwhile",
-                &self.meanwhile,
-                format!("{slowdown:.2} times; its answer after {:.0} ms", self.first_token_ms),
-            ),
+            row("meanwhile", &self.meanwhile, remark),
+            row("after, longer by then", &self.after, String::new()),
         ]
     }
 }

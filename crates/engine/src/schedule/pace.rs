@@ -2,20 +2,28 @@
 //! token.
 //!
 //! Learned from how long steps take, because a row's cost differs tenfold between machines and grows with the depth of its
-//! prompt. Decides how long a prompt takes, never which tokens come.
+//! prompt. A step with a few rows costs much more than its share, as the keys and values of the whole prompt are read for
+//! them, so some steps have more rows than would be allowed, and others follow without any until the delay is made up for.
+//! Decides how long a prompt takes, never which tokens come.
 
 use std::time::Duration;
 
 /// Rows of the first step with both: about what costs as much again as a step without them.
 const FIRST_ROWS: usize = 8;
+/// Rows of later ones at least.
+const ROWS_MIN: usize = 16;
 /// The weight of the latest step.
 const BLEND: f64 = 0.3;
 /// Fewer rows of a prompt alone tell little of what a row costs: the weights are read for them all the same.
 const ROWS_TELLING: usize = 32;
 /// The share of the allowed delay that is aimed at: steps vary.
 const AIM: f64 = 0.8;
+/// How much of the allowed delay a step with prompts takes at once.
+const STRETCH: f64 = 2.0;
+/// A delay is made up for by so many steps at most: one that was out of all proportion has other causes.
+const REPAID_WITHIN: f64 = 64.0;
 /// After so many steps with prompts comes one without. When other programs slow all steps down, an old measurement would put
-/// that down to the rows, and prompts would crawl on row by row.
+/// that down to the rows.
 const STEPS_UNTIL_PLAIN: usize = 16;
 
 #[derive(Debug, Default)]
@@ -25,17 +33,22 @@ pub(crate) struct Pace {
     row: Option<f64>,
     /// Seconds of each row of a prompt where nothing else is computed.
     row_alone: Option<f64>,
+    /// The delay that is aimed at, in units of a step that only generates.
+    delay: f64,
+    /// Seconds of delay that are still to be made up for.
+    debt: f64,
     /// Steps with prompts since one that only generated.
     since_plain: usize,
 }
 
 impl Pace {
-    /// Rows of prompts that make a step at most `slowdown` times as long as one that only generates. None at times, to see how
-    /// long that is.
-    pub(crate) fn prompt_rows(&self, slowdown: f64) -> usize {
+    /// Rows of prompts for the next step, so that steps take at most `slowdown` times as long as those that only generate, on
+    /// average.
+    pub(crate) fn prompt_rows(&mut self, slowdown: f64) -> usize {
+        self.delay = (slowdown - 1.0) * AIM;
         match (self.step, self.row) {
-            (Some(_), Some(_)) if self.since_plain >= STEPS_UNTIL_PLAIN => 0,
-            (Some(step), Some(row)) => ((step * (slowdown - 1.0) * AIM / row) as usize).max(1),
+            (Some(_), Some(_)) if self.debt > 0.0 || self.since_plain >= STEPS_UNTIL_PLAIN => 0,
+            (Some(step), Some(row)) => ((step * self.delay * STRETCH / row) as usize).max(ROWS_MIN),
             (Some(_), None) => FIRST_ROWS,
             // Nobody tells how long steps take.
             (None, _) => usize::MAX,
@@ -55,13 +68,17 @@ impl Pace {
             (0, _) => {}
             (_, 0) => {
                 self.since_plain = 0;
+                self.debt = (self.debt - self.delay * took).max(0.0);
                 blend(&mut self.step, took);
             }
             (_, rows) => {
                 self.since_plain += 1;
                 if let Some(step) = self.step {
                     // A step is never cheaper for having more rows; what looks like it is noise.
-                    blend(&mut self.row, (took - step).max(step * 0.01) / rows as f64);
+                    let delay = (took - step).max(step * 0.01);
+                    blend(&mut self.row, delay / rows as f64);
+                    let most = REPAID_WITHIN * self.delay * step;
+                    self.debt = (self.debt + delay - self.delay * step).clamp(0.0, most);
                 }
             }
         }
@@ -90,33 +107,40 @@ mod tests {
         assert!(prompt_tokens > 400 * 10, "{prompt_tokens}");
     }
 
-    /// Steps of 5 ms and `row_ms` for each row of a prompt, which may depend on the step.
-    fn paced(row_ms: impl Fn(usize) -> f64) -> (Vec<f64>, usize) {
+    /// Steps of 5 ms and a cost of prompts that may depend on the step and the rows. Gives the mean slowdown, the largest but for
+    /// the first, and the rows of all steps.
+    fn paced(prompt_ms: impl Fn(usize, usize) -> f64) -> (f64, f64, usize) {
         let mut pace = Pace::default();
         (0..20).for_each(|_| pace.observe(4, 0, Duration::from_millis(5)));
         let mut slowdowns = Vec::new();
-        for step in 0..200 {
+        let mut all = 0;
+        for step in 0..400 {
             let rows = pace.prompt_rows(2.0);
-            let ms = 5.0 + row_ms(step) * rows as f64;
+            let ms = 5.0 + if rows > 0 { prompt_ms(step, rows) } else { 0.0 };
             slowdowns.push(ms / 5.0);
             pace.observe(4, rows, Duration::from_secs_f64(ms / 1e3));
+            all += rows;
         }
-        (slowdowns, pace.prompt_rows(2.0))
+        let most = slowdowns[1..].iter().copied().fold(0.0, f64::max);
+        (slowdowns.iter().sum::<f64>() / 400.0, most, all)
     }
 
     #[test]
-    fn steps_with_prompts_take_at_most_twice_as_long() {
+    fn steps_take_at_most_twice_as_long_on_average() {
         for row_ms in [0.01, 0.2, 0.5] {
-            let (slowdowns, rows) = paced(|_| row_ms);
-            assert!(slowdowns[1..].iter().all(|slowdown| *slowdown <= 2.0), "{row_ms}: {slowdowns:?}");
-            assert_eq!(rows, (5.0 * AIM / row_ms) as usize);
+            let (mean, most, rows) = paced(|_, rows| row_ms * rows as f64);
+            assert!(mean <= 2.0 && most <= 2.7, "{row_ms} ms a row: {mean}, {most}");
+            assert!(rows as f64 >= 400.0 * 5.0 * AIM / row_ms * 0.8, "{row_ms} ms a row: {rows}");
         }
+        let (mean, ..) = paced(|step, rows| (0.1 + step as f64 * 0.002) * rows as f64);
+        assert!(mean <= 2.0, "rows that take longer and longer: {mean}");
     }
 
+    /// As it is deep in a prompt, whose keys and values are read for one row as for many.
     #[test]
-    fn rows_become_fewer_as_they_take_longer() {
-        let (slowdowns, _) = paced(|step| 0.1 + step as f64 * 0.005);
-        assert!(slowdowns[1..].iter().all(|slowdown| *slowdown <= 2.0), "{slowdowns:?}");
+    fn what_few_rows_cost_as_well_does_not_make_them_fewer() {
+        let (mean, _, rows) = paced(|_, rows| 8.0 + 0.25 * rows as f64);
+        assert!(mean <= 2.0 && rows > 400 * 2, "{mean}, {rows}");
     }
 
     #[test]
@@ -141,11 +165,11 @@ mod tests {
         let mut pace = Pace::default();
         pace.observe(4, 0, Duration::from_millis(5));
         let mut prompt_tokens = 0;
-        for _ in 0..100 {
+        for _ in 0..300 {
             let rows = pace.prompt_rows(2.0);
             pace.observe(4, rows, Duration::from_millis(5 + 100 * rows as u64));
             prompt_tokens += rows;
         }
-        assert!(prompt_tokens > 90, "{prompt_tokens}");
+        assert!(prompt_tokens >= 4 * ROWS_MIN, "{prompt_tokens}");
     }
 }
