@@ -119,9 +119,7 @@ pub enum SubmitError {
          lower max_tokens or raise the context"
     )]
     TooLong { prompt: usize, max_tokens: usize, context: usize },
-    #[error(
-        "{needed} KV pages are needed and this tenant can have {pages}; shorten the request or raise the KV budget"
-    )]
+    #[error("{needed} KV pages are needed and {pages} can be had; shorten the request or raise the KV budget")]
     TooLargeForCache { needed: usize, pages: usize },
     #[error("{0} requests are waiting already; try again later")]
     QueueFull(usize),
