@@ -106,8 +106,12 @@ fn mark_as_used(file: &fs::File) {
     drop(file.set_modified(SystemTime::now()));
 }
 
+/// For this user alone: keys and values tell much of the texts that they were computed from.
 fn make_folder(path: &Path) -> io::Result<()> {
-    match fs::create_dir(path) {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    match builder.create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }

@@ -63,6 +63,17 @@ fn the_budget_holds_and_what_is_used_stays() {
     assert!(tier.contains(hash(5)));
 }
 
+#[cfg(unix)]
+#[test]
+fn other_users_cannot_read_pages() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let mut tier = open(folder.path(), 1 << 20);
+    tier.write(hash(0), PageFormat::Q8, &page(0));
+    let shelf = files(&tier)[0].parent().unwrap().metadata().unwrap();
+    assert_eq!(shelf.permissions().mode() & 0o777, 0o700);
+}
+
 #[test]
 fn damage_is_noticed_wherever_it_is() {
     let folder = tempfile::tempdir().unwrap();
