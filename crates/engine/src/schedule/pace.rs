@@ -45,7 +45,7 @@ impl Pace {
     /// Rows of prompts for the next step, so that steps take at most `slowdown` times as long as those that only generate, on
     /// average.
     pub(crate) fn prompt_rows(&mut self, slowdown: f64) -> usize {
-        self.delay = (slowdown - 1.0) * AIM;
+        self.delay = (slowdown - 1.0).max(0.0) * AIM;
         match (self.step, self.row) {
             (Some(_), Some(_)) if self.debt > 0.0 || self.since_plain >= STEPS_UNTIL_PLAIN => 0,
             (Some(step), Some(row)) => ((step * self.delay * STRETCH / row) as usize).max(ROWS_MIN),

@@ -99,7 +99,7 @@ fn prompts_take_what_those_that_generate_can_bear() {
     schedule.pace.observe(2, 0, Duration::from_millis(5));
     schedule.pace.observe(2, 10, Duration::from_millis(10));
     let planned = plan_of(&mut schedule, limits(512, 0.1));
-    assert_eq!((planned.generating(), planned.prompt_rows(), planned.drafts.len()), (2, 8, 0));
+    assert_eq!((planned.generating(), planned.prompt_rows(), planned.drafts.len()), (2, 16, 0));
     schedule.running.drain(..2);
     assert_eq!(plan_of(&mut schedule, limits(512, 0.1)).prompt_rows(), 512, "alone it may have all");
 }
