@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
-use ruvllm_runtime::{Engine, Request, Response, Sampling, Speculation};
+use ruvllm_runtime::{Engine, PrefixUse, Request, Response, Sampling, Speculation};
 use serde_json::{Value, json};
 
 use super::Spread;
@@ -78,6 +78,8 @@ impl Settings<'_> {
     fn answer(&self, engine: &mut Engine, task: &Task, speculation: Speculation) -> Result<Response> {
         let (prompt, stop) = task.prompt(engine.has_chat_template());
         let mut request = Request::new(prompt);
+        // Both are to begin with the same: cached pages may have cooled meanwhile.
+        request.prefix_use = PrefixUse::OFF;
         request.sampling = Sampling::greedy();
         request.max_tokens = Some(self.tokens_max);
         request.stop = stop.map(str::to_owned).into_iter().collect();
