@@ -20,7 +20,8 @@ pub struct KvFlags {
     /// Memory for them at most, of running and of cached texts, such as 512M or 2G [default: what all texts can fill]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub kv_memory: Option<u64>,
-    /// A folder for those that leave memory: they are found again after a restart
+    /// A folder where they go as they are computed: they are found again when they had to leave memory, and after a
+    /// restart
     #[arg(long, value_name = "FOLDER")]
     pub kv_disk: Option<PathBuf>,
     /// The size of that folder at most [default: 8G]

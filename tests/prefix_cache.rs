@@ -134,6 +134,21 @@ fn tenants_do_not_see_each_others_prefixes() {
         events[0].prefix.as_ref().expect("the first event reports").cached_tokens
     };
     assert_eq!([cached("a"), cached("b"), cached("a")], [0, 0, 99]);
+
+    let builder = Engine::builder(smollm2()).context(Some(512)).share_prefixes(true);
+    let mut engine = builder.build().expect("the default model loads");
+    let mut ask = |tenant: &str, end: &str| {
+        let prompt = [&prompt[..], &question(&engine, end)].concat();
+        let request = Request { tenant: Tenant::new(tenant), ..request(prompt, 1) };
+        run_together(&mut engine, &[request]).remove(0)[0].prefix.clone().expect("the first event reports")
+    };
+    ask("a", " My secret is 42.");
+    let report = ask("b", " What is it?");
+    assert!(report.cached_tokens >= 96, "{report:?}");
+    assert!(
+        report.divergence.is_some_and(|divergence| divergence.cached.is_empty()),
+        "nobody's text is shown to others"
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Token ids in, token ids out: requests, batches, steps, sampling. Synchronous and deterministic: the same requests
 //! in the same order give the same tokens; there is no clock and no randomness but the seeds of requests. (A caller may
-//! tell how long steps take; that decides how many rows the next ones have, never which tokens come.)
+//! tell how long steps take; that decides how many rows the next ones have, and with one KV format never which tokens come.)
 
 mod core;
 mod event;

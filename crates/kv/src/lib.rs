@@ -12,6 +12,6 @@ mod tiers;
 pub use accounts::{AccountId, Quota};
 pub use cache::{DiskOptions, KvCache, KvOptions, OutOfPages, PageTable, Start};
 pub use disk::{DiskStats, DiskTier};
-pub use prefix::{Change, Divergence, Evicted, Found, Namespace, PageHash, PrefixTree};
+pub use prefix::{Change, Divergence, Found, Namespace, PageHash, PrefixTree};
 pub use stats::{CacheStats, LookupStats};
 pub use tiers::{Tiers, TiersError};

@@ -97,6 +97,7 @@ pub struct EngineBuilder {
     kv_budget_bytes: Option<usize>,
     disk: Option<DiskOptions>,
     quotas: Vec<(Tenant, Quota)>,
+    shares_prefixes: bool,
 }
 
 impl EngineBuilder {
@@ -113,6 +114,7 @@ impl EngineBuilder {
             kv_budget_bytes: None,
             disk: None,
             quotas: Vec::new(),
+            shares_prefixes: false,
         }
     }
 
@@ -176,6 +178,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Lets tenants use each other's cached prefixes, and so tell by the time to the first token what others have asked. Quotas
+    /// have no effect then.
+    pub fn share_prefixes(mut self, share: bool) -> Self {
+        self.shares_prefixes = share;
+        self
+    }
+
     pub fn build(self) -> Result<Engine, BuildError> {
         self.build_with_progress(&mut |_| {})
     }
@@ -218,6 +227,7 @@ impl EngineBuilder {
             kv: KvOptions { budget_bytes, disk: self.disk, ..KvOptions::new(tiers) },
             fingerprint,
             quotas: self.quotas,
+            shares_prefixes: self.shares_prefixes,
             ..CoreOptions::new(0)
         };
         let folder = options.kv.disk.as_ref().map(|disk| disk.folder.clone()).unwrap_or_default();

@@ -4,7 +4,7 @@
 //! Learned from how long steps take, because a row's cost differs tenfold between machines and grows with the depth of its
 //! prompt. A step with a few rows costs much more than its share, as the keys and values of the whole prompt are read for
 //! them, so some steps have more rows than would be allowed, and others follow without any until the delay is made up for.
-//! Decides how long a prompt takes, never which tokens come.
+//! Decides how long a prompt takes, and with one KV format never which tokens come.
 
 use std::time::Duration;
 

@@ -92,10 +92,6 @@ impl KvMemory {
         self.shape
     }
 
-    pub fn rotation(&self) -> Rotation {
-        self.rotation
-    }
-
     /// Changes the basis. Panics if any page is in use.
     pub fn set_rotation(&mut self, rotation: Rotation) {
         assert_eq!(self.pages_in_use(), 0, "pages in use are stored in another basis");

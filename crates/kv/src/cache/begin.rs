@@ -21,11 +21,6 @@ pub struct Start {
 }
 
 impl KvCache {
-    /// The longest cached beginning of a text, in memory.
-    pub fn find(&self, namespace: Namespace, tokens: &[u32]) -> Found {
-        self.tree.find(namespace, tokens)
-    }
-
     /// Begins a sequence with what is cached of `tokens`, of which the last is left to compute: somebody wants to know
     /// what comes after it. Less than `tokens_min` cached tokens are not used, nor are any if that is none. There must be room
     /// for all tokens and for `spare` pages more; otherwise nothing changes.

@@ -63,13 +63,13 @@ impl KvCache {
 
     fn give_up_page_if(&mut self, may_go: impl Fn(&Accounts, AccountId, usize) -> bool) -> Option<()> {
         let Self { tree, pages, cached, accounts, .. } = self;
-        let evicted = tree.evict(|_, page| {
+        let evicted = tree.evict(|page| {
             let bytes = pages.memory().page_bytes(pages.memory().format(page));
             let owner = cached[page.0 as usize].map(|cached| cached.account);
             pages.users(page) == 1 && owner.is_some_and(|owner| may_go(accounts, owner, bytes))
         })?;
-        self.save_page(evicted.page);
-        self.drop_cached(evicted.page);
+        self.save_page(evicted);
+        self.drop_cached(evicted);
         self.evicted_pages += 1;
         Some(())
     }

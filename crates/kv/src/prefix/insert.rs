@@ -77,8 +77,7 @@ impl PrefixTree {
         let pages: Vec<HashedPage> = pages.iter().zip(tokens.chunks(PAGE_TOKENS)).map(hashed).collect();
         pages.iter().for_each(|held| self.notice_computed(held.hash));
         change.taken.extend(pages.iter().map(|held| (held.page, held.hash)));
-        let namespace = self.node(at).namespace;
-        self.count(namespace, pages.len(), 0);
+        self.pages += pages.len();
         let node = self.node_mut(at);
         if node.is_leaf() && !node.is_root() && node.pins == 0 {
             node.tokens.extend(tokens);
@@ -95,8 +94,7 @@ impl PrefixTree {
         }
         self.drop_unfilled(at, tokens, change);
         let hash = self.node(at).last_hash().next(tokens);
-        let namespace = self.node(at).namespace;
-        self.count(namespace, 1, 0);
+        self.pages += 1;
         change.taken.push((page, hash));
         self.add_child(at, tokens, vec![HashedPage { page, hash }]);
     }

@@ -11,7 +11,6 @@ mod key;
 mod node;
 mod tree;
 
-pub use evict::Evicted;
 pub use find::{Divergence, Found};
 pub use insert::Change;
 pub use key::{Namespace, PageHash};

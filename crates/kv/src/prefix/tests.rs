@@ -38,15 +38,11 @@ impl Owner {
         change
     }
 
-    fn evict(&mut self) -> Option<Evicted> {
-        let evicted = self.tree.evict(|_, _| true)?;
-        let (namespace, tokens) = self.held.remove(&evicted.page).expect("it was held");
-        assert_eq!(namespace, evicted.namespace);
-        assert!(tokens.ends_with(&evicted.tokens) && tokens.len() - evicted.tokens.len() <= tokens.len());
-        let chain = tokens.chunks(PAGE_TOKENS).fold(namespace.root(), PageHash::next);
-        assert_eq!(chain, evicted.hash);
-        assert_eq!(evicted.before.next(&evicted.tokens), evicted.hash);
-        Some(evicted)
+    /// Gives up a page; tells which tokens led up to its end.
+    fn evict(&mut self) -> Option<Vec<u32>> {
+        let page = self.tree.evict(|_| true)?;
+        let (_, tokens) = self.held.remove(&page).expect("it was held");
+        Some(tokens)
     }
 
     /// The most tokens that any held page and its predecessors share with `tokens`. A page without its predecessors would
@@ -175,7 +171,7 @@ fn what_is_used_stays_longer_and_what_is_not_goes_in_the_end() {
         let found = owner.tree.find(namespace("a"), &text(0));
         owner.tree.used(&found);
     }
-    assert_eq!(owner.evict().map(|evicted| evicted.tokens), Some(text(1000)[16..].to_vec()));
+    assert_eq!(owner.evict(), Some(text(1000)));
     // Unused from now on, while others come and go.
     for i in 2..100 {
         owner.insert(namespace("a"), &text(i * 1000));

@@ -22,7 +22,6 @@ pub struct PrefixTree {
     /// The worth of what was evicted last: everything that is used later is worth more, so age counts.
     pub(super) floor: u64,
     pub(super) pages: usize,
-    pub(super) pages_of: HashMap<Namespace, usize>,
     evicted: HashSet<PageHash>,
     evicted_order: VecDeque<PageHash>,
     regretted: u64,
@@ -36,10 +35,6 @@ impl PrefixTree {
     /// Pages that the tree holds.
     pub fn pages(&self) -> usize {
         self.pages
-    }
-
-    pub fn pages_of(&self, namespace: Namespace) -> usize {
-        self.pages_of.get(&namespace).copied().unwrap_or(0)
     }
 
     /// Runs of pages that the tree holds.
@@ -158,7 +153,7 @@ impl PrefixTree {
         let node = self.nodes[id.0 as usize].take().expect("the tree names only nodes that it has");
         debug_assert!(node.is_leaf());
         self.unused.push(id);
-        self.count(node.namespace, 0, node.pages.len());
+        self.pages -= node.pages.len();
         if let Some(parent_id) = node.parent {
             let parent = self.node_mut(parent_id);
             parent.children.remove(&node.first_page());
@@ -173,14 +168,7 @@ impl PrefixTree {
         if let Some(root) = self.roots.get(&namespace).copied().filter(|root| self.node(*root).is_leaf()) {
             self.remove(root);
             self.roots.remove(&namespace);
-            self.pages_of.remove(&namespace);
         }
-    }
-
-    pub(super) fn count(&mut self, namespace: Namespace, added: usize, removed: usize) {
-        self.pages = self.pages + added - removed;
-        let of = self.pages_of.entry(namespace).or_default();
-        *of = *of + added - removed;
     }
 
     pub(super) fn remember_evicted(&mut self, hash: PageHash) {
