@@ -62,7 +62,7 @@ fn decoding_token_by_token_gives_the_choices_of_a_whole_pass() {
 fn a_cancelled_sequence_frees_its_pages_and_leaves_the_others_alone() {
     let prompt = golden().remove(2).tokens;
     let mut engine = build(2, 64, 2);
-    let core = engine.core();
+    let core = &mut engine.core();
     let kept = core.submit(request(&prompt, Sampling::greedy())).unwrap();
     let dropped = core.submit(request(&prompt, Sampling::greedy())).unwrap();
     core.step();
@@ -80,7 +80,7 @@ fn a_cancelled_sequence_frees_its_pages_and_leaves_the_others_alone() {
 #[test]
 fn requests_beyond_the_limits_are_refused_with_the_numbers() {
     let mut engine = build(1, 64, 1);
-    let core = engine.core();
+    let core = &mut engine.core();
     let mut check = |change: fn(&mut Request), part: &str| {
         let mut request = request(&[1, 2, 3], Sampling::greedy());
         change(&mut request);

@@ -63,7 +63,7 @@ fn a_thousand_sessions_stay_within_the_budget_and_all_of_them_go_on() {
         [beginning, own].concat()
     };
     let request = |prompt: Vec<u32>, max_tokens| Request { max_tokens: Some(max_tokens), ..Request::new(prompt) };
-    let core = engine.core();
+    let core = &mut engine.core();
     // Everything but pages is in use after the first answer.
     run(core, [request(session(0), 2)].into_iter(), &mut 0);
     let before = resident_bytes();

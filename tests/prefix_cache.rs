@@ -106,8 +106,8 @@ fn a_hundred_requests_with_one_instruction_take_a_fifth_of_the_work() {
 
 #[test]
 fn a_miss_is_explained() {
-    let mut engine = build(1, "f16", None);
-    let mut ask = |time: &str| {
+    let engine = build(1, "f16", None);
+    let ask = |time: &str| {
         let system = format!("You are a helpful assistant. The time is {time}. Answer in one sentence.");
         let messages = vec![Message::system(&system), Message::user("What is a radix tree?")];
         let request =

@@ -232,7 +232,7 @@ fn a_sequence_cancelled_after_a_run_frees_its_pages_and_leaves_the_others_alone(
     let prompt = engine.encode(&Prompt::Text(COPY.to_owned())).expect("encodable");
     let kept = request(&prompt, Sampling::greedy(), 30, Speculation::On);
     let expected = alone(&mut engine, &kept);
-    let core = engine.core();
+    let core = &mut engine.core();
     let dropped =
         core.submit(request(&prompt, Sampling { seed: 5, ..Sampling::greedy() }, 200, Speculation::On)).unwrap();
     let id = core.submit(kept).unwrap();
@@ -262,7 +262,8 @@ fn streams_stop_and_count_the_same_in_the_middle_of_a_run() {
             request.stop = vec![stop.to_owned()];
             request.speculation = speculation;
             let mut stream = engine.stream(request).expect("a sound request");
-            let pieces: Vec<String> = (&mut stream).map(|piece| piece.expect("sound logits").text).collect();
+            let pieces: Vec<String> =
+                (&mut stream).map(|piece| piece.expect("sound logits").text().to_owned()).collect();
             let response = stream.into_response();
             assert_eq!(pieces.len(), response.tokens.len(), "a piece for each token");
             assert_eq!(pieces.concat(), response.text);

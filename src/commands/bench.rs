@@ -80,10 +80,10 @@ impl Bench {
         self.check_context(engine.context())?;
         let load_s = loading.elapsed().as_secs_f64();
         let (threads, kernels) = (engine.threads(), engine.kernels().name());
-        let core = engine.core();
         let (mut prefill, mut decode) = (Vec::new(), Vec::new());
         // One round to touch all memory; it is not counted.
         for round in 0..=self.repeat {
+            let core = &mut engine.core();
             let rates = (
                 self.measure_prefill(core).map_err(|error| in_flags("prefill", error))?,
                 self.measure_decode(core).map_err(|error| in_flags("decode", error))?,
@@ -110,13 +110,14 @@ impl Bench {
             }
         };
         let prefixes = if self.prefix {
-            prefix::compare(engine.core(), self.repeat, &interrupted).map_err(|error| in_flags("prefix", error))?
+            prefix::compare(&mut engine.core(), self.repeat, &interrupted).map_err(|error| in_flags("prefix", error))?
         } else {
             Vec::new()
         };
-        let arrival = self.arrival.map(|prompt| arrival::measure(engine.core(), prompt, &interrupted)).transpose();
+        let arrival = self.arrival.map(|prompt| arrival::measure(&mut engine.core(), prompt, &interrupted)).transpose();
         let arrival = arrival.map_err(|error| in_flags("arrival", error))?;
-        let sessions = self.sessions.map(|count| sessions::measure(engine.core(), count, &interrupted)).transpose();
+        let sessions =
+            self.sessions.map(|count| sessions::measure(&mut engine.core(), count, &interrupted)).transpose();
         let sessions = sessions.map_err(|error| in_flags("sessions", error))?;
         let remarks = sessions.iter().flat_map(|sessions| sessions.remarks());
         remarks.chain(prefixes.iter().filter_map(prefix::Comparison::remark)).for_each(|text| output::remark(&text));

@@ -141,9 +141,9 @@ impl Answerer<'_> {
         };
         let mut stream = self.engine.stream(request)?;
         for piece in &mut stream {
-            let text = piece?.text;
+            let piece = piece?;
             if !self.is_json {
-                output::piece(&output::printable(&text))?;
+                output::piece(&output::printable(piece.text()))?;
             }
             if self.interrupted.load(Ordering::Relaxed) {
                 break;

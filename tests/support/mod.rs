@@ -24,7 +24,7 @@ pub fn engine() -> Engine {
 /// Runs all requests together; new ones join while others run. Gives what each of them caused. In the end all pages
 /// must be free or cached.
 pub fn run_together(engine: &mut Engine, requests: &[Request]) -> Vec<Vec<Event>> {
-    let core = engine.core();
+    let mut core = engine.core();
     let mut ids: Vec<SequenceId> = Vec::new();
     let mut events: HashMap<SequenceId, Vec<Event>> = HashMap::new();
     let mut waiting = requests.iter();

@@ -52,25 +52,25 @@ impl RuvLlm {
         let batch_rows = self.start.batch_rows;
         ensure!(depth.is_multiple_of(batch_rows), "depth {depth} is no multiple of {batch_rows} rows");
         let prompt = self.prompt(0, depth + tokens);
-        let core = self.engine.core();
+        let mut core = self.engine.core();
         let mut started = Instant::now();
         core.submit(plain(prompt, 1))?;
         for _ in 0..depth / batch_rows {
-            let chosen = step(core)?;
+            let chosen = step(&mut core)?;
             ensure!(chosen == 0, "a token was chosen before the prompt's end");
             started = Instant::now();
         }
-        while step(core)? == 0 {}
+        while step(&mut core)? == 0 {}
         Ok(Timing { tokens, seconds: started.elapsed().as_secs_f64(), total_s: None })
     }
 
     fn decode(&mut self, tokens: usize, depth: usize) -> Result<Timing> {
         self.hold(tokens, depth)?;
-        let core = self.engine.core();
+        let mut core = self.engine.core();
         let started = Instant::now();
         let mut chosen = 0;
         while chosen < tokens {
-            chosen += step(core)?;
+            chosen += step(&mut core)?;
         }
         let seconds = started.elapsed().as_secs_f64();
         self.held =
@@ -88,9 +88,9 @@ impl RuvLlm {
         let room = (self.start.context - depth.max(1) - 1).min(depth / 8);
         let left = (room / tokens).max(1) * tokens;
         let prompt = self.prompt(0, depth.max(1));
-        let core = self.engine.core();
+        let mut core = self.engine.core();
         let id = core.submit(plain(prompt, left + 1))?;
-        while step(core)? == 0 {}
+        while step(&mut core)? == 0 {}
         self.held = Some(Held { id, depth, left });
         Ok(())
     }
@@ -105,7 +105,7 @@ impl RuvLlm {
     fn sequences(&mut self, count: usize, prompt: usize, tokens: usize) -> Result<Timing> {
         self.release();
         let prompts: Vec<Vec<u32>> = (0..count).map(|sequence| self.prompt(sequence, prompt)).collect();
-        let core = self.engine.core();
+        let mut core = self.engine.core();
         let all = Instant::now();
         let mut ids = Vec::new();
         for prompt in prompts {
@@ -122,7 +122,7 @@ impl RuvLlm {
         let started = Instant::now();
         let mut chosen = 0;
         while !core.is_idle() {
-            chosen += step(core)?;
+            chosen += step(&mut core)?;
         }
         let seconds = started.elapsed().as_secs_f64();
         Ok(Timing { tokens: chosen, seconds, total_s: Some(all.elapsed().as_secs_f64()) })

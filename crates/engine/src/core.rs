@@ -13,11 +13,12 @@ use ruvllm_kernels::ops::{Batch, PageFormat, Rotation, SequenceRows};
 use ruvllm_kv::{CacheStats, KvCache, KvOptions, LookupStats, Namespace, Quota, Tiers};
 use ruvllm_model::{Model, RunState};
 
+use crate::constraint::{MaskThread, Masks};
 use crate::schedule::{Plan, Schedule, StepLimits};
 use crate::sequence::{Outcome, Sequence};
 use crate::speculation::RowCost;
 use crate::tenants::Tenants;
-use crate::{Event, SequenceId, StepError, Tenant};
+use crate::{ConstraintError, Event, SequenceId, StepError, Tenant};
 
 /// Pages that are loaded from disk in a step while others generate. Each takes a fraction of a millisecond.
 const LOADED_BESIDE_OTHERS: usize = 4;
@@ -76,6 +77,8 @@ pub struct Core {
     has_loaded: bool,
     /// Times that a sequence had to make room for others.
     pauses: u64,
+    /// Runs since the first sequence with a constraint.
+    mask_thread: Option<MaskThread>,
     // Buffers of a step, kept to avoid allocating.
     plan: Plan,
     step_tokens: Vec<u32>,
@@ -103,6 +106,7 @@ impl Core {
             row_cost: RowCost::default(),
             has_loaded: false,
             pauses: 0,
+            mask_thread: None,
             plan: Plan::default(),
             step_tokens: Vec::with_capacity(rows),
             logit_rows: Vec::with_capacity(rows),
@@ -152,8 +156,14 @@ impl Core {
         self.cache.unpin(self.namespace(tenant), tokens);
     }
 
-    /// Saves up to so many cached pages to disk, where there is a disk tier, and waits until they are there; tells how many
-    /// are left. What is idle saves by itself, and so does what is dropped: this is for those who must know.
+    /// Hands cached pages to the disk, where there is a disk tier, as far as it takes them without making anybody wait; tells how
+    /// many are left. For those who have nothing else to do; what is dropped saves by itself.
+    pub fn hand_over(&mut self) -> usize {
+        self.cache.hand_over(usize::MAX)
+    }
+
+    /// Saves up to so many cached pages to disk, and waits until they are there; tells how many are left. For those who must
+    /// know.
     pub fn save(&mut self, pages: usize) -> usize {
         self.cache.save(pages)
     }
@@ -175,10 +185,6 @@ impl Core {
         if let Some(index) = self.schedule.running.iter().position(|running| running.id == id) {
             self.end(index);
         }
-        if self.is_idle() {
-            // The disk may have fallen behind; now nobody waits.
-            self.cache.hand_over_all();
-        }
     }
 
     /// Moves every sequence on, by one token or several. A sequence that fails ends alone; the others' results are in
@@ -191,8 +197,10 @@ impl Core {
         let mut plan = std::mem::take(&mut self.plan);
         self.plan_within_memory(&mut plan, &mut results);
         if !plan.slices.is_empty() {
+            self.ask_for_masks(&plan);
             self.run(&plan);
-            self.sample(&plan, &mut results);
+            let masks = self.masks(&plan);
+            self.sample(&plan, masks, &mut results);
         }
         self.plan = plan;
         self.cache.maintain(&mut self.pool);
@@ -333,17 +341,54 @@ impl Core {
         self.model.forward(&mut self.pool, state, kv, &batch, &self.step_tokens, &self.logit_rows);
     }
 
-    fn sample(&mut self, plan: &Plan, results: &mut Vec<Result<Event, StepError>>) {
+    /// Has constraints asked what may come, while the logits are computed.
+    fn ask_for_masks(&mut self, plan: &Plan) {
+        let Some(thread) = &mut self.mask_thread else { return };
+        for (index, slice) in plan.slices.iter().enumerate().filter(|(_, slice)| slice.samples) {
+            if let Some(constraint) = self.schedule.running[slice.running].constraint.take() {
+                thread.ask(index, constraint, &plan.drafts[slice.drafts.clone()]);
+            }
+        }
+    }
+
+    /// What may come, for each slice that is constrained. Constraints are with their sequences again.
+    fn masks(&mut self, plan: &Plan) -> Vec<Option<Result<Masks, ConstraintError>>> {
+        let mut masks = vec![None; plan.slices.len()];
+        for answer in self.mask_thread.iter_mut().flat_map(MaskThread::answers) {
+            self.schedule.running[plan.slices[answer.slice].running].constraint = answer.constraint;
+            masks[answer.slice] = Some(answer.masks);
+        }
+        masks
+    }
+
+    fn sample(
+        &mut self,
+        plan: &Plan,
+        masks: Vec<Option<Result<Masks, ConstraintError>>>,
+        results: &mut Vec<Result<Event, StepError>>,
+    ) {
         let mut ended = Vec::new();
         let mut first = 0;
-        for slice in &plan.slices {
+        for (slice, masks) in plan.slices.iter().zip(masks) {
             let sequence = &mut self.schedule.running[slice.running];
             sequence.computed = slice.tokens.end;
             let before = results.len();
             if slice.samples {
                 let (state, draft) = (&mut self.state, &plan.drafts[slice.drafts.clone()]);
-                let outcome =
-                    sequence.advance(draft, |sampler, row| sampler.sample(state.logits(first + row)), results);
+                let outcome = match masks.transpose() {
+                    Ok(masks) => sequence.advance(
+                        draft,
+                        |sampler, row| {
+                            let allowed = masks.as_ref().map(|masks| &masks[row][..]);
+                            sampler.sample(state.logits(first + row), allowed)
+                        },
+                        results,
+                    ),
+                    Err(error) => {
+                        results.push(Err(StepError::Constraint { sequence: sequence.id, error }));
+                        Outcome::Ended
+                    }
+                };
                 if outcome == Outcome::Ended {
                     ended.push(slice.running);
                 }

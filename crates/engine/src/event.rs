@@ -1,8 +1,10 @@
 //! What a step tells its caller.
 
+use std::time::Duration;
+
 use ruvllm_kv::Divergence;
 
-use crate::{Counts, FinishReason, Sampled, SequenceId};
+use crate::{ConstraintError, Counts, FinishReason, Sampled, SequenceId};
 
 /// A token of a sequence. A step may give a sequence several, in their order.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +24,8 @@ pub struct PrefixReport {
     pub cached_tokens: usize,
     /// Those of them that were loaded from disk.
     pub loaded_tokens: usize,
+    /// How long it waited for its turn, by the time that `Core::set_time` told.
+    pub waited: Duration,
     /// Where the prompt left a cached text, if that goes on otherwise: why not more of it was cached.
     pub divergence: Option<Divergence>,
 }
@@ -34,15 +38,18 @@ pub enum StepError {
     DeadlinePassed { sequence: SequenceId },
     #[error("the KV memory has no room for another page of this sequence; raise the KV budget")]
     OutOfMemory { sequence: SequenceId },
+    #[error("the answer cannot be kept to its grammar: {error}")]
+    Constraint { sequence: SequenceId, error: ConstraintError },
 }
 
 impl StepError {
     /// The sequence that has ended with it.
     pub fn sequence(&self) -> SequenceId {
         match self {
-            Self::NotANumber { sequence } | Self::DeadlinePassed { sequence } | Self::OutOfMemory { sequence } => {
-                *sequence
-            }
+            Self::NotANumber { sequence }
+            | Self::DeadlinePassed { sequence }
+            | Self::OutOfMemory { sequence }
+            | Self::Constraint { sequence, .. } => *sequence,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! in the same order give the same tokens; there is no clock and no randomness but the seeds of requests. (A caller may
 //! tell how long steps take; that decides how many rows the next ones have, and with one KV format never which tokens come.)
 
+mod constraint;
 mod core;
 mod event;
 mod penalties;
@@ -14,6 +15,7 @@ mod sequence;
 mod speculation;
 mod tenants;
 
+pub use constraint::{Constraint, ConstraintError};
 pub use core::{Core, CoreOptions};
 pub use event::{Event, PrefixReport, StepError};
 pub use request::{FinishReason, PrefixUse, Request, SequenceId, SubmitError, Tenant};

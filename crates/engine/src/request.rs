@@ -95,7 +95,7 @@ impl Default for PrefixUse {
 /// Why a sequence ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// An end token was chosen.
+    /// An end token was chosen, or nothing can follow by the constraint.
     Stop,
     /// `max_tokens` were generated, or the context is full.
     Length,
@@ -123,6 +123,8 @@ pub enum SubmitError {
     TooLargeForCache { needed: usize, pages: usize },
     #[error("{0} requests are waiting already; try again later")]
     QueueFull(usize),
+    #[error("the thread for grammars cannot be started: {0}")]
+    NoThread(String),
     #[error(transparent)]
     Sampling(#[from] SamplingError),
 }

@@ -4,6 +4,7 @@ mod blocks;
 
 use self::blocks::Blocks;
 use crate::Sampling;
+use crate::constraint;
 use crate::penalties::History;
 use crate::random::Random;
 
@@ -48,10 +49,13 @@ impl Sampler {
         Self { sampling, history, random, blocks: Blocks::default(), candidates: Vec::new() }
     }
 
-    /// Chooses the next token. `logits` are changed on the way.
-    pub(crate) fn sample(&mut self, logits: &mut [f32]) -> Result<Sampled, NotANumber> {
+    /// Chooses the next token, among the `allowed` ones if a set is given. `logits` are changed on the way.
+    pub(crate) fn sample(&mut self, logits: &mut [f32], allowed: Option<&[u32]>) -> Result<Sampled, NotANumber> {
         let logprobs = self.sampling.top_logprobs.map(|count| Logprobs::of(logits, count));
         self.history.adjust(&self.sampling, logits);
+        if let Some(allowed) = allowed {
+            constraint::apply(allowed, logits);
+        }
         // After the adjustment, which can overflow too.
         let largest = self.blocks.scan(logits)?;
         let is_greedy = self.sampling.temperature == 0.0;

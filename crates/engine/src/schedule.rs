@@ -143,9 +143,7 @@ impl Schedule {
             let in_page = if limits.pages_cool { PAGE_TOKENS - 1 - slice.tokens.start % PAGE_TOKENS } else { left };
             let count_max = sequence.drafts_max().min(left).min(in_page);
             let first = plan.drafts.len();
-            if let Some(drafter) = &mut sequence.drafter {
-                drafter.draft(&sequence.tokens, &sequence.end_tokens, count_max, &mut outlook, &mut plan.drafts);
-            }
+            sequence.draft(count_max, &mut outlook, &mut plan.drafts);
             slice.drafts = first..plan.drafts.len();
             left -= slice.drafts.len();
         }

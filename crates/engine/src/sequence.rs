@@ -6,8 +6,11 @@ use std::time::Duration;
 use ruvllm_kv::{Namespace, PageHash, PageTable};
 
 use crate::sampler::{NotANumber, Sampled, Sampler};
-use crate::speculation::Drafter;
-use crate::{Counts, Event, FinishReason, PrefixReport, PrefixUse, Request, SequenceId, StepError, Tenant};
+use crate::speculation::{Drafter, FORCED_CHANCE, Outlook};
+use crate::{
+    Constraint, Counts, Event, FinishReason, PrefixReport, PrefixUse, Request, SequenceId, Speculation, StepError,
+    Tenant,
+};
 
 /// Waits without pages, or runs with some. It can go from one to the other at any time: what it has generated stays.
 #[derive(Debug)]
@@ -32,7 +35,15 @@ pub(crate) struct Sequence {
     /// Absent where speculation is off, and before the sequence has run.
     pub drafter: Option<Drafter>,
     speculates: bool,
+    /// What its tokens may be; elsewhere while a step asks it.
+    pub constraint: Option<Box<dyn Constraint>>,
+    /// Whether tokens that the constraint leaves no choice about are guessed.
+    guesses_forced: bool,
+    /// Whether the last draft was of that kind.
+    is_draft_forced: bool,
     pub prefix: Option<Box<PrefixReport>>,
+    /// When it was submitted, by the engine's time.
+    pub submitted: Duration,
     sampler: Sampler,
     counts: Counts,
 }
@@ -54,6 +65,10 @@ impl Sequence {
             prefix_use: request.prefix_use,
             namespace,
             speculates: request.speculation.applies(&request.sampling),
+            constraint: None,
+            submitted: Duration::ZERO,
+            is_draft_forced: false,
+            guesses_forced: request.speculation != Speculation::Off,
             sampler: Sampler::new(request.sampling, &request.prompt),
             tokens: request.prompt,
             computed: 0,
@@ -97,6 +112,34 @@ impl Sequence {
         self.length_max.saturating_sub(self.tokens.len() + 1)
     }
 
+    /// Guesses what comes next and adds it to `drafts`: what the constraint leaves no choice about, or else what the text
+    /// suggests.
+    pub(crate) fn draft(&mut self, count_max: usize, outlook: &mut Outlook, drafts: &mut Vec<u32>) {
+        let forced = match &mut self.constraint {
+            Some(constraint) if self.guesses_forced && count_max > 0 => constraint.forced(),
+            _ => Vec::new(),
+        };
+        self.is_draft_forced = !forced.is_empty();
+        if self.is_draft_forced {
+            let mut chance = 1.0;
+            drafts.extend(forced.into_iter().take(count_max).take_while(|_| {
+                chance *= FORCED_CHANCE;
+                outlook.add_if_worth(chance)
+            }));
+            return;
+        }
+        let Some(drafter) = &mut self.drafter else { return };
+        let first = drafts.len();
+        drafter.draft(&self.tokens, &self.end_tokens, count_max, outlook, drafts);
+        if let Some(constraint) = &mut self.constraint {
+            let is_end = |token: &u32| self.end_tokens.contains(token);
+            let text = drafts[first..].iter().position(is_end).unwrap_or(drafts.len() - first);
+            let allowed = constraint.count_allowed(&drafts[first..first + text]);
+            drafter.take_back(drafts.len() - first - allowed, outlook);
+            drafts.truncate(first + allowed);
+        }
+    }
+
     /// Chooses tokens row by row for as long as `draft` foresaw them. `sample` chooses from the logits of a row: 0 is
     /// that of the last token, 1 that of the first guess, and so on. Each token is drawn from the very logits that it
     /// would be drawn from without a draft, so it is the same token; a row behind a wrong guess is not looked at.
@@ -116,6 +159,12 @@ impl Sequence {
                 return Outcome::Ended;
             };
             let token = sampled.token;
+            if let Some(constraint) = self.constraint.as_mut().filter(|_| !self.end_tokens.contains(&token))
+                && let Err(error) = constraint.accept(token)
+            {
+                results.push(Err(StepError::Constraint { sequence: self.id, error }));
+                return Outcome::Ended;
+            }
             self.tokens.push(token);
             let is_foreseen = draft.get(accepted) == Some(&token);
             if is_foreseen {
@@ -135,13 +184,16 @@ impl Sequence {
             }
         }
         if let Some(drafter) = &mut self.drafter {
-            drafter.verified(draft.len(), accepted, &self.tokens, self.tokens.len() - known);
+            // What was forced tells nothing of how well the text foretells itself.
+            let (drafted, accepted) = if self.is_draft_forced { (0, 0) } else { (draft.len(), accepted) };
+            drafter.verified(drafted, accepted, &self.tokens, self.tokens.len() - known);
         }
         Outcome::GoesOn
     }
 
     fn finish(&self, token: u32) -> Option<FinishReason> {
-        if self.end_tokens.contains(&token) {
+        let is_complete = self.constraint.as_ref().is_some_and(|constraint| constraint.is_complete());
+        if is_complete || self.end_tokens.contains(&token) {
             return Some(FinishReason::Stop);
         }
         (self.tokens.len() >= self.length_max).then_some(FinishReason::Length)

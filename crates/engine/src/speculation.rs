@@ -21,6 +21,9 @@ use crate::Sampling;
 /// Draws at higher temperatures follow the text too rarely for guesses to pay.
 const AUTO_TEMPERATURE: f32 = 0.5;
 
+/// That a token comes which a constraint leaves no choice about. It may still be written in other tokens.
+pub(crate) const FORCED_CHANCE: f32 = 0.97;
+
 /// Whether a sequence guesses its next tokens. The tokens are the same in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speculation {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ruvllm_engine::{Core, CoreOptions, DiskOptions, KvOptions, Quota, Tenant, Tiers, TiersError};
+use ruvllm_engine::{Core, CoreOptions, DiskOptions, KvOptions, Quota, SubmitError, Tenant, Tiers, TiersError};
 use ruvllm_kernels::ops::{KvMemory, PageFormat};
 use ruvllm_kernels::{KernelSet, Pool};
 use ruvllm_kv::KvCache;
@@ -13,7 +13,8 @@ use ruvllm_model::{LoadError, Model};
 use ruvllm_text::{ChatTemplate, ChatTemplateError, Tokenizer, TokenizerError};
 
 use crate::Engine;
-use crate::engine::GenerateError;
+use crate::engine::Loaded;
+use crate::engine_thread::EngineThread;
 use crate::fingerprint::fingerprint;
 use crate::hardware::{self, Hardware, KernelsError};
 use crate::kv_guard::ColdFormat;
@@ -52,7 +53,7 @@ pub enum BuildError {
     #[error(transparent)]
     Kernels(#[from] KernelsError),
     #[error("the model's KV formats cannot be measured: {0}")]
-    Guard(#[source] Box<GenerateError>),
+    Guard(#[source] SubmitError),
     #[error("{} cannot be used for cached KV pages: {error}", folder.display())]
     Disk { folder: PathBuf, error: std::io::Error },
     #[error(
@@ -60,6 +61,8 @@ pub enum BuildError {
          run long texts; lower them or raise the budget"
     )]
     Guarantees { guaranteed: usize, budget: usize },
+    #[error("the engine's thread cannot be started: {0}")]
+    Thread(#[source] std::io::Error),
     #[error("{field} is {got}; it must be {wanted}")]
     Option { field: &'static str, got: usize, wanted: &'static str },
 }
@@ -98,6 +101,7 @@ pub struct EngineBuilder {
     disk: Option<DiskOptions>,
     quotas: Vec<(Tenant, Quota)>,
     shares_prefixes: bool,
+    name: String,
 }
 
 impl EngineBuilder {
@@ -115,6 +119,7 @@ impl EngineBuilder {
             disk: None,
             quotas: Vec::new(),
             shares_prefixes: false,
+            name: String::new(),
         }
     }
 
@@ -185,6 +190,12 @@ impl EngineBuilder {
         self
     }
 
+    /// How metrics call the model.
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = name.to_owned();
+        self
+    }
+
     pub fn build(self) -> Result<Engine, BuildError> {
         self.build_with_progress(&mut |_| {})
     }
@@ -232,13 +243,18 @@ impl EngineBuilder {
         };
         let folder = options.kv.disk.as_ref().map(|disk| disk.folder.clone()).unwrap_or_default();
         let pool = Pool::new(self.threads.unwrap_or(hardware.cores), kernels);
-        let core = Core::new(model, pool, options).map_err(|error| BuildError::Disk { folder, error })?;
-        let mut engine = Engine { core, tokenizer: Arc::new(tokenizer), template, kernels, cold_format: None };
+        let mut core = Core::new(model, pool, options).map_err(|error| BuildError::Disk { folder, error })?;
         // Where no text grows so long, there are no cold pages to be chosen.
-        if self.tiers == KvChoice::Auto && context > tiers.warm_tokens {
-            engine.choose_cold(&fingerprint, self.guard_folder.as_deref(), progress)?;
-        }
-        Ok(engine)
+        let cold_format = if self.tiers == KvChoice::Auto && context > tiers.warm_tokens {
+            Some(choose_cold(&mut core, &tokenizer, &fingerprint, self.guard_folder.as_deref(), progress)?)
+        } else {
+            None
+        };
+        let threads = core.threads();
+        let batch_sizes = metrics::histogram!("ruvllm_batch_sequences", "model_name" => self.name);
+        let thread = EngineThread::start(core, batch_sizes).map_err(BuildError::Thread)?;
+        let tokenizer = Arc::new(tokenizer);
+        Ok(Engine::new(Loaded { thread, tokenizer, template, kernels, threads, context, cold_format }))
     }
 
     fn check(&self) -> Result<(), BuildError> {
@@ -278,31 +294,29 @@ impl std::str::FromStr for KvChoice {
     }
 }
 
-impl Engine {
-    /// Takes the smallest cold format that the model bears, as measured now or before.
-    fn choose_cold(
-        &mut self,
-        fingerprint: &[u8; 32],
-        folder: Option<&Path>,
-        progress: &mut dyn FnMut(BuildProgress),
-    ) -> Result<(), BuildError> {
-        let known = folder.and_then(|folder| ColdFormat::read(folder, fingerprint));
-        let found = match known {
-            Some(found) => found,
-            None => {
-                progress(BuildProgress::MeasuringKv);
-                let found = self.measure_cold_format().map_err(|error| BuildError::Guard(Box::new(error)))?;
-                // If it cannot be kept it is measured again next time.
-                if let Some(Err(error)) = folder.map(|folder| found.write(folder, fingerprint)) {
-                    tracing::warn!("the measured KV formats cannot be kept: {error}");
-                }
-                found
+/// Takes the smallest cold format that the model bears, as measured now or before.
+fn choose_cold(
+    core: &mut Core,
+    tokenizer: &Tokenizer,
+    fingerprint: &[u8; 32],
+    folder: Option<&Path>,
+    progress: &mut dyn FnMut(BuildProgress),
+) -> Result<ColdFormat, BuildError> {
+    let known = folder.and_then(|folder| ColdFormat::read(folder, fingerprint));
+    let found = match known {
+        Some(found) => found,
+        None => {
+            progress(BuildProgress::MeasuringKv);
+            let found = ColdFormat::measure(core, tokenizer).map_err(BuildError::Guard)?;
+            // If it cannot be kept it is measured again next time.
+            if let Some(Err(error)) = folder.map(|folder| found.write(folder, fingerprint)) {
+                tracing::warn!("the measured KV formats cannot be kept: {error}");
             }
-        };
-        self.core.set_cold(found.format, found.rotation);
-        self.cold_format = Some(found);
-        Ok(())
-    }
+            found
+        }
+    };
+    core.set_cold(found.format, found.rotation);
+    Ok(found)
 }
 
 /// What the model was made for, unless that is very long or the keys and values of so many tokens would fill the memory.

@@ -1,16 +1,16 @@
 //! A model that is ready to answer.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ruvllm_engine::{Core, StepError, SubmitError};
 use ruvllm_kernels::KernelSet;
-use ruvllm_text::{
-    ChatTemplate, ChatTemplateError, Conversation, NextTurn, SpecialTokens, StopMatcher, StopStringError, Tokenizer,
-};
+use ruvllm_text::{ChatTemplate, ChatTemplateError, Conversation, NextTurn, StopMatcher, StopStringError, Tokenizer};
 
-use crate::{ColdFormat, EngineBuilder, Message, Prompt, Request, Response, Stream, Usage};
+use crate::engine_thread::{EngineThread, Gone, Submission};
+use crate::prompt::encode_text;
+use crate::{ColdFormat, EngineBuilder, EngineStatus, Message, Prompt, Request, Response, Stream, Usage};
 
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
@@ -24,18 +24,25 @@ pub enum GenerateError {
     Submit(#[from] SubmitError),
     #[error(transparent)]
     Step(#[from] StepError),
+    #[error("the engine has failed and must be loaded again; its log tells why")]
+    EngineFailed,
     #[error("the character {0:?} cannot be written with this model's vocabulary")]
     Unencodable(char),
 }
 
-/// A loaded model with its tokenizer and threads.
+/// A loaded model, ready to answer. Clones are the same engine; when the last is gone, so is the model.
+#[derive(Clone, Debug)]
+pub struct Engine(Arc<Loaded>);
+
 #[derive(Debug)]
-pub struct Engine {
-    pub(crate) core: Core,
-    pub(crate) tokenizer: Arc<Tokenizer>,
-    pub(crate) template: Option<ChatTemplate>,
-    pub(crate) kernels: KernelSet,
-    pub(crate) cold_format: Option<ColdFormat>,
+pub(crate) struct Loaded {
+    pub thread: EngineThread,
+    pub tokenizer: Arc<Tokenizer>,
+    pub template: Option<ChatTemplate>,
+    pub kernels: KernelSet,
+    pub threads: usize,
+    pub context: usize,
+    pub cold_format: Option<ColdFormat>,
 }
 
 impl Engine {
@@ -44,35 +51,48 @@ impl Engine {
         EngineBuilder::new(path.as_ref())
     }
 
+    pub(crate) fn new(loaded: Loaded) -> Self {
+        Self(Arc::new(loaded))
+    }
+
+    pub(crate) fn thread(&self) -> &EngineThread {
+        &self.0.thread
+    }
+
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
-        &self.tokenizer
+        &self.0.tokenizer
     }
 
     /// The format of cold KV pages that was chosen for this model, if one had to be.
     pub fn cold_format(&self) -> Option<&ColdFormat> {
-        self.cold_format.as_ref()
+        self.0.cold_format.as_ref()
     }
 
     pub fn kernels(&self) -> KernelSet {
-        self.kernels
+        self.0.kernels
     }
 
     pub fn threads(&self) -> usize {
-        self.core.threads()
+        self.0.threads
     }
 
     /// Tokens per sequence at most.
     pub fn context(&self) -> usize {
-        self.core.model().context()
+        self.0.context
     }
 
     pub fn has_chat_template(&self) -> bool {
-        self.template.is_some()
+        self.0.template.is_some()
     }
 
-    /// The engine underneath, for measurements in token ids.
-    pub fn core(&mut self) -> &mut Core {
-        &mut self.core
+    /// The engine underneath, for measurements in token ids. While it is held, nothing else is answered.
+    pub fn core(&mut self) -> MutexGuard<'_, Core> {
+        self.thread().core()
+    }
+
+    /// What it is doing. Waits for the end of a running step.
+    pub fn status(&self) -> Result<EngineStatus, GenerateError> {
+        self.thread().status().map_err(|Gone| GenerateError::EngineFailed)
     }
 
     /// The token ids of a prompt, as the model will see them.
@@ -81,18 +101,14 @@ impl Engine {
             Prompt::Tokens(tokens) => Ok(tokens.clone()),
             Prompt::Text(text) => {
                 self.check_encodable(text)?;
-                let mut tokens = self.tokenizer.encode(text, SpecialTokens::AsText);
-                if let Some(bos) = self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos()) {
-                    tokens.insert(0, bos);
-                }
-                Ok(tokens)
+                Ok(encode_text(&self.0.tokenizer, text))
             }
             Prompt::Messages(messages) => self.encode_messages(messages),
         }
     }
 
     fn encode_messages(&self, messages: &[Message]) -> Result<Vec<u32>, GenerateError> {
-        let template = self.template.as_ref().ok_or(GenerateError::NoTemplate)?;
+        let template = self.0.template.as_ref().ok_or(GenerateError::NoTemplate)?;
         let messages: Vec<_> = messages.iter().map(Message::to_json).collect();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let conversation = Conversation {
@@ -104,37 +120,42 @@ impl Engine {
         };
         let prompt = template.render(&conversation)?;
         self.check_encodable(prompt.text())?;
-        Ok(self.tokenizer.encode_prompt(&prompt))
+        Ok(self.0.tokenizer.encode_prompt(&prompt))
     }
 
     /// Encoding leaves out what the vocabulary has no token for; nothing is to vanish in silence.
     fn check_encodable(&self, text: &str) -> Result<(), GenerateError> {
-        self.tokenizer.first_unencodable(text).map_or(Ok(()), |character| Err(GenerateError::Unencodable(character)))
+        self.0.tokenizer.first_unencodable(text).map_or(Ok(()), |character| Err(GenerateError::Unencodable(character)))
     }
 
-    /// Starts answering. The stream does the work as it is read; dropping it ends the request.
-    pub fn stream(&mut self, request: Request) -> Result<Stream<'_>, GenerateError> {
+    /// Starts answering. What is computed does not wait for the stream to be read; dropping it ends the request.
+    pub fn stream(&self, request: Request) -> Result<Stream, GenerateError> {
         let stop = StopMatcher::new(request.stop)?;
         let room = self.context().saturating_sub(request.max_tokens.unwrap_or(1)).max(1);
         let (prompt, truncated_tokens) = self.encode_within(&request.prompt, room, request.truncation)?;
         let prompt_tokens = prompt.len();
         let started = Instant::now();
-        let id = self.core.submit(ruvllm_engine::Request {
-            sampling: request.sampling,
-            max_tokens: request.max_tokens,
-            end_tokens: self.tokenizer.end_of_generation().to_vec(),
-            speculation: request.speculation,
-            tenant: request.tenant,
-            priority: request.priority,
-            prefix_use: request.prefix_use,
-            ..ruvllm_engine::Request::new(prompt)
-        })?;
+        let submission = Submission {
+            request: ruvllm_engine::Request {
+                sampling: request.sampling,
+                max_tokens: request.max_tokens,
+                end_tokens: self.0.tokenizer.end_of_generation().to_vec(),
+                speculation: request.speculation,
+                tenant: request.tenant,
+                priority: request.priority,
+                prefix_use: request.prefix_use,
+                ..ruvllm_engine::Request::new(prompt)
+            },
+            constraint: None,
+            patience: request.patience,
+        };
+        let accepted = self.thread().submit(submission).map_err(|Gone| GenerateError::EngineFailed)??;
         let usage = Usage { prompt_tokens, truncated_tokens, ..Usage::default() };
-        Ok(Stream::new(self, id, usage, stop, started))
+        Ok(Stream::new(self.clone(), accepted, usage, stop, started))
     }
 
     /// The whole answer at once.
-    pub fn generate(&mut self, request: Request) -> Result<Response, GenerateError> {
+    pub fn generate(&self, request: Request) -> Result<Response, GenerateError> {
         let mut stream = self.stream(request)?;
         for piece in &mut stream {
             piece?;

@@ -7,14 +7,14 @@
 use std::path::Path;
 use std::{fmt, fs, io};
 
-use ruvllm_engine::Tiers;
+use ruvllm_engine::{Core, SubmitError, Tiers};
 use ruvllm_kernels::ops::{KeyFormat, PageFormat, Rotation, ValueFormat};
 use ruvllm_model::formats::gguf::Gguf;
+use ruvllm_text::Tokenizer;
 use serde_json::{Value, json};
 
-use crate::engine::GenerateError;
 use crate::fingerprint::fingerprint;
-use crate::{Engine, Prompt};
+use crate::prompt::encode_text;
 
 const TEXT: &str = include_str!("kv_guard/text.txt");
 /// From the smallest; what costs a step more for every token comes after what does not. The last is taken without being
@@ -105,47 +105,47 @@ fn file_name(fingerprint: &[u8; 32]) -> String {
     format!("{hex}.json")
 }
 
-impl Engine {
+impl ColdFormat {
     /// Measures in which format the model bears its cold pages. Takes a few readings of a short text.
-    pub fn measure_cold_format(&mut self) -> Result<ColdFormat, GenerateError> {
-        let mut tokens = self.encode(&Prompt::Text(TEXT.to_owned()))?;
+    pub fn measure(core: &mut Core, tokenizer: &Tokenizer) -> Result<Self, SubmitError> {
+        let mut tokens = encode_text(tokenizer, TEXT);
         tokens.truncate(READ_MAX);
-        let exact = self.predictions(&tokens, PageFormat::F16, Rotation::None)?;
+        let exact = predictions(core, &tokens, PageFormat::F16, Rotation::None)?;
         let mut measured = Vec::new();
         for (format, rotation) in CANDIDATES {
             if format == PageFormat::Q8 {
-                return Ok(ColdFormat { format, rotation, measured });
+                return Ok(Self { format, rotation, measured });
             }
-            let found = self.predictions(&tokens, format, rotation)?;
+            let found = predictions(core, &tokens, format, rotation)?;
             let sum: f64 = exact.iter().zip(&found).map(|(exact, found)| divergence(exact, found)).sum();
             let mean = sum / exact.len() as f64;
             measured.push((format, rotation, mean));
             if mean <= DIVERGENCE_MAX {
-                return Ok(ColdFormat { format, rotation, measured });
+                return Ok(Self { format, rotation, measured });
             }
         }
         unreachable!("the last candidate is taken")
     }
+}
 
-    /// Logits at some places of a text whose tokens are in half floats for a page and then in `cold`.
-    fn predictions(
-        &mut self,
-        tokens: &[u32],
-        cold: PageFormat,
-        rotation: Rotation,
-    ) -> Result<Vec<Vec<f32>>, GenerateError> {
-        self.core.set_cold(cold, rotation);
-        let tiers = Tiers { hot_tokens: 16, warm: cold, cold, warm_tokens: 16, ..Tiers::with_cold(cold) };
-        let scored = SCORED_FROM.min(tokens.len() / 2)..tokens.len();
-        let every = scored.len().div_ceil(SCORED_MAX);
-        let mut all = Vec::new();
-        self.core.evaluate_in(&tiers, tokens, scored, |position, logits| {
-            if position.is_multiple_of(every) {
-                all.push(logits.to_vec());
-            }
-        })?;
-        Ok(all)
-    }
+/// Logits at some places of a text whose tokens are in half floats for a page and then in `cold`.
+fn predictions(
+    core: &mut Core,
+    tokens: &[u32],
+    cold: PageFormat,
+    rotation: Rotation,
+) -> Result<Vec<Vec<f32>>, SubmitError> {
+    core.set_cold(cold, rotation);
+    let tiers = Tiers { hot_tokens: 16, warm: cold, cold, warm_tokens: 16, ..Tiers::with_cold(cold) };
+    let scored = SCORED_FROM.min(tokens.len() / 2)..tokens.len();
+    let every = scored.len().div_ceil(SCORED_MAX);
+    let mut all = Vec::new();
+    core.evaluate_in(&tiers, tokens, scored, |position, logits| {
+        if position.is_multiple_of(every) {
+            all.push(logits.to_vec());
+        }
+    })?;
+    Ok(all)
 }
 
 /// How far the second prediction is from the first.

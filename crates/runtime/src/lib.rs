@@ -3,11 +3,11 @@
 //! ```no_run
 //! use ruvllm_runtime::{Engine, Message, Prompt, Request};
 //!
-//! let mut engine = Engine::builder("model.gguf").build()?;
+//! let engine = Engine::builder("model.gguf").build()?;
 //! let request = Request::new(Prompt::Messages(vec![Message::user("Why is the sky blue?")]));
 //! let mut stream = engine.stream(request)?;
 //! for piece in &mut stream {
-//!     print!("{}", piece?.text);
+//!     print!("{}", piece?.text());
 //! }
 //! println!("\n{:.1} tokens/s", stream.response().timings.decode_tok_s);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -15,6 +15,7 @@
 
 mod builder;
 mod engine;
+mod engine_thread;
 mod fingerprint;
 pub mod hardware;
 mod kv_guard;
@@ -27,6 +28,7 @@ mod vocabulary;
 
 pub use builder::{BuildError, BuildProgress, EngineBuilder, KvChoice, open_tokenizer};
 pub use engine::{Engine, GenerateError};
+pub use engine_thread::EngineStatus;
 pub use kv_guard::ColdFormat;
 pub use perplexity::{Perplexity, PerplexityError};
 pub use prompt::{Message, Prompt};

@@ -30,7 +30,7 @@ impl Engine {
     /// beginning-of-text token where the model wants one, and the predictions of its second half are scored.
     /// `progress` is told the chunks done, their number, and the perplexity so far.
     pub fn perplexity(
-        &mut self,
+        &self,
         text: &str,
         context: usize,
         mut progress: impl FnMut(usize, usize, f64),
@@ -39,7 +39,7 @@ impl Engine {
             return Err(PerplexityError::Context { got: context });
         }
         let tokens = self.encode(&Prompt::Text(text.to_owned()))?;
-        let bos = self.tokenizer.bos().filter(|_| self.tokenizer.adds_bos());
+        let bos = self.tokenizer().bos().filter(|_| self.tokenizer().adds_bos());
         let needed = context * 2;
         if tokens.len() < needed {
             return Err(PerplexityError::TooShort { tokens: tokens.len(), needed, context });
@@ -58,7 +58,7 @@ impl Engine {
                 squares += surprise * surprise;
                 scored += 1;
             };
-            self.core.evaluate(&input, first..context - 1, visit).map_err(GenerateError::from)?;
+            self.thread().core().evaluate(&input, first..context - 1, visit).map_err(GenerateError::from)?;
             progress(done + 1, chunks, (sum / scored as f64).exp());
         }
         let mean = sum / scored as f64;

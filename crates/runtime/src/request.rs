@@ -1,6 +1,7 @@
 //! A request and its answer.
 
 use std::fmt;
+use std::time::Duration;
 
 use ruvllm_engine::{FinishReason, PrefixUse, Sampling, Speculation, Tenant, TokenLogprob};
 
@@ -23,6 +24,8 @@ pub struct Request {
     pub tenant: Tenant,
     /// Requests of a higher priority start first.
     pub priority: i8,
+    /// How long anybody waits for the whole answer; then it ends with an error.
+    pub patience: Option<Duration>,
     /// Whether and how the prefix cache is used. Makes no difference to the answer with KV of one format.
     pub prefix_use: PrefixUse,
 }
@@ -38,6 +41,7 @@ impl Request {
             speculation: Speculation::default(),
             tenant: Tenant::default(),
             priority: 0,
+            patience: None,
             prefix_use: PrefixUse::default(),
         }
     }
@@ -64,6 +68,8 @@ pub struct Usage {
 /// How long a request took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timings {
+    /// From submission until it began to run.
+    pub queue_ms: f64,
     /// From submission to the first token.
     pub ttft_ms: f64,
     /// Prompt tokens per second until the first token.
@@ -100,6 +106,8 @@ pub struct Response {
     pub logprobs: Vec<(f32, Vec<TokenLogprob>)>,
     /// `None` while the answer is unfinished.
     pub finish_reason: Option<FinishReason>,
+    /// Which of the request's stop strings ended the answer, if one did.
+    pub stop_index: Option<usize>,
     pub usage: Usage,
     /// Where the prompt left a cached text, if there is one that began like it and went on otherwise.
     pub divergence: Option<Divergence>,

@@ -1,28 +1,40 @@
-//! An answer while it is generated.
+//! An answer while it is generated: tokens become text, and text becomes what a reader is shown.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ruvllm_engine::{Event, FinishReason, PrefixReport, SequenceId, StepError};
+use ruvllm_engine::{Event, FinishReason, PrefixReport, SequenceId};
 use ruvllm_text::{Detokenizer, StopMatcher, StopOutcome};
 
 use crate::engine::GenerateError;
+use crate::engine_thread::{Events, Told};
 use crate::{Divergence, Engine, Response, Usage};
 
-/// A piece of an answer: whole characters, and never part of a stop string.
+/// A piece of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
-    pub text: String,
+pub enum Piece {
+    /// Whole characters, possibly none, and never part of a stop string.
+    Text(String),
 }
 
-/// Yields the answer piece by piece; each call does the work for it.
+impl Piece {
+    /// The text of the answer in it.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Text(text) => text,
+        }
+    }
+}
+
+/// Yields the answer piece by piece, as an iterator or with [`Stream::next_piece`]. Dropping it ends the request.
 #[derive(Debug)]
-pub struct Stream<'e> {
-    engine: &'e mut Engine,
+pub struct Stream {
+    engine: Engine,
     id: SequenceId,
-    /// What the last step gave and was not handed out yet: a step may give several tokens.
-    events: VecDeque<Result<Event, StepError>>,
+    events: Events,
+    /// What the last token gave and was not handed out yet.
+    pieces: VecDeque<Piece>,
     detokenizer: Detokenizer,
     stop: StopMatcher,
     response: Response,
@@ -31,18 +43,18 @@ pub struct Stream<'e> {
     is_done: bool,
 }
 
-impl<'e> Stream<'e> {
+impl Stream {
     pub(crate) fn new(
-        engine: &'e mut Engine,
-        id: SequenceId,
+        engine: Engine,
+        (id, events): (SequenceId, Events),
         usage: Usage,
         stop: StopMatcher,
         started: Instant,
     ) -> Self {
-        let detokenizer = Detokenizer::continuing(Arc::clone(&engine.tokenizer));
+        let detokenizer = Detokenizer::continuing(Arc::clone(engine.tokenizer()));
         let response = Response { usage, ..Response::default() };
-        let events = VecDeque::new();
-        Self { engine, id, events, detokenizer, stop, response, started, first: None, is_done: false }
+        let pieces = VecDeque::new();
+        Self { engine, id, events, pieces, detokenizer, stop, response, started, first: None, is_done: false }
     }
 
     /// The answer as far as it has come.
@@ -54,34 +66,42 @@ impl<'e> Stream<'e> {
         std::mem::take(&mut self.response)
     }
 
-    /// The next token of this sequence; runs steps until there is one.
-    fn next_event(&mut self) -> Result<Event, StepError> {
+    /// The next piece, without blocking the thread meanwhile; `None` at the end.
+    pub async fn next_piece(&mut self) -> Option<Result<Piece, GenerateError>> {
         loop {
-            if let Some(event) = self.events.pop_front() {
-                return event;
+            if let Some(piece) = self.pieces.pop_front() {
+                return Some(Ok(piece));
             }
-            let started = Instant::now();
-            let results = self.engine.core.step();
-            self.engine.core.step_took(started.elapsed());
-            self.events.extend(results.into_iter().filter(|result| match result {
-                Ok(event) => event.sequence == self.id,
-                Err(error) => error.sequence() == self.id,
-            }));
+            if self.is_done {
+                return None;
+            }
+            let told = self.events.recv().await;
+            if let Err(error) = self.take(told) {
+                return Some(Err(error));
+            }
         }
     }
 
-    /// Takes the next token and gives what may be shown because of it.
-    fn advance(&mut self) -> Result<Piece, GenerateError> {
-        let event = self.next_event()?;
-        self.note(&event);
+    /// Takes what became of the request next, and makes pieces of it.
+    fn take(&mut self, told: Option<Told>) -> Result<(), GenerateError> {
+        let taken = self.advance(told);
+        self.is_done |= taken.is_err();
+        taken
+    }
+
+    fn advance(&mut self, told: Option<Told>) -> Result<(), GenerateError> {
+        let Told { at, result } = told.ok_or(GenerateError::EngineFailed)?;
+        let event = result?;
+        self.note(&event, at);
         let mut text = self.detokenizer.push(event.sampled.token);
         if event.finish.is_some() {
             text.push_str(&self.detokenizer.flush());
         }
         let mut text = match self.stop.push(&text) {
             StopOutcome::Continue { emit } => emit,
-            StopOutcome::Stopped { emit, .. } => {
-                self.engine.core.cancel(self.id);
+            StopOutcome::Stopped { emit, stop } => {
+                self.engine.thread().cancel(self.id);
+                self.response.stop_index = Some(stop);
                 self.finish(FinishReason::Stop);
                 emit
             }
@@ -91,12 +111,12 @@ impl<'e> Stream<'e> {
             self.finish(reason);
         }
         self.response.text.push_str(&text);
-        Ok(Piece { text })
+        self.pieces.push_back(Piece::Text(text));
+        Ok(())
     }
 
-    fn note(&mut self, event: &Event) {
-        let now = Instant::now();
-        let first = *self.first.get_or_insert(now);
+    fn note(&mut self, event: &Event, at: Instant) {
+        let first = *self.first.get_or_insert(at);
         if let Some(prefix) = &event.prefix {
             self.note_prefix(prefix);
         }
@@ -110,7 +130,7 @@ impl<'e> Stream<'e> {
         let ttft_s = (first - self.started).as_secs_f64();
         response.timings.ttft_ms = ttft_s * 1e3;
         response.timings.prefill_tok_s = response.usage.prompt_tokens as f64 / ttft_s;
-        let decode_s = (now - first).as_secs_f64();
+        let decode_s = (at - first).as_secs_f64();
         if decode_s > 0.0 {
             response.timings.decode_tok_s = (response.tokens.len() - 1) as f64 / decode_s;
         }
@@ -118,9 +138,11 @@ impl<'e> Stream<'e> {
 
     fn note_prefix(&mut self, prefix: &PrefixReport) {
         let text = |tokens: &[u32]| {
-            let bytes: Vec<u8> = tokens.iter().flat_map(|id| self.engine.tokenizer.token_bytes(*id)).copied().collect();
+            let bytes: Vec<u8> =
+                tokens.iter().flat_map(|id| self.engine.tokenizer().token_bytes(*id)).copied().collect();
             String::from_utf8_lossy(&bytes).into_owned()
         };
+        self.response.timings.queue_ms = prefix.waited.as_secs_f64() * 1e3;
         self.response.usage.cached_tokens = prefix.cached_tokens;
         self.response.usage.loaded_tokens = prefix.loaded_tokens;
         self.response.divergence = prefix.divergence.as_ref().map(|divergence| Divergence {
@@ -139,21 +161,28 @@ impl<'e> Stream<'e> {
     }
 }
 
-impl Iterator for Stream<'_> {
+impl Iterator for Stream {
     type Item = Result<Piece, GenerateError>;
 
+    /// Blocks the thread until there is a piece; not for asynchronous code.
     fn next(&mut self) -> Option<Self::Item> {
-        if self.is_done {
-            return None;
+        loop {
+            if let Some(piece) = self.pieces.pop_front() {
+                return Some(Ok(piece));
+            }
+            if self.is_done {
+                return None;
+            }
+            let told = self.events.blocking_recv();
+            if let Err(error) = self.take(told) {
+                return Some(Err(error));
+            }
         }
-        let result = self.advance();
-        self.is_done |= result.is_err();
-        Some(result)
     }
 }
 
-impl Drop for Stream<'_> {
+impl Drop for Stream {
     fn drop(&mut self) {
-        self.engine.core.cancel(self.id);
+        self.engine.thread().cancel(self.id);
     }
 }

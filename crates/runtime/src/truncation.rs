@@ -31,7 +31,7 @@ impl Engine {
             Prompt::Messages(messages) => self.encode_latest(messages, room)?,
             Prompt::Text(_) | Prompt::Tokens(_) => {
                 // The token that begins every text stays.
-                let bos = self.tokenizer.bos().filter(|bos| all.first() == Some(bos) && room > 1);
+                let bos = self.tokenizer().bos().filter(|bos| all.first() == Some(bos) && room > 1);
                 let rest = room - usize::from(bos.is_some());
                 bos.into_iter().chain(all[all.len() - rest..].iter().copied()).collect()
             }

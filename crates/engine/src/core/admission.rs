@@ -4,21 +4,37 @@ use ruvllm_kernels::ops::PAGE_TOKENS;
 use ruvllm_kv::{KvCache, Namespace};
 
 use super::Core;
+use crate::constraint::MaskThread;
 use crate::sequence::Sequence;
-use crate::{PrefixReport, Request, SequenceId, SubmitError};
+use crate::{Constraint, PrefixReport, Request, SequenceId, SubmitError};
 
 impl Core {
     /// Checks a request and queues it.
     pub fn submit(&mut self, request: Request) -> Result<SequenceId, SubmitError> {
+        self.submit_constrained(request, None)
+    }
+
+    /// The same for an answer that must look a certain way.
+    pub fn submit_constrained(
+        &mut self,
+        request: Request,
+        constraint: Option<Box<dyn Constraint>>,
+    ) -> Result<SequenceId, SubmitError> {
         let namespace = self.namespace(&request.tenant);
         self.tenants.meet(&request.tenant, namespace, &mut self.cache);
         let length_max = self.check(&request, namespace)?;
         if self.schedule.waiting.len() >= self.options.queue_max {
             return Err(SubmitError::QueueFull(self.options.queue_max));
         }
+        if constraint.is_some() && self.mask_thread.is_none() {
+            self.mask_thread = Some(MaskThread::start().map_err(|error| SubmitError::NoThread(error.to_string()))?);
+        }
         let id = SequenceId(self.next_id);
         self.next_id += 1;
-        self.schedule.enqueue(Sequence::new(id, request, namespace, length_max));
+        let mut sequence = Sequence::new(id, request, namespace, length_max);
+        sequence.constraint = constraint;
+        sequence.submitted = self.now;
+        self.schedule.enqueue(sequence);
         Ok(id)
     }
 
@@ -97,7 +113,8 @@ impl Core {
         sequence.table = start.table;
         sequence.computed = start.tokens;
         sequence.on_disk = start.on_disk.into();
-        sequence.start(PrefixReport { cached_tokens: start.tokens, loaded_tokens: 0, divergence });
+        let waited = self.now.saturating_sub(sequence.submitted);
+        sequence.start(PrefixReport { cached_tokens: start.tokens, loaded_tokens: 0, waited, divergence });
         self.schedule.running.push(sequence);
         self.row_cost.restart();
         true

@@ -28,7 +28,7 @@ fn step(sequence: &mut Sequence, draft: &[u32]) -> (Vec<Event>, Outcome) {
     let rows: Vec<Vec<f32>> =
         (0..=draft.len()).map(|row| logits(&[&sequence.tokens[..], &draft[..row]].concat())).collect();
     let mut results = Vec::new();
-    let outcome = sequence.advance(draft, |sampler, row| sampler.sample(&mut rows[row].clone()), &mut results);
+    let outcome = sequence.advance(draft, |sampler, row| sampler.sample(&mut rows[row].clone(), None), &mut results);
     if outcome == Outcome::GoesOn {
         assert_eq!(sequence.pending(), 1, "all but the last token have their keys and values");
     }
@@ -136,8 +136,8 @@ fn a_row_behind_a_wrong_guess_is_not_looked_at() {
         let mut sequence = sequence(Sampling::greedy(), 9, Vec::new());
         let mut results = Vec::new();
         let mut sample = |sampler: &mut Sampler, at: usize| match at {
-            0 => sampler.sample(&mut row.clone()),
-            _ => sampler.sample(&mut [f32::NAN; VOCABULARY as usize]),
+            0 => sampler.sample(&mut row.clone(), None),
+            _ => sampler.sample(&mut [f32::NAN; VOCABULARY as usize], None),
         };
         let outcome = sequence.advance(&[guess], &mut sample, &mut results);
         (results.len(), results.iter().filter(|result| result.is_err()).count(), outcome)

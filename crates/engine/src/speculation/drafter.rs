@@ -67,6 +67,11 @@ impl Drafter {
         }
     }
 
+    /// The last guesses will not run after all.
+    pub(crate) fn take_back(&mut self, guesses: usize, outlook: &Outlook) {
+        self.allowance += outlook.price() * guesses as f32;
+    }
+
     /// A step has shown that `accepted` of `drafted` guesses were right, and so generated the last `generated` of
     /// `tokens`.
     pub(crate) fn verified(&mut self, drafted: usize, accepted: usize, tokens: &[u32], generated: usize) {

@@ -89,8 +89,9 @@ impl KvCache {
         true
     }
 
-    /// Hands up to so many pages of cached prefixes to the disk, as far as it takes them without making anybody wait.
-    pub fn hand_over(&mut self, count: usize) {
+    /// Hands up to so many pages of cached prefixes to the disk, as far as it takes them without making anybody wait. Tells
+    /// how many are left.
+    pub fn hand_over(&mut self, count: usize) -> usize {
         for _ in 0..count {
             let Some(page) = self.unsaved.front().copied() else { break };
             if self.cached(page).is_some()
@@ -101,13 +102,7 @@ impl KvCache {
             self.unsaved.pop_front();
             self.save_page(page);
         }
-    }
-
-    /// Hands all pages of cached prefixes to the disk, however long that takes. Some moments later they outlive the process.
-    pub fn hand_over_all(&mut self) {
-        while let Some(page) = self.unsaved.pop_front() {
-            self.save_page(page);
-        }
+        self.unsaved.len()
     }
 
     /// Saves up to so many pages of cached prefixes and waits until they are on disk; tells how many are left.

@@ -1,0 +1,233 @@
+//! The thread that runs a model: takes requests, steps, and hands every request its tokens.
+//!
+//! It knows token ids only. Text is made by those who read the tokens, on their own threads.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use ruvllm_engine::{
+    CacheStats, Constraint, Core, Event, LookupStats, Request, SequenceId, StepError, SubmitError, Tenant,
+};
+use tokio::sync::{mpsc, oneshot};
+
+/// How often the disk is given more of what is cached while there is nothing else to do.
+const SAVE_EVERY: Duration = Duration::from_millis(5);
+
+/// A token of a request or its failure, and when it came.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub at: Instant,
+    pub result: Result<Event, StepError>,
+}
+
+/// What becomes of a request, token by token: at most as many as its context holds. Closed without a last token if the
+/// engine has failed.
+pub(crate) type Events = mpsc::UnboundedReceiver<Told>;
+type EventSender = mpsc::UnboundedSender<Told>;
+
+/// A request for the engine.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    pub request: Request,
+    pub constraint: Option<Box<dyn Constraint>>,
+    /// How long anybody waits for the answer.
+    pub patience: Option<Duration>,
+}
+
+/// What a running engine is doing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EngineStatus {
+    pub running: usize,
+    pub waiting: usize,
+    /// Times that a sequence had to make room for others.
+    pub pauses: u64,
+    pub cache: CacheStats,
+    /// Look-ups of prefixes by tenant.
+    pub tenants: Vec<(Tenant, LookupStats)>,
+}
+
+#[derive(Debug)]
+enum Command {
+    Submit(Box<Submission>, EventSender, oneshot::Sender<Result<SequenceId, SubmitError>>),
+    Cancel(SequenceId),
+    Status(oneshot::Sender<EngineStatus>),
+}
+
+/// The engine has panicked and answers nothing any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gone;
+
+/// Talks to the thread. When this is dropped, the thread ends, and what it computed is saved.
+#[derive(Debug)]
+pub(crate) struct EngineThread {
+    core: Arc<Mutex<Core>>,
+    // Both are only absent while it is dropped.
+    commands: Option<Sender<Command>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl EngineThread {
+    pub(crate) fn start(core: Core, batch_sizes: metrics::Histogram) -> io::Result<Self> {
+        let core = Arc::new(Mutex::new(core));
+        let (commands, received) = channel();
+        let work = Work { core: Arc::clone(&core), commands: received, readers: HashMap::new(), batch_sizes };
+        let thread = thread::Builder::new().name("ruvllm-engine".into()).spawn(move || work.run())?;
+        Ok(Self { core, commands: Some(commands), thread: Some(thread) })
+    }
+
+    /// The engine itself. Nothing else is answered while it is held.
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().expect("the engine has not panicked")
+    }
+
+    /// Queues a request. Waits for the end of the step that is running.
+    pub(crate) fn submit(&self, submission: Submission) -> Result<Result<(SequenceId, Events), SubmitError>, Gone> {
+        let (sender, events) = mpsc::unbounded_channel();
+        let (reply, replied) = oneshot::channel();
+        self.send(Command::Submit(Box::new(submission), sender, reply))?;
+        let id = wait(replied)?;
+        Ok(id.map(|id| (id, events)))
+    }
+
+    /// Ends a request and frees its pages. Unknown ones have ended already.
+    pub(crate) fn cancel(&self, id: SequenceId) {
+        // An engine that is gone has nothing to cancel.
+        let _ = self.send(Command::Cancel(id));
+    }
+
+    pub(crate) fn status(&self) -> Result<EngineStatus, Gone> {
+        let (reply, replied) = oneshot::channel();
+        self.send(Command::Status(reply))?;
+        wait(replied)
+    }
+
+    fn send(&self, command: Command) -> Result<(), Gone> {
+        self.commands.as_ref().ok_or(Gone)?.send(command).map_err(|_| Gone)
+    }
+}
+
+fn wait<T>(reply: oneshot::Receiver<T>) -> Result<T, Gone> {
+    reply.blocking_recv().map_err(|_| Gone)
+}
+
+impl Drop for EngineThread {
+    fn drop(&mut self) {
+        self.commands = None;
+        if let Some(thread) = self.thread.take() {
+            // It has failed already if this does.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread works with.
+struct Work {
+    core: Arc<Mutex<Core>>,
+    commands: Receiver<Command>,
+    readers: HashMap<SequenceId, EventSender>,
+    batch_sizes: metrics::Histogram,
+}
+
+impl Work {
+    /// Until nobody can send commands any more, or the engine panics. In that case the channels of all requests close.
+    fn run(mut self) {
+        let started = Instant::now();
+        while self.take_commands(started).is_ok() {
+            if catch_unwind(AssertUnwindSafe(|| self.step(started))).is_err() {
+                tracing::error!("the engine has failed; what was running is lost, and the model must be loaded again");
+                return;
+            }
+        }
+    }
+
+    /// Takes all commands that have come; waits for one if there is nothing to do.
+    fn take_commands(&mut self, started: Instant) -> Result<(), RecvError> {
+        loop {
+            let command = match self.commands.try_recv() {
+                Ok(command) => command,
+                Err(TryRecvError::Disconnected) => return Err(RecvError),
+                Err(TryRecvError::Empty) if !self.readers.is_empty() => return Ok(()),
+                Err(TryRecvError::Empty) => self.wait_for_command()?,
+            };
+            let core = Arc::clone(&self.core);
+            let Ok(mut core) = core.lock() else { return Err(RecvError) };
+            core.set_time(started.elapsed());
+            self.obey(command, &mut core, started);
+        }
+    }
+
+    /// While nobody waits for tokens, what is cached goes to disk.
+    fn wait_for_command(&self) -> Result<Command, RecvError> {
+        while self.core.lock().is_ok_and(|mut core| core.hand_over() > 0) {
+            match self.commands.recv_timeout(SAVE_EVERY) {
+                Ok(command) => return Ok(command),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(RecvError),
+            }
+        }
+        self.commands.recv()
+    }
+
+    fn obey(&mut self, command: Command, core: &mut Core, started: Instant) {
+        match command {
+            Command::Submit(submission, events, reply) => {
+                let Submission { request, constraint, patience } = *submission;
+                let deadline = patience.map(|patience| started.elapsed().saturating_add(patience));
+                let id = core.submit_constrained(Request { deadline, ..request }, constraint);
+                if let Ok(id) = id {
+                    self.readers.insert(id, events);
+                }
+                if let Err(Ok(id)) = reply.send(id) {
+                    // Nobody waits for it any more.
+                    self.forget(id, core);
+                }
+            }
+            Command::Cancel(id) => self.forget(id, core),
+            // Whoever asked may have left.
+            Command::Status(reply) => drop(reply.send(status(core))),
+        }
+    }
+
+    fn forget(&mut self, id: SequenceId, core: &mut Core) {
+        self.readers.remove(&id);
+        core.cancel(id);
+    }
+
+    fn step(&mut self, started: Instant) {
+        let core = Arc::clone(&self.core);
+        let mut core = core.lock().expect("only this thread panics with it, and then it ends");
+        core.set_time(started.elapsed());
+        let step_started = Instant::now();
+        let results = core.step();
+        core.step_took(step_started.elapsed());
+        self.batch_sizes.record(core.running() as f64);
+        let at = Instant::now();
+        for result in results {
+            let (id, is_last) = match &result {
+                Ok(event) => (event.sequence, event.finish.is_some()),
+                Err(error) => (error.sequence(), true),
+            };
+            let is_read = self.readers.get(&id).is_some_and(|reader| reader.send(Told { at, result }).is_ok());
+            if is_last {
+                self.readers.remove(&id);
+            } else if !is_read {
+                self.forget(id, &mut core);
+            }
+        }
+    }
+}
+
+fn status(core: &Core) -> EngineStatus {
+    EngineStatus {
+        running: core.running(),
+        waiting: core.waiting(),
+        pauses: core.pauses(),
+        cache: core.cache_stats(),
+        tenants: core.tenants().map(|(tenant, lookups)| (tenant.clone(), lookups)).collect(),
+    }
+}
