@@ -1,4 +1,4 @@
-//! Strings to tokens and back: tokenizers, chat templates, detokenizer, stop strings.
+//! Strings to tokens and back: tokenizers, chat templates, detokenizer, stop strings, grammars, tool calls.
 //!
 //! This crate knows text and token ids. It knows nothing of model files, weights, requests or the wire: a vocabulary
 //! is handed in as plain data ([`Vocabulary`]) or as the bytes of a `tokenizer.json`, and everything that comes from
@@ -9,14 +9,18 @@
 
 mod chat_template;
 mod detokenizer;
+mod grammar;
 mod stop;
 mod tokenizer;
+mod tools;
 mod vocabulary;
 
 pub use chat_template::{
     ChatTemplate, ChatTemplateError, Conversation, NextTurn, RenderLimits, RenderedPrompt, strftime,
 };
 pub use detokenizer::Detokenizer;
+pub use grammar::{GrammarCompiler, GrammarError, MatchError, Matcher, Shape, closed};
 pub use stop::{StopMatcher, StopOutcome, StopStringError};
 pub use tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
+pub use tools::{Explanation, Tool, ToolCallParser, ToolCalls, ToolChoice, ToolFormat, ToolPiece};
 pub use vocabulary::{TokenKind, Vocabulary, VocabularyError, WhitespaceAfterSpecial};

@@ -1,0 +1,186 @@
+//! From a shape to a matcher.
+
+use std::fmt;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::{ParserFactory, toktrie::TokEnv};
+use serde_json::json;
+
+use super::cache::Cache;
+use super::limits::{
+    COMPILE_STACK_BYTES, COMPILE_TIME_MAX, COMPILING_MAX, GRAMMAR_BYTES_MAX, SCHEMA_BYTES_MAX, parser_limits,
+};
+use super::token_trie::TokenTrie;
+use super::turns::Turns;
+use super::{GrammarError, Matcher, Shape, gbnf, lark, regex, schema, tool_calls};
+use crate::tokenizer::Tokenizer;
+
+/// Compiles shapes for one tokenizer, and keeps what it compiled. One per model, shared by all requests.
+pub struct GrammarCompiler {
+    tokenizer: Arc<Tokenizer>,
+    /// Built when it is first needed: for 150,000 tokens that takes some tenths of a second.
+    vocabulary: OnceLock<Vocabulary>,
+    cache: Mutex<Cache>,
+    turns: Turns,
+}
+
+/// What all compilations share.
+#[derive(Clone)]
+struct Vocabulary {
+    trie: Arc<TokenTrie>,
+    factory: Arc<ParserFactory>,
+}
+
+impl GrammarCompiler {
+    pub fn new(tokenizer: &Arc<Tokenizer>) -> Result<Self, GrammarError> {
+        TokenTrie::check(tokenizer)?;
+        Ok(Self {
+            tokenizer: tokenizer.clone(),
+            vocabulary: OnceLock::new(),
+            cache: Mutex::default(),
+            turns: Turns::new(COMPILING_MAX),
+        })
+    }
+
+    /// A matcher at the beginning of an answer of this shape.
+    pub fn compile(&self, shape: &Shape) -> Result<Matcher, GrammarError> {
+        let key = key(shape)?;
+        let cached = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(&key);
+        let inner = match cached {
+            Some(matcher) => matcher,
+            None => {
+                let compiled = self.compile_anew(shape)?;
+                let matcher = compiled.deep_clone();
+                self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(key, compiled);
+                matcher
+            }
+        };
+        Ok(Matcher::new(inner, self.vocabulary()?.trie))
+    }
+
+    /// Number of compiled shapes at hand.
+    pub fn cached(&self) -> usize {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// On a thread of its own, because compiling needs much stack and must be over in time.
+    fn compile_anew(&self, shape: &Shape) -> Result<llguidance::Matcher, GrammarError> {
+        let what = shape.what();
+        let vocabulary = self.vocabulary()?;
+        let turn = self.turns.take(COMPILE_TIME_MAX).ok_or(GrammarError::Busy)?;
+        let (sender, receiver) = mpsc::channel();
+        let shape = shape.clone();
+        let job = move || {
+            // Kept until the thread ends, however long after its time that is: it cannot be stopped.
+            let _turn = turn;
+            drop(sender.send(grammar(&shape).and_then(|grammar| matcher(&vocabulary, grammar, &shape))));
+        };
+        let failed = |reason: String| GrammarError::Uncompilable { what, reason };
+        thread::Builder::new()
+            .name("grammar".to_owned())
+            .stack_size(COMPILE_STACK_BYTES)
+            .spawn(job)
+            .map_err(|error| failed(format!("no thread could be started: {error}")))?;
+        receiver.recv_timeout(COMPILE_TIME_MAX).unwrap_or_else(|error| match error {
+            RecvTimeoutError::Timeout => Err(GrammarError::TooSlow { what, limit_ms: COMPILE_TIME_MAX.as_millis() }),
+            RecvTimeoutError::Disconnected => Err(failed("the compiler panicked".to_owned())),
+        })
+    }
+
+    fn vocabulary(&self) -> Result<Vocabulary, GrammarError> {
+        if let Some(vocabulary) = self.vocabulary.get() {
+            return Ok(vocabulary.clone());
+        }
+        let trie = Arc::new(TokenTrie::new(&self.tokenizer));
+        let environment: TokEnv = trie.clone();
+        let failed = |error| GrammarError::Uncompilable { what: "vocabulary", reason: format!("{error}") };
+        let mut factory = ParserFactory::new_simple(&environment).map_err(failed)?;
+        factory.quiet();
+        *factory.limits_mut() = parser_limits();
+        Ok(self.vocabulary.get_or_init(|| Vocabulary { trie, factory: Arc::new(factory) }).clone())
+    }
+}
+
+impl fmt::Debug for GrammarCompiler {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        out.debug_struct("GrammarCompiler").field("cached", &self.cached()).finish_non_exhaustive()
+    }
+}
+
+/// What a shape is known by. Sizes are checked here, before anything is copied.
+fn key(shape: &Shape) -> Result<String, GrammarError> {
+    let what = shape.what();
+    let limited = |tag: &str, text: &str, max: usize| {
+        let got = text.len();
+        if got > max { Err(GrammarError::TooLong { what, got, max }) } else { Ok(format!("{tag}{text}")) }
+    };
+    match shape {
+        Shape::JsonObject => Ok("object".to_owned()),
+        Shape::JsonSchema(schema) => {
+            schema::check_depth(schema)?;
+            limited("schema ", &schema.to_string(), SCHEMA_BYTES_MAX)
+        }
+        Shape::Regex(pattern) => limited("regex ", pattern, GRAMMAR_BYTES_MAX),
+        Shape::Gbnf(source) => limited("gbnf ", source, GRAMMAR_BYTES_MAX),
+        Shape::Lark(source) => limited("lark ", source, GRAMMAR_BYTES_MAX),
+        Shape::ToolCalls(calls) => limited("tools ", &calls.key(), SCHEMA_BYTES_MAX),
+    }
+}
+
+fn grammar(shape: &Shape) -> Result<TopLevelGrammar, GrammarError> {
+    Ok(match shape {
+        Shape::JsonObject => TopLevelGrammar::from_json_schema(schema::prepared(&json!({"type": "object"}))?),
+        Shape::JsonSchema(schema) => TopLevelGrammar::from_json_schema(schema::prepared(schema)?),
+        Shape::Regex(pattern) => TopLevelGrammar::from_lark(regex::to_lark(pattern)?),
+        Shape::Gbnf(source) => TopLevelGrammar::from_lark(gbnf::to_lark(source)?),
+        Shape::Lark(source) => TopLevelGrammar::from_lark(lark::checked(source)?),
+        Shape::ToolCalls(calls) => TopLevelGrammar::from_lark(tool_calls::to_lark(calls)?),
+    })
+}
+
+fn matcher(
+    vocabulary: &Vocabulary,
+    grammar: TopLevelGrammar,
+    shape: &Shape,
+) -> Result<llguidance::Matcher, GrammarError> {
+    let refused = |reason: &str| uncompilable(shape, reason);
+    let parser = vocabulary.factory.create_parser(grammar).map_err(|error| refused(&error.to_string()))?;
+    let mut matcher = llguidance::Matcher::new(Ok(parser));
+    if let Some(warning) = matcher.grammar_warnings().first() {
+        return Err(refused(warning));
+    }
+    // The first step is taken here, where a shape that nothing satisfies is still its author's error.
+    if !vocabulary.trie.can_write(&matcher.compute_ff_bytes()) {
+        return Err(refused("the model's vocabulary cannot write what it begins with"));
+    }
+    if !matcher.is_stopped() {
+        matcher.compute_mask().map_err(|error| refused(&error.to_string()))?;
+    }
+    match matcher.get_error() {
+        None => Ok(matcher),
+        Some(reason) => Err(refused(&reason)),
+    }
+}
+
+/// Puts a message of llguidance into the words of users: without the backtrace of a panic and without advice about
+/// options that they do not have.
+fn uncompilable(shape: &Shape, reason: &str) -> GrammarError {
+    const SHOWN_MAX: usize = 500;
+    let reason = reason.split("\n<").next().unwrap_or(reason).trim();
+    let reason = if reason.contains("oneOf constraints are not supported") {
+        let places = schema::places_of("oneOf", shape.schemas());
+        format!(
+            "the keyword \"oneOf\" (at {}) has options that may overlap; make them distinct (by type, or by a \
+             required property with different constants), or use \"anyOf\"",
+            places.join(", ")
+        )
+    } else if reason.contains("NoExtension") {
+        "nothing satisfies it".to_owned()
+    } else {
+        reason.chars().take(SHOWN_MAX).collect()
+    };
+    GrammarError::Uncompilable { what: shape.what(), reason }
+}

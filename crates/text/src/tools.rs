@@ -1,0 +1,43 @@
+//! Tools: how a model is told of them, what its calls must look like, and how calls are found in what it writes.
+//!
+//! A [`ToolFormat`] is the way in which one model writes calls. It prepares conversations for the model's chat template
+//! and describes answers as a [`Shape`](crate::Shape), so that arguments are valid by construction; a
+//! [`ToolCallParser`] takes the generated text apart. This module knows nothing of who runs the tools.
+
+mod call_parser;
+mod calls;
+mod conversation;
+mod format;
+
+pub use call_parser::{ToolCallParser, ToolPiece};
+pub(crate) use calls::ToolCallMode;
+pub use calls::ToolCalls;
+pub(crate) use format::{CALL_CLOSES, CALL_OPENS};
+pub use format::{Explanation, ToolFormat};
+
+use serde_json::Value;
+
+/// A function that the model may ask to be called.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    pub name: String,
+    pub description: Option<String>,
+    /// JSON Schema of the arguments; `{}` means any object.
+    pub parameters: Value,
+    /// Whether the caller insists on the schema. Arguments are held to it in any case.
+    pub strict: bool,
+}
+
+/// Whether the model calls tools.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// As it sees fit.
+    #[default]
+    Auto,
+    /// It does not, and is not told of any.
+    None,
+    /// It must.
+    Required,
+    /// It must call this one.
+    Named(String),
+}

@@ -1,0 +1,39 @@
+"""Fetches llama.cpp's example grammars (GBNF) into a folder, out of its Python bindings' source package.
+
+    python3 fetch_grammars.py <folder>
+
+They are data for tests: nothing of the package is built or run by us.
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+PACKAGE, VERSION = "llama-cpp-python", "0.3.36"
+WANTED = "/vendor/llama.cpp/grammars/"
+
+
+def main():
+    target = pathlib.Path(sys.argv[1])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        scratch = pathlib.Path(scratch)
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", PACKAGE]
+        subprocess.run([*pip, "--dest", scratch, f"{PACKAGE}=={VERSION}"], check=True, timeout=600)
+        grammars = scratch / "grammars"
+        grammars.mkdir()
+        with tarfile.open(next(scratch.glob("*.tar.gz"))) as archive:
+            for member in archive:
+                _, found, name = member.name.partition(WANTED)
+                # Only plain files directly below the folder, whatever the archive says.
+                if member.isfile() and name.endswith(".gbnf") and "/" not in name:
+                    with archive.extractfile(member) as source, open(grammars / name, "wb") as copy:
+                        shutil.copyfileobj(source, copy)
+        # In one step, so that an interrupted run leaves nothing half-done.
+        grammars.rename(target)
+
+
+main()
