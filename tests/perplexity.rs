@@ -6,7 +6,7 @@ use support::{engine, golden_perplexity};
 
 #[test]
 fn perplexity_agrees_with_llama_cpp_within_half_a_percent() {
-    let mut engine = engine();
+    let engine = engine();
     let text = include_str!("data/essays.txt");
     for (context, expected) in golden_perplexity() {
         let got = engine.perplexity(text, context, |_, _, _| {}).expect("the text is long enough").value;

@@ -24,7 +24,7 @@ fn quantize(source: &Path, recipe: Recipe, output: &Path) {
 fn perplexity(path: &Path) -> f64 {
     // Three chunks of 256 tokens: enough to tell a good model from a damaged one.
     let text = &include_str!("data/essays.txt")[..4000];
-    let mut engine = Engine::builder(path).context(Some(256)).build().expect("the model loads");
+    let engine = Engine::builder(path).context(Some(256)).build().expect("the model loads");
     engine.perplexity(text, 256, |_, _, _| {}).expect("the text is long enough").value
 }
 

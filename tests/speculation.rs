@@ -253,9 +253,9 @@ fn a_sequence_cancelled_after_a_run_frees_its_pages_and_leaves_the_others_alone(
 
 #[test]
 fn streams_stop_and_count_the_same_in_the_middle_of_a_run() {
-    let mut engine = build(512, 1, 128, 2);
+    let engine = build(512, 1, 128, 2);
     let mut check = |stop: &str| {
-        let mut answer = |speculation| {
+        let answer = |speculation| {
             let mut request = ruvllm_runtime::Request::new(Prompt::Text(COPY.to_owned()));
             request.sampling = Sampling::greedy();
             request.max_tokens = Some(40);

@@ -11,7 +11,7 @@ fn request(prompt: Prompt, truncation: Truncation) -> Request {
 
 #[test]
 fn a_prompt_that_does_not_fit_is_refused_or_loses_its_oldest_part() {
-    let mut engine = Engine::builder(smollm2()).context(Some(128)).build().expect("the default model loads");
+    let engine = Engine::builder(smollm2()).context(Some(128)).build().expect("the default model loads");
     let turn = |i: usize| [Message::user(&format!("Tell me about number {i}.")), Message::assistant("It is a number.")];
     let mut messages = vec![Message::system("You like numbers.")];
     messages.extend((0..10).flat_map(turn));

@@ -210,6 +210,11 @@ impl Core {
         results
     }
 
+    /// Rows that the last step computed: of prompts, of generated tokens and of guesses. 0 once its duration was told.
+    pub fn step_rows(&self) -> usize {
+        self.plan.slices.iter().map(|slice| slice.tokens.len() + slice.drafts.len()).sum()
+    }
+
     /// Tells how long the last step took. It decides how many rows the next ones have and whether pages are loaded or
     /// computed, and with one KV format never which tokens come.
     pub fn step_took(&mut self, took: Duration) {

@@ -10,11 +10,13 @@ use ruvllm_kv::KvCache;
 use ruvllm_model::formats::gguf::facts::ModelFacts;
 use ruvllm_model::formats::gguf::{Gguf, GgufError, MetadataError};
 use ruvllm_model::{LoadError, Model};
-use ruvllm_text::{ChatTemplate, ChatTemplateError, Tokenizer, TokenizerError};
+use ruvllm_text::{
+    ChatTemplate, ChatTemplateError, GrammarCompiler, GrammarError, Tokenizer, TokenizerError, ToolFormat,
+};
 
 use crate::Engine;
 use crate::engine::Loaded;
-use crate::engine_thread::EngineThread;
+use crate::engine_thread::{EngineThread, StepMetrics};
 use crate::fingerprint::fingerprint;
 use crate::hardware::{self, Hardware, KernelsError};
 use crate::kv_guard::ColdFormat;
@@ -24,8 +26,11 @@ use crate::vocabulary::{self, ReadError};
 const BATCH_ROWS: usize = 128;
 /// Requests that wait at most when nothing else is said.
 const QUEUE_MAX: usize = 1024;
-/// The share of free memory that the KV cache may take when nothing else is said.
+/// The share of free memory that the KV cache of one sequence may take when nothing else is said.
 const KV_MEMORY_SHARE: u64 = 4;
+
+/// The share that all sequences together may take when nothing else is said.
+const KV_BUDGET_SHARE: usize = 2;
 
 /// By default there is room for the longest texts of all sequences and this many times as much, a fraction: cached prefixes
 /// begin to go when 85 % are in use.
@@ -61,6 +66,8 @@ pub enum BuildError {
          run long texts; lower them or raise the budget"
     )]
     Guarantees { guaranteed: usize, budget: usize },
+    #[error("the model's vocabulary cannot be used for grammars: {0}")]
+    Grammars(#[source] GrammarError),
     #[error("the engine's thread cannot be started: {0}")]
     Thread(#[source] std::io::Error),
     #[error("{field} is {got}; it must be {wanted}")]
@@ -101,7 +108,7 @@ pub struct EngineBuilder {
     disk: Option<DiskOptions>,
     quotas: Vec<(Tenant, Quota)>,
     shares_prefixes: bool,
-    name: String,
+    step_metrics: StepMetrics,
 }
 
 impl EngineBuilder {
@@ -119,7 +126,7 @@ impl EngineBuilder {
             disk: None,
             quotas: Vec::new(),
             shares_prefixes: false,
-            name: String::new(),
+            step_metrics: StepMetrics::default(),
         }
     }
 
@@ -165,7 +172,8 @@ impl EngineBuilder {
         self
     }
 
-    /// Memory for keys and values at most, of running and of cached texts; by default what all sequences can fill.
+    /// Memory for keys and values at most, of running and of cached texts; by default what all sequences can fill, or half of what
+    /// is free if that is less.
     pub fn kv_budget_bytes(mut self, bytes: Option<usize>) -> Self {
         self.kv_budget_bytes = bytes;
         self
@@ -190,9 +198,9 @@ impl EngineBuilder {
         self
     }
 
-    /// How metrics call the model.
-    pub fn name(mut self, name: &str) -> Self {
-        self.name = name.to_owned();
+    /// Who is told of every step.
+    pub fn step_metrics(mut self, metrics: StepMetrics) -> Self {
+        self.step_metrics = metrics;
         self
     }
 
@@ -225,7 +233,10 @@ impl EngineBuilder {
         let budget_bytes = self.kv_budget_bytes.unwrap_or_else(|| {
             let pages =
                 KvCache::pages_for(context).saturating_mul(self.sequences).saturating_mul(KV_SLACK.0) / KV_SLACK.1;
-            KvMemory::budget_for(model.config().kv_shape(), tiers.hot, pages + 1)
+            let all = KvMemory::budget_for(model.config().kv_shape(), tiers.hot, pages + 1);
+            let one = KvMemory::budget_for(model.config().kv_shape(), tiers.hot, KvCache::pages_for(context) + 2);
+            let free = hardware.memory_available_bytes.and_then(|free| usize::try_from(free).ok());
+            all.min(free.map_or(all, |free| free / KV_BUDGET_SHARE)).max(one)
         });
         let guaranteed: usize = self.quotas.iter().map(|(_, quota)| quota.guaranteed_bytes).sum();
         if guaranteed > budget_bytes / 2 {
@@ -251,10 +262,21 @@ impl EngineBuilder {
             None
         };
         let threads = core.threads();
-        let batch_sizes = metrics::histogram!("ruvllm_batch_sequences", "model_name" => self.name);
-        let thread = EngineThread::start(core, batch_sizes).map_err(BuildError::Thread)?;
+        let thread = EngineThread::start(core, self.step_metrics).map_err(BuildError::Thread)?;
         let tokenizer = Arc::new(tokenizer);
-        Ok(Engine::new(Loaded { thread, tokenizer, template, kernels, threads, context, cold_format }))
+        let grammars = GrammarCompiler::new(&tokenizer).map_err(BuildError::Grammars)?;
+        let tool_format = ToolFormat::of_template(facts.chat_template.as_deref().unwrap_or_default());
+        Ok(Engine::new(Loaded {
+            thread,
+            tokenizer,
+            template,
+            tool_format,
+            grammars,
+            kernels,
+            threads,
+            context,
+            cold_format,
+        }))
     }
 
     fn check(&self) -> Result<(), BuildError> {

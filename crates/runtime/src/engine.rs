@@ -4,13 +4,17 @@ use std::path::Path;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ruvllm_engine::{Core, StepError, SubmitError};
+use ruvllm_engine::{Constraint, Core, LookupStats, StepError, SubmitError, Tenant};
 use ruvllm_kernels::KernelSet;
-use ruvllm_text::{ChatTemplate, ChatTemplateError, Conversation, NextTurn, StopMatcher, StopStringError, Tokenizer};
+use ruvllm_text::{
+    ChatTemplate, ChatTemplateError, Conversation, GrammarCompiler, GrammarError, NextTurn, StopMatcher,
+    StopStringError, Tokenizer, ToolCallParser, ToolFormat,
+};
 
+use crate::constraint::Grammar;
 use crate::engine_thread::{EngineThread, Gone, Submission};
 use crate::prompt::encode_text;
-use crate::{ColdFormat, EngineBuilder, EngineStatus, Message, Prompt, Request, Response, Stream, Usage};
+use crate::{ColdFormat, EngineBuilder, EngineStatus, Message, Prompt, Request, Response, Stream, Tools, Usage};
 
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
@@ -24,6 +28,13 @@ pub enum GenerateError {
     Submit(#[from] SubmitError),
     #[error(transparent)]
     Step(#[from] StepError),
+    /// The shape of the answer cannot be used.
+    #[error(transparent)]
+    Shape(GrammarError),
+    #[error(transparent)]
+    Tools(GrammarError),
+    #[error("an answer cannot both have a given shape and call tools; leave out one of them, or choose no tools")]
+    ShapeWithTools,
     #[error("the engine has failed and must be loaded again; its log tells why")]
     EngineFailed,
     #[error("the character {0:?} cannot be written with this model's vocabulary")]
@@ -39,6 +50,9 @@ pub(crate) struct Loaded {
     pub thread: EngineThread,
     pub tokenizer: Arc<Tokenizer>,
     pub template: Option<ChatTemplate>,
+    /// How the model writes tool calls.
+    pub tool_format: ToolFormat,
+    pub grammars: GrammarCompiler,
     pub kernels: KernelSet,
     pub threads: usize,
     pub context: usize,
@@ -90,30 +104,41 @@ impl Engine {
         self.thread().core()
     }
 
-    /// What it is doing. Waits for the end of a running step.
-    pub fn status(&self) -> Result<EngineStatus, GenerateError> {
-        self.thread().status().map_err(|Gone| GenerateError::EngineFailed)
+    /// What it is doing.
+    pub fn status(&self) -> EngineStatus {
+        self.thread().status()
+    }
+
+    /// All tenants that ever asked for something, with their look-ups of prefixes.
+    pub async fn tenants(&self) -> Result<Vec<(Tenant, LookupStats)>, GenerateError> {
+        self.thread().tenants().await.map_err(|Gone| GenerateError::EngineFailed)
     }
 
     /// The token ids of a prompt, as the model will see them.
     pub fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>, GenerateError> {
+        self.encode_with_tools(prompt, &Tools::default())
+    }
+
+    /// The same for a conversation in which the model is told of tools.
+    pub fn encode_with_tools(&self, prompt: &Prompt, tools: &Tools) -> Result<Vec<u32>, GenerateError> {
         match prompt {
             Prompt::Tokens(tokens) => Ok(tokens.clone()),
             Prompt::Text(text) => {
                 self.check_encodable(text)?;
                 Ok(encode_text(&self.0.tokenizer, text))
             }
-            Prompt::Messages(messages) => self.encode_messages(messages),
+            Prompt::Messages(messages) => self.encode_messages(messages, tools),
         }
     }
 
-    fn encode_messages(&self, messages: &[Message]) -> Result<Vec<u32>, GenerateError> {
+    fn encode_messages(&self, messages: &[Message], tools: &Tools) -> Result<Vec<u32>, GenerateError> {
         let template = self.0.template.as_ref().ok_or(GenerateError::NoTemplate)?;
         let messages: Vec<_> = messages.iter().map(Message::to_json).collect();
+        let (messages, tools) = self.0.tool_format.conversation(&messages, tools.offered());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let conversation = Conversation {
             messages: &messages,
-            tools: None,
+            tools: tools.as_ref(),
             next_turn: NextTurn::Assistant,
             variables: &serde_json::Map::new(),
             now_unix_s: i64::try_from(now).unwrap_or(i64::MAX),
@@ -130,9 +155,15 @@ impl Engine {
 
     /// Starts answering. What is computed does not wait for the stream to be read; dropping it ends the request.
     pub fn stream(&self, request: Request) -> Result<Stream, GenerateError> {
-        let stop = StopMatcher::new(request.stop)?;
+        let stop = StopMatcher::new(request.stop.clone())?;
         let room = self.context().saturating_sub(request.max_tokens.unwrap_or(1)).max(1);
-        let (prompt, truncated_tokens) = self.encode_within(&request.prompt, room, request.truncation)?;
+        let constraint = self.constraint(&request)?;
+        let (prompt, truncated_tokens) =
+            self.encode_within(&request.prompt, &request.tools, room, request.truncation)?;
+        let tool_calls = match request.prompt {
+            Prompt::Messages(_) if !request.tools.offered().is_empty() => Some(ToolCallParser::new(self.0.tool_format)),
+            _ => None,
+        };
         let prompt_tokens = prompt.len();
         let started = Instant::now();
         let submission = Submission {
@@ -146,12 +177,28 @@ impl Engine {
                 prefix_use: request.prefix_use,
                 ..ruvllm_engine::Request::new(prompt)
             },
-            constraint: None,
+            constraint,
             patience: request.patience,
         };
         let accepted = self.thread().submit(submission).map_err(|Gone| GenerateError::EngineFailed)??;
         let usage = Usage { prompt_tokens, truncated_tokens, ..Usage::default() };
-        Ok(Stream::new(self.clone(), accepted, usage, stop, started))
+        Ok(Stream::new(self.clone(), accepted, usage, stop, tool_calls, started))
+    }
+
+    /// What the answer is kept to: the shape that was asked for, or proper calls of tools.
+    fn constraint(&self, request: &Request) -> Result<Option<Box<dyn Constraint>>, GenerateError> {
+        let Tools { choice, are_parallel, .. } = &request.tools;
+        let by_tools = match request.prompt {
+            Prompt::Messages(_) => self.0.tool_format.shape(request.tools.offered(), choice, *are_parallel),
+            Prompt::Text(_) | Prompt::Tokens(_) => Ok(None),
+        };
+        let matcher = match (&request.shape, by_tools.map_err(GenerateError::Tools)?) {
+            (Some(_), Some(_)) => return Err(GenerateError::ShapeWithTools),
+            (Some(shape), None) => self.0.grammars.compile(shape).map_err(GenerateError::Shape)?,
+            (None, Some(shape)) => self.0.grammars.compile(&shape).map_err(GenerateError::Tools)?,
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Box::new(Grammar(matcher))))
     }
 
     /// The whole answer at once.

@@ -5,11 +5,12 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use metrics::Histogram;
 use ruvllm_engine::{
     CacheStats, Constraint, Core, Event, LookupStats, Request, SequenceId, StepError, SubmitError, Tenant,
 };
@@ -17,6 +18,9 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How often the disk is given more of what is cached while there is nothing else to do.
 const SAVE_EVERY: Duration = Duration::from_millis(5);
+
+/// How old what is told of the engine's state may be, steps aside.
+const STATUS_AGE_MAX: Duration = Duration::from_millis(10);
 
 /// A token of a request or its failure, and when it came.
 #[derive(Debug)]
@@ -39,23 +43,37 @@ pub(crate) struct Submission {
     pub patience: Option<Duration>,
 }
 
+/// Is told of every step.
+#[derive(Clone, Debug)]
+pub struct StepMetrics {
+    /// Rows that were computed.
+    pub rows: Histogram,
+    /// Sequences that were running.
+    pub sequences: Histogram,
+}
+
+impl Default for StepMetrics {
+    /// Nobody is told.
+    fn default() -> Self {
+        Self { rows: Histogram::noop(), sequences: Histogram::noop() }
+    }
+}
+
 /// What a running engine is doing.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EngineStatus {
     pub running: usize,
     pub waiting: usize,
     /// Times that a sequence had to make room for others.
     pub pauses: u64,
     pub cache: CacheStats,
-    /// Look-ups of prefixes by tenant.
-    pub tenants: Vec<(Tenant, LookupStats)>,
 }
 
 #[derive(Debug)]
 enum Command {
     Submit(Box<Submission>, EventSender, oneshot::Sender<Result<SequenceId, SubmitError>>),
     Cancel(SequenceId),
-    Status(oneshot::Sender<EngineStatus>),
+    Tenants(oneshot::Sender<Vec<(Tenant, LookupStats)>>),
 }
 
 /// The engine has panicked and answers nothing any more.
@@ -66,18 +84,27 @@ pub(crate) struct Gone;
 #[derive(Debug)]
 pub(crate) struct EngineThread {
     core: Arc<Mutex<Core>>,
+    status: Arc<Mutex<EngineStatus>>,
     // Both are only absent while it is dropped.
     commands: Option<Sender<Command>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl EngineThread {
-    pub(crate) fn start(core: Core, batch_sizes: metrics::Histogram) -> io::Result<Self> {
+    pub(crate) fn start(core: Core, step_metrics: StepMetrics) -> io::Result<Self> {
+        let status = Arc::new(Mutex::new(status(&core)));
         let core = Arc::new(Mutex::new(core));
         let (commands, received) = channel();
-        let work = Work { core: Arc::clone(&core), commands: received, readers: HashMap::new(), batch_sizes };
+        let work = Work {
+            core: Arc::clone(&core),
+            commands: received,
+            readers: HashMap::new(),
+            status: Arc::clone(&status),
+            status_at: Instant::now(),
+            step_metrics,
+        };
         let thread = thread::Builder::new().name("ruvllm-engine".into()).spawn(move || work.run())?;
-        Ok(Self { core, commands: Some(commands), thread: Some(thread) })
+        Ok(Self { core, status, commands: Some(commands), thread: Some(thread) })
     }
 
     /// The engine itself. Nothing else is answered while it is held.
@@ -90,7 +117,7 @@ impl EngineThread {
         let (sender, events) = mpsc::unbounded_channel();
         let (reply, replied) = oneshot::channel();
         self.send(Command::Submit(Box::new(submission), sender, reply))?;
-        let id = wait(replied)?;
+        let id = replied.blocking_recv().map_err(|_| Gone)?;
         Ok(id.map(|id| (id, events)))
     }
 
@@ -100,19 +127,20 @@ impl EngineThread {
         let _ = self.send(Command::Cancel(id));
     }
 
-    pub(crate) fn status(&self) -> Result<EngineStatus, Gone> {
+    /// As it was some milliseconds ago at most.
+    pub(crate) fn status(&self) -> EngineStatus {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) async fn tenants(&self) -> Result<Vec<(Tenant, LookupStats)>, Gone> {
         let (reply, replied) = oneshot::channel();
-        self.send(Command::Status(reply))?;
-        wait(replied)
+        self.send(Command::Tenants(reply))?;
+        replied.await.map_err(|_| Gone)
     }
 
     fn send(&self, command: Command) -> Result<(), Gone> {
         self.commands.as_ref().ok_or(Gone)?.send(command).map_err(|_| Gone)
     }
-}
-
-fn wait<T>(reply: oneshot::Receiver<T>) -> Result<T, Gone> {
-    reply.blocking_recv().map_err(|_| Gone)
 }
 
 impl Drop for EngineThread {
@@ -130,7 +158,9 @@ struct Work {
     core: Arc<Mutex<Core>>,
     commands: Receiver<Command>,
     readers: HashMap<SequenceId, EventSender>,
-    batch_sizes: metrics::Histogram,
+    status: Arc<Mutex<EngineStatus>>,
+    status_at: Instant,
+    step_metrics: StepMetrics,
 }
 
 impl Work {
@@ -188,9 +218,18 @@ impl Work {
                 }
             }
             Command::Cancel(id) => self.forget(id, core),
-            // Whoever asked may have left.
-            Command::Status(reply) => drop(reply.send(status(core))),
+            Command::Tenants(reply) => {
+                // Whoever asked may have left.
+                let _ = reply.send(core.tenants().map(|(tenant, lookups)| (tenant.clone(), lookups)).collect());
+            }
         }
+        self.publish(core);
+    }
+
+    /// Lets others see what is going on.
+    fn publish(&mut self, core: &Core) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status(core);
+        self.status_at = Instant::now();
     }
 
     fn forget(&mut self, id: SequenceId, core: &mut Core) {
@@ -204,8 +243,9 @@ impl Work {
         core.set_time(started.elapsed());
         let step_started = Instant::now();
         let results = core.step();
+        self.step_metrics.rows.record(core.step_rows() as f64);
+        self.step_metrics.sequences.record(core.running() as f64);
         core.step_took(step_started.elapsed());
-        self.batch_sizes.record(core.running() as f64);
         let at = Instant::now();
         for result in results {
             let (id, is_last) = match &result {
@@ -219,15 +259,12 @@ impl Work {
                 self.forget(id, &mut core);
             }
         }
+        if core.is_idle() || self.status_at.elapsed() > STATUS_AGE_MAX {
+            self.publish(&core);
+        }
     }
 }
 
 fn status(core: &Core) -> EngineStatus {
-    EngineStatus {
-        running: core.running(),
-        waiting: core.waiting(),
-        pauses: core.pauses(),
-        cache: core.cache_stats(),
-        tenants: core.tenants().map(|(tenant, lookups)| (tenant.clone(), lookups)).collect(),
-    }
+    EngineStatus { running: core.running(), waiting: core.waiting(), pauses: core.pauses(), cache: core.cache_stats() }
 }

@@ -14,6 +14,7 @@
 //! ```
 
 mod builder;
+mod constraint;
 mod engine;
 mod engine_thread;
 mod fingerprint;
@@ -28,14 +29,15 @@ mod vocabulary;
 
 pub use builder::{BuildError, BuildProgress, EngineBuilder, KvChoice, open_tokenizer};
 pub use engine::{Engine, GenerateError};
-pub use engine_thread::EngineStatus;
+pub use engine_thread::{EngineStatus, StepMetrics};
 pub use kv_guard::ColdFormat;
 pub use perplexity::{Perplexity, PerplexityError};
-pub use prompt::{Message, Prompt};
-pub use request::{Divergence, Request, Response, Timings, Usage};
+pub use prompt::{Message, Prompt, ToolCall};
+pub use request::{Divergence, Request, Response, Timings, Tools, Usage};
 pub use ruvllm_engine::{
-    CacheStats, DiskOptions, FinishReason, LookupStats, PrefixUse, Quota, Sampled, Sampling, SamplingError,
-    Speculation, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
+    CacheStats, DiskOptions, DiskStats, FinishReason, LookupStats, PrefixUse, Quota, Sampled, Sampling, SamplingError,
+    Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
 };
+pub use ruvllm_text::{GrammarError, Shape, Tokenizer, Tool, ToolChoice, closed};
 pub use stream::{Piece, Stream};
 pub use truncation::Truncation;

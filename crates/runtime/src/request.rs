@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ruvllm_engine::{FinishReason, PrefixUse, Sampling, Speculation, Tenant, TokenLogprob};
 
-use crate::{Prompt, Truncation};
+use crate::{Prompt, Shape, Tool, ToolCall, ToolChoice, Truncation};
 
 /// What to generate, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +16,10 @@ pub struct Request {
     pub max_tokens: Option<usize>,
     /// Texts that end the answer; they are not part of it.
     pub stop: Vec<String>,
+    /// What the answer must look like; anything goes by default.
+    pub shape: Option<Shape>,
+    /// Tools that the model may call, in a conversation.
+    pub tools: Tools,
     /// What happens to a prompt that leaves no room for the answer.
     pub truncation: Truncation,
     /// Whether to guess tokens ahead. Makes no difference to the answer, only to how soon it comes.
@@ -37,6 +41,8 @@ impl Request {
             sampling: Sampling::default(),
             max_tokens: None,
             stop: Vec::new(),
+            shape: None,
+            tools: Tools::default(),
             truncation: Truncation::default(),
             speculation: Speculation::default(),
             tenant: Tenant::default(),
@@ -44,6 +50,28 @@ impl Request {
             patience: None,
             prefix_use: PrefixUse::default(),
         }
+    }
+}
+
+/// Tools that a model may call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tools {
+    pub definitions: Vec<Tool>,
+    pub choice: ToolChoice,
+    /// Whether an answer may have several calls.
+    pub are_parallel: bool,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self { definitions: Vec::new(), choice: ToolChoice::Auto, are_parallel: true }
+    }
+}
+
+impl Tools {
+    /// Those that the model is told of.
+    pub(crate) fn offered(&self) -> &[Tool] {
+        if self.choice == ToolChoice::None { &[] } else { &self.definitions }
     }
 }
 
@@ -76,6 +104,8 @@ pub struct Timings {
     pub prefill_tok_s: f64,
     /// Tokens per second after the first one; 0 if there was only one.
     pub decode_tok_s: f64,
+    /// From submission to the last token so far.
+    pub total_ms: f64,
 }
 
 /// Where a prompt left a text whose keys and values were cached: why no more of them could be used.
@@ -100,6 +130,8 @@ impl fmt::Display for Divergence {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Response {
     pub text: String,
+    /// What the model wants to be called. The last call may be incomplete if the answer was cut off.
+    pub tool_calls: Vec<ToolCall>,
     /// All tokens that were generated, with the one that ended the answer.
     pub tokens: Vec<u32>,
     /// For each token, where asked for: its log-probability and the likeliest alternatives.

@@ -1,21 +1,28 @@
 //! An answer while it is generated: tokens become text, and text becomes what a reader is shown.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use ruvllm_engine::{Event, FinishReason, PrefixReport, SequenceId};
-use ruvllm_text::{Detokenizer, StopMatcher, StopOutcome};
+use ruvllm_text::{Detokenizer, StopMatcher, StopOutcome, ToolCallParser, ToolPiece};
 
 use crate::engine::GenerateError;
 use crate::engine_thread::{Events, Told};
-use crate::{Divergence, Engine, Response, Usage};
+use crate::{Divergence, Engine, Response, ToolCall, Usage};
 
 /// A piece of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Whole characters, possibly none, and never part of a stop string.
+    /// Whole characters, possibly none, and never part of a stop string or of a tool call.
     Text(String),
+    /// A tool call begins, the `index`-th of this answer.
+    ToolCall { index: usize, id: String, name: String },
+    /// More of the arguments of that call: part of a JSON object.
+    Arguments { index: usize, text: String },
 }
 
 impl Piece {
@@ -23,6 +30,7 @@ impl Piece {
     pub fn text(&self) -> &str {
         match self {
             Self::Text(text) => text,
+            Self::ToolCall { .. } | Self::Arguments { .. } => "",
         }
     }
 }
@@ -34,12 +42,15 @@ pub struct Stream {
     id: SequenceId,
     events: Events,
     /// What the last token gave and was not handed out yet.
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<Result<Piece, GenerateError>>,
     detokenizer: Detokenizer,
     stop: StopMatcher,
+    /// Finds calls in the text, where there are tools.
+    tool_calls: Option<ToolCallParser>,
     response: Response,
     started: Instant,
     first: Option<Instant>,
+    last: Option<Instant>,
     is_done: bool,
 }
 
@@ -49,17 +60,36 @@ impl Stream {
         (id, events): (SequenceId, Events),
         usage: Usage,
         stop: StopMatcher,
+        tool_calls: Option<ToolCallParser>,
         started: Instant,
     ) -> Self {
         let detokenizer = Detokenizer::continuing(Arc::clone(engine.tokenizer()));
         let response = Response { usage, ..Response::default() };
         let pieces = VecDeque::new();
-        Self { engine, id, events, pieces, detokenizer, stop, response, started, first: None, is_done: false }
+        Self {
+            engine,
+            id,
+            events,
+            pieces,
+            detokenizer,
+            stop,
+            tool_calls,
+            response,
+            started,
+            first: None,
+            last: None,
+            is_done: false,
+        }
     }
 
     /// The answer as far as it has come.
     pub fn response(&self) -> &Response {
         &self.response
+    }
+
+    /// When the last token came.
+    pub fn last_token_at(&self) -> Option<Instant> {
+        self.last
     }
 
     pub fn into_response(mut self) -> Response {
@@ -68,25 +98,34 @@ impl Stream {
 
     /// The next piece, without blocking the thread meanwhile; `None` at the end.
     pub async fn next_piece(&mut self) -> Option<Result<Piece, GenerateError>> {
+        poll_fn(|context| self.poll_piece(context)).await
+    }
+
+    /// The same for those who wait for several at a time.
+    pub fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Piece, GenerateError>>> {
         loop {
-            if let Some(piece) = self.pieces.pop_front() {
-                return Some(Ok(piece));
+            if let Some(piece) = self.ready() {
+                return Poll::Ready(piece);
             }
-            if self.is_done {
-                return None;
-            }
-            let told = self.events.recv().await;
-            if let Err(error) = self.take(told) {
-                return Some(Err(error));
-            }
+            let told = ready!(self.events.poll_recv(context));
+            self.take(told);
+        }
+    }
+
+    /// The next piece if it is known already; `Some(None)` at the end.
+    fn ready(&mut self) -> Option<Option<Result<Piece, GenerateError>>> {
+        match self.pieces.pop_front() {
+            Some(piece) => Some(Some(piece)),
+            None => self.is_done.then_some(None),
         }
     }
 
     /// Takes what became of the request next, and makes pieces of it.
-    fn take(&mut self, told: Option<Told>) -> Result<(), GenerateError> {
-        let taken = self.advance(told);
-        self.is_done |= taken.is_err();
-        taken
+    fn take(&mut self, told: Option<Told>) {
+        if let Err(error) = self.advance(told) {
+            self.pieces.push_back(Err(error));
+            self.is_done = true;
+        }
     }
 
     fn advance(&mut self, told: Option<Told>) -> Result<(), GenerateError> {
@@ -110,13 +149,45 @@ impl Stream {
             text.push_str(&self.stop.flush());
             self.finish(reason);
         }
-        self.response.text.push_str(&text);
-        self.pieces.push_back(Piece::Text(text));
+        self.show(text);
         Ok(())
+    }
+
+    /// Makes pieces of text that may be shown.
+    fn show(&mut self, text: String) {
+        let Some(parser) = &mut self.tool_calls else { return self.add(Piece::Text(text)) };
+        let mut found = parser.push(&text);
+        if self.is_done {
+            found.extend(parser.finish());
+        }
+        if found.is_empty() {
+            self.add(Piece::Text(String::new()));
+        }
+        for piece in found {
+            match piece {
+                ToolPiece::Text(text) => self.add(Piece::Text(text)),
+                ToolPiece::Call { index, name } => self.add(Piece::ToolCall { index, id: call_id(), name }),
+                ToolPiece::Arguments { index, delta: text } => self.add(Piece::Arguments { index, text }),
+                ToolPiece::CallEnd { .. } => {}
+            }
+        }
+    }
+
+    fn add(&mut self, piece: Piece) {
+        match &piece {
+            Piece::Text(text) => self.response.text.push_str(text),
+            Piece::ToolCall { id, name, .. } => {
+                let call = ToolCall { id: id.clone(), name: name.clone(), arguments: String::new() };
+                self.response.tool_calls.push(call);
+            }
+            Piece::Arguments { index, text } => self.response.tool_calls[*index].arguments.push_str(text),
+        }
+        self.pieces.push_back(Ok(piece));
     }
 
     fn note(&mut self, event: &Event, at: Instant) {
         let first = *self.first.get_or_insert(at);
+        self.last = Some(at);
         if let Some(prefix) = &event.prefix {
             self.note_prefix(prefix);
         }
@@ -130,6 +201,7 @@ impl Stream {
         let ttft_s = (first - self.started).as_secs_f64();
         response.timings.ttft_ms = ttft_s * 1e3;
         response.timings.prefill_tok_s = response.usage.prompt_tokens as f64 / ttft_s;
+        response.timings.total_ms = (at - self.started).as_secs_f64() * 1e3;
         let decode_s = (at - first).as_secs_f64();
         if decode_s > 0.0 {
             response.timings.decode_tok_s = (response.tokens.len() - 1) as f64 / decode_s;
@@ -167,16 +239,11 @@ impl Iterator for Stream {
     /// Blocks the thread until there is a piece; not for asynchronous code.
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(piece) = self.pieces.pop_front() {
-                return Some(Ok(piece));
-            }
-            if self.is_done {
-                return None;
+            if let Some(piece) = self.ready() {
+                return piece;
             }
             let told = self.events.blocking_recv();
-            if let Err(error) = self.take(told) {
-                return Some(Err(error));
-            }
+            self.take(told);
         }
     }
 }
@@ -185,4 +252,10 @@ impl Drop for Stream {
     fn drop(&mut self) {
         self.engine.thread().cancel(self.id);
     }
+}
+
+/// Tells a call from all others.
+fn call_id() -> String {
+    let (first, second) = (RandomState::new().hash_one(0u8), RandomState::new().hash_one(1u8));
+    format!("call_{first:016x}{:08x}", second as u32)
 }

@@ -1,7 +1,7 @@
 //! Prompts that are too long.
 
 use crate::engine::GenerateError;
-use crate::{Engine, Message, Prompt};
+use crate::{Engine, Message, Prompt, Tools};
 
 /// What happens to a prompt that does not fit the context. Nothing is ever left out unasked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,15 +20,16 @@ impl Engine {
     pub(crate) fn encode_within(
         &self,
         prompt: &Prompt,
+        tools: &Tools,
         room: usize,
         truncation: Truncation,
     ) -> Result<(Vec<u32>, usize), GenerateError> {
-        let all = self.encode(prompt)?;
+        let all = self.encode_with_tools(prompt, tools)?;
         if all.len() <= room || truncation == Truncation::Refuse {
             return Ok((all, 0));
         }
         let kept = match prompt {
-            Prompt::Messages(messages) => self.encode_latest(messages, room)?,
+            Prompt::Messages(messages) => self.encode_latest(messages, tools, room)?,
             Prompt::Text(_) | Prompt::Tokens(_) => {
                 // The token that begins every text stays.
                 let bos = self.tokenizer().bos().filter(|bos| all.first() == Some(bos) && room > 1);
@@ -41,10 +42,10 @@ impl Engine {
     }
 
     /// The conversation without as many of its first messages as need be.
-    fn encode_latest(&self, messages: &[Message], room: usize) -> Result<Vec<u32>, GenerateError> {
+    fn encode_latest(&self, messages: &[Message], tools: &Tools, room: usize) -> Result<Vec<u32>, GenerateError> {
         let mut kept = messages.to_vec();
         loop {
-            let tokens = self.encode(&Prompt::Messages(kept.clone()))?;
+            let tokens = self.encode_with_tools(&Prompt::Messages(kept.clone()), tools)?;
             let oldest = kept[..kept.len().saturating_sub(1)].iter().position(|message| message.role != "system");
             match oldest {
                 Some(oldest) if tokens.len() > room => drop(kept.remove(oldest)),
