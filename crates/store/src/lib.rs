@@ -32,3 +32,4 @@ pub use name::ModelName;
 pub use progress::{Event, Progress};
 pub use sources::{HubFile, Source, WheelMember};
 pub use store::{Listed, ModelFile, Store};
+pub use suggest::closest;

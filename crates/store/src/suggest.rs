@@ -1,7 +1,7 @@
 //! The known name nearest to a mistyped one.
 
 /// `None` when nothing is near enough to be what was meant: more than a third of the letters would have to change.
-pub(crate) fn closest<'a>(wanted: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn closest<'a>(wanted: &str, known: &[&'a str]) -> Option<&'a str> {
     // Longer than any name: not a typing error, and not worth quadratic time.
     if wanted.len() > 128 {
         return None;

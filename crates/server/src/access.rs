@@ -1,0 +1,24 @@
+//! Who may do what, and how often: API keys, their scopes, and their limits.
+//!
+//! Keys are kept in a file that `ruvllm keys` writes and a running server reads again whenever it changes. Without any key
+//! everybody may ask for answers, and whoever is on this machine may administer.
+
+mod caller;
+pub(crate) mod cors;
+mod date;
+mod gate;
+pub(crate) mod guard;
+mod key;
+mod key_file;
+mod limits;
+mod local;
+mod scope;
+mod usage;
+
+pub use caller::Caller;
+pub use date::Timestamp;
+pub use gate::Gate;
+pub use key::{KeyHash, NewKey};
+pub use key_file::{KeyFile, KeyFileError, StoredKey};
+pub use limits::{Account, Limits, Moment, Refusal, Standing};
+pub use scope::{Scope, Scopes};

@@ -1,0 +1,97 @@
+//! Stands before every route that is not for everybody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::caller::Caller;
+use super::gate::Gate;
+use super::limits::{Moment, Standing};
+use super::local::require_local;
+use super::scope::Scope;
+use crate::error::ApiError;
+use crate::observe::Notes;
+
+/// What a guard needs: who is known, and what is behind it.
+#[derive(Clone, Debug)]
+pub(crate) struct Guard {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) scope: Scope,
+}
+
+pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+    let now = Moment::now();
+    let caller = match guard.pass(&request, now) {
+        Ok(caller) => caller,
+        Err(error) => return error.into_response(),
+    };
+    if guard.scope != Scope::Inference {
+        request.extensions_mut().insert(caller);
+        return next.run(request).await;
+    }
+    let mut response = match caller.admit(now) {
+        Ok(()) => {
+            request.extensions_mut().insert(caller.clone());
+            next.run(request).await
+        }
+        Err(refusal) => ApiError::from(refusal).into_response(),
+    };
+    announce(&caller.standing(now), response.headers_mut());
+    response
+}
+
+impl Guard {
+    fn pass(&self, request: &Request, now: Moment) -> Result<Caller, ApiError> {
+        let notes = request.extensions().get::<Arc<Notes>>().cloned().unwrap_or_default();
+        let caller = self.gate.identify(request.headers(), Arc::clone(&notes), now.calendar)?;
+        notes.set_caller(Arc::clone(&caller.name));
+        if self.scope == Scope::Admin && !self.gate.is_closed() {
+            require_local(request)?;
+        }
+        caller.require(self.scope)?;
+        Ok(caller)
+    }
+}
+
+/// The headers that OpenAI's clients look at.
+fn announce(standing: &Standing, headers: &mut HeaderMap) {
+    let names = [
+        ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"],
+        ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"],
+    ];
+    for ([limit, remaining, reset], level) in names.into_iter().zip([standing.requests, standing.tokens]) {
+        let Some(level) = level else { continue };
+        headers.insert(HeaderName::from_static(limit), HeaderValue::from(level.limit));
+        headers.insert(HeaderName::from_static(remaining), HeaderValue::from(level.remaining));
+        if let Ok(value) = HeaderValue::from_str(&written(level.reset)) {
+            headers.insert(HeaderName::from_static(reset), value);
+        }
+    }
+}
+
+/// As OpenAI writes times: `1m30s`, `12s`, `250ms`.
+fn written(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0) => format!("{}ms", time.subsec_millis()),
+        (0, 0, seconds) => format!("{seconds}s"),
+        (0, minutes, seconds) => format!("{minutes}m{seconds}s"),
+        (hours, minutes, seconds) => format!("{hours}h{minutes}m{seconds}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_clients_read_them() {
+        for (ms, text) in [(0, "0ms"), (250, "250ms"), (1_999, "1s"), (90_000, "1m30s"), (3_661_000, "1h1m1s")] {
+            assert_eq!(written(Duration::from_millis(ms)), text);
+        }
+    }
+}

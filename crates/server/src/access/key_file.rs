@@ -1,0 +1,237 @@
+//! The file of keys, `keys.toml`. It holds hashes, never keys; still only its owner may read it.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::date::Timestamp;
+use super::key::{KeyHash, NewKey};
+use super::limits::Limits;
+use super::scope::Scopes;
+
+const NAME: &str = "keys.toml";
+const NAME_LENGTH_MAX: usize = 64;
+const TENANT_LENGTH_MAX: usize = 256;
+
+/// A key as it is stored.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct StoredKey {
+    pub name: String,
+    pub hash: KeyHash,
+    pub scopes: Scopes,
+    /// A path, such as `acme/search`; empty is the default tenant.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tenant: String,
+    #[serde(flatten)]
+    pub limits: Limits,
+    pub created: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Timestamp>,
+}
+
+impl StoredKey {
+    /// A key without limits that does not expire.
+    pub fn new(name: &str, key: &NewKey, scopes: Scopes) -> Self {
+        Self {
+            name: name.to_owned(),
+            hash: key.hash(),
+            scopes,
+            tenant: String::new(),
+            limits: Limits::default(),
+            created: Timestamp::now(),
+            expires: None,
+        }
+    }
+
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires.is_some_and(|expires| now >= expires)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    #[error("cannot {verb} {}: {error}", path.display())]
+    Io { verb: &'static str, path: PathBuf, error: io::Error },
+    #[error("{} is damaged: {why}", path.display())]
+    Damaged { path: PathBuf, why: String },
+    #[error("there is a key named '{0}' already; remove it with `ruvllm keys rm {0}`, or choose another name")]
+    Taken(String),
+    #[error("there is no key named '{name}'{}", hint.as_ref().map(|hint| format!("; did you mean '{hint}'?")).unwrap_or_default())]
+    Unknown { name: String, hint: Option<String> },
+    #[error("'{0}' is no name for a key: give 1 to 64 letters, digits, '-', '_' or '.'")]
+    WrongName(String),
+    #[error("'{0}' is no tenant: give a path such as acme/search, of letters, digits, '-', '_', '.' and '/'")]
+    WrongTenant(String),
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Contents {
+    #[serde(default, rename = "key")]
+    keys: Vec<StoredKey>,
+}
+
+/// Where keys are kept.
+#[derive(Clone, Debug)]
+pub struct KeyFile {
+    path: PathBuf,
+}
+
+impl KeyFile {
+    /// In the home folder of RuvLLM; it need not exist.
+    pub fn in_home(home: &Path) -> Self {
+        Self { path: home.join(NAME) }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All keys; none where there is no file.
+    pub fn read(&self) -> Result<Vec<StoredKey>, KeyFileError> {
+        let text = match fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(self.io("read")(error)),
+        };
+        let contents: Contents = toml::from_str(&text)
+            .map_err(|error| KeyFileError::Damaged { path: self.path.clone(), why: error.to_string() })?;
+        Ok(contents.keys)
+    }
+
+    pub fn add(&self, key: StoredKey) -> Result<(), KeyFileError> {
+        check_name(&key.name)?;
+        check_tenant(&key.tenant)?;
+        let _lock = self.lock()?;
+        let mut keys = self.read()?;
+        if keys.iter().any(|other| other.name == key.name) {
+            return Err(KeyFileError::Taken(key.name));
+        }
+        keys.push(key);
+        self.write(keys)
+    }
+
+    pub fn remove(&self, name: &str) -> Result<(), KeyFileError> {
+        let _lock = self.lock()?;
+        let mut keys = self.read()?;
+        let Some(position) = keys.iter().position(|key| key.name == name) else {
+            let names: Vec<&str> = keys.iter().map(|key| key.name.as_str()).collect();
+            let hint = ruvllm_store::closest(name, &names).map(str::to_owned);
+            return Err(KeyFileError::Unknown { name: name.to_owned(), hint });
+        };
+        keys.remove(position);
+        self.write(keys)
+    }
+
+    /// Appears whole or not at all: a server may read it at any time.
+    fn write(&self, keys: Vec<StoredKey>) -> Result<(), KeyFileError> {
+        let text = toml::to_string(&Contents { keys })
+            .map_err(|error| KeyFileError::Damaged { path: self.path.clone(), why: error.to_string() })?;
+        let draft = self.path.with_extension("toml.new");
+        let write = || {
+            let mut file = create_private(&draft)?;
+            file.write_all(b"# Written by `ruvllm keys`. Hashes of keys; the keys themselves are kept nowhere.\n\n")?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&draft, &self.path)
+        };
+        write().map_err(self.io("write"))
+    }
+
+    /// One process at a time changes the file.
+    fn lock(&self) -> Result<File, KeyFileError> {
+        let open = || {
+            if let Some(folder) = self.path.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            let path = self.path.with_extension("toml.lock");
+            let file = File::options().create(true).truncate(false).write(true).open(path)?;
+            file.lock()?;
+            Ok(file)
+        };
+        open().map_err(self.io("lock"))
+    }
+
+    fn io(&self, verb: &'static str) -> impl Fn(io::Error) -> KeyFileError {
+        let path = self.path.clone();
+        move |error| KeyFileError::Io { verb, path: path.clone(), error }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), KeyFileError> {
+    let is_sound = (1..=NAME_LENGTH_MAX).contains(&name.len()) && name.chars().all(is_plain);
+    if is_sound { Ok(()) } else { Err(KeyFileError::WrongName(name.to_owned())) }
+}
+
+fn check_tenant(tenant: &str) -> Result<(), KeyFileError> {
+    let parts_are_sound = tenant.split('/').all(|part| !part.is_empty() && part.chars().all(is_plain));
+    let is_sound = tenant.is_empty() || (tenant.len() <= TENANT_LENGTH_MAX && parts_are_sound);
+    if is_sound { Ok(()) } else { Err(KeyFileError::WrongTenant(tenant.to_owned())) }
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// Only its owner may read it, from the moment it exists.
+pub(super) fn create_private(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = File::options();
+    options.create_new(true).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::access::Scope;
+
+    fn key(name: &str) -> StoredKey {
+        StoredKey::new(name, &NewKey::random().unwrap(), Scopes::new([Scope::Inference]))
+    }
+
+    #[test]
+    fn keys_are_read_as_they_were_written_and_only_by_their_owner() {
+        let home = tempfile::tempdir().unwrap();
+        let file = KeyFile::in_home(&home.path().join("new"));
+        assert_eq!(file.read().unwrap(), []);
+        let limits = Limits { requests_per_minute: Some(60), tokens_per_day: Some(1_000_000), ..Limits::default() };
+        let expires = Some(Timestamp::now().after(Duration::from_secs(3600)));
+        let written = StoredKey { tenant: "acme/search".to_owned(), limits, expires, ..key("laptop") };
+        file.add(written.clone()).unwrap();
+        file.add(key("phone")).unwrap();
+        assert_eq!(file.read().unwrap()[0], written);
+        file.remove("phone").unwrap();
+        assert_eq!(file.read().unwrap(), [written]);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told_with_what_would_be_right() {
+        let home = tempfile::tempdir().unwrap();
+        let file = KeyFile::in_home(home.path());
+        file.add(key("laptop")).unwrap();
+        let said = |result: Result<(), KeyFileError>| result.unwrap_err().to_string();
+        assert!(said(file.add(key("laptop"))).contains("ruvllm keys rm laptop"));
+        assert!(said(file.remove("laptob")).contains("did you mean 'laptop'?"));
+        assert!(said(file.add(key("a b"))).contains("letters, digits"));
+        let tenant = StoredKey { tenant: "acme//search".to_owned(), ..key("x") };
+        assert!(said(file.add(tenant)).contains("acme/search"));
+        fs::write(file.path(), "[[key]]\nname = 3\n").unwrap();
+        let said = file.read().unwrap_err().to_string();
+        assert!(said.contains("keys.toml is damaged") && said.contains("line 2"), "{said}");
+    }
+}

@@ -1,0 +1,89 @@
+//! The endpoints that programs use: OpenAI's, Anthropic's, and a few of our own.
+//!
+//! Each one checks its request and puts it into the runtime's words (`request.rs`), has it answered (`generation.rs`, the
+//! same for all), and puts the answer into its own words, at once or as events (`sse.rs`).
+
+mod admin;
+mod chat;
+mod completions;
+mod conversation;
+mod failure;
+mod fields;
+mod generation;
+mod ids;
+mod logprobs;
+mod messages;
+mod model_list;
+mod responses;
+mod sections;
+mod sse;
+mod tokens;
+mod tools;
+mod typed;
+mod usage;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ruvllm_runtime::Request;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use self::generation::Generation;
+use crate::access::{Caller, Scope};
+use crate::error::ApiError;
+use crate::lifecycle::Lifecycle;
+use crate::models::Models;
+
+/// Names the program in answers.
+const FINGERPRINT: &str = concat!("ruvllm-", env!("CARGO_PKG_VERSION"));
+
+/// What the endpoints work with.
+#[derive(Clone, Debug)]
+pub struct Api {
+    pub models: Arc<Models>,
+    pub lifecycle: Lifecycle,
+    /// How long an answer may take in all.
+    pub answer_time_max: Option<Duration>,
+}
+
+impl Api {
+    /// Its endpoints. They need the scope `inference`.
+    pub fn router(self) -> OpenApiRouter {
+        let responses = responses::router(self.clone());
+        let others = OpenApiRouter::new()
+            .routes(routes!(chat::chat_completions))
+            .routes(routes!(completions::completions))
+            .routes(routes!(messages::create_message))
+            .routes(routes!(messages::count_tokens))
+            .routes(routes!(model_list::list_models))
+            .routes(routes!(model_list::show_model))
+            .routes(routes!(tokens::tokenize))
+            .routes(routes!(tokens::detokenize));
+        others.with_state(self).merge(responses)
+    }
+
+    /// Starts answering requests for one model.
+    async fn generate(
+        &self,
+        model: &str,
+        caller: &Caller,
+        mut requests: Vec<Request>,
+        per_prompt: usize,
+    ) -> Result<Generation, ApiError> {
+        if requests.iter().any(|request| request.priority > 0) {
+            caller.require(Scope::Admin)?;
+        }
+        requests.iter_mut().for_each(|request| request.patience = self.answer_time_max);
+        let model = self.models.get(model).await?;
+        let shape_field = requests.first().and_then(|request| request.shape.as_ref()).map(fields::field_of);
+        let started = Generation::start(&self.models, model, caller, requests, per_prompt).await;
+        started.map_err(|mut error| {
+            // Those who compile shapes do not know where they came from.
+            if let (Some("response_format"), Some(field)) = (error.param.as_deref(), shape_field) {
+                error.param = Some(field.to_owned());
+            }
+            error
+        })
+    }
+}

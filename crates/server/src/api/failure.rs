@@ -1,0 +1,88 @@
+//! What a client is told when a request cannot be answered.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use ruvllm_runtime::{GenerateError, GrammarError, SamplingError, StepError, SubmitError};
+
+use crate::error::{ApiError, ErrorKind};
+use crate::models::ModelError;
+
+/// When a full queue is worth another try.
+const QUEUE_RETRY: Duration = Duration::from_secs(1);
+/// When a model that could not be loaded for lack of room is.
+const LOAD_RETRY: Duration = Duration::from_secs(5);
+
+pub(crate) fn failure(error: &GenerateError) -> ApiError {
+    let message = error.to_string();
+    match error {
+        GenerateError::Submit(error) => submission(error),
+        GenerateError::Step(StepError::DeadlinePassed { .. }) => {
+            ApiError::new(StatusCode::GATEWAY_TIMEOUT, ErrorKind::Timeout, message).with_code("deadline_passed")
+        }
+        GenerateError::Step(_) => ApiError::internal(message),
+        GenerateError::EngineFailed => {
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Overloaded, message).with_code("engine_failed")
+        }
+        GenerateError::Stop(_) => ApiError::invalid_param("stop", message),
+        GenerateError::Shape(GrammarError::Busy) | GenerateError::Tools(GrammarError::Busy) => {
+            ApiError::unavailable(message, Some(QUEUE_RETRY))
+        }
+        GenerateError::Shape(_) => ApiError::invalid_param("response_format", message).with_code("invalid_grammar"),
+        GenerateError::Tools(GrammarError::NoTools | GrammarError::UnknownTool { .. }) => {
+            ApiError::invalid_param("tool_choice", message)
+        }
+        GenerateError::Tools(_) => ApiError::invalid_param("tools", message).with_code("invalid_function_parameters"),
+        GenerateError::ShapeWithTools => ApiError::invalid_param("response_format", message),
+        GenerateError::NoTemplate => ApiError::invalid_param("messages", message).with_code("no_chat_template"),
+        GenerateError::Template(_) | GenerateError::Unencodable(_) => ApiError::invalid_param("messages", message),
+    }
+}
+
+/// An error of an endpoint that has other names for some fields: what they are called elsewhere, and there.
+pub(crate) fn renamed(mut error: ApiError, names: &[(&str, &str)]) -> ApiError {
+    let name = |param: &String| names.iter().find(|(elsewhere, _)| elsewhere == param).map(|(_, here)| *here);
+    if let Some(name) = error.param.as_ref().and_then(name) {
+        error.param = Some(name.to_owned());
+    }
+    error
+}
+
+fn submission(error: &SubmitError) -> ApiError {
+    let message = error.to_string();
+    match error {
+        SubmitError::QueueFull(_) => ApiError::new(StatusCode::TOO_MANY_REQUESTS, ErrorKind::RequestRate, message)
+            .with_code("queue_full")
+            .with_retry_after(QUEUE_RETRY),
+        SubmitError::PromptTooLong { .. } | SubmitError::TooLargeForCache { .. } => {
+            ApiError::invalid_param("messages", message).with_code("context_length_exceeded")
+        }
+        SubmitError::TooLong { .. } => {
+            ApiError::invalid_param("max_tokens", message).with_code("context_length_exceeded")
+        }
+        SubmitError::EmptyPrompt | SubmitError::NoSuchToken { .. } => ApiError::invalid_param("prompt", message),
+        SubmitError::NothingToGenerate => ApiError::invalid_param("max_tokens", message),
+        SubmitError::Sampling(SamplingError::OutOfRange { field, .. }) => ApiError::invalid_param(*field, message),
+        SubmitError::Sampling(SamplingError::BiasToken { .. }) => ApiError::invalid_param("logit_bias", message),
+        SubmitError::NoThread(_) => ApiError::internal(message),
+    }
+}
+
+impl From<ModelError> for ApiError {
+    fn from(error: ModelError) -> Self {
+        let message = error.to_string();
+        match error {
+            ModelError::Unknown { .. } | ModelError::NotLoaded { .. } => {
+                ApiError::not_found(message).with_param("model").with_code("model_not_found")
+            }
+            ModelError::Full { .. } => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Overloaded, message)
+                .with_code("models_in_use")
+                .with_retry_after(LOAD_RETRY),
+            ModelError::Kept { .. } => ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message),
+            ModelError::Build { .. } | ModelError::Store(_) | ModelError::Lost { .. } => {
+                tracing::error!("{message}");
+                ApiError::internal(message).with_code("model_not_loadable")
+            }
+        }
+    }
+}

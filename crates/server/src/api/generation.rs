@@ -1,0 +1,201 @@
+//! A request while it is answered: one or several choices, what they cost, and what is measured of them.
+//!
+//! The same for all endpoints; what the answer looks like on the wire is theirs.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use ruvllm_runtime::{FinishReason, GenerateError, Piece, Request, Response, Stream, Tenant, Usage};
+
+use crate::access::Caller;
+use crate::api::failure::failure;
+use crate::error::ApiError;
+use crate::metrics::{Finished, FinishedReason, ModelMetrics};
+use crate::models::{Models, ServedModel};
+
+/// Answers being generated. Dropping it ends them; what they took is charged in any case.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    choices: Vec<Choice>,
+    model: Arc<ServedModel>,
+    models: Arc<Models>,
+    /// Choices that belong to each prompt.
+    per_prompt: usize,
+    /// Whose turn it is to be looked at first, so that none starves.
+    next: usize,
+}
+
+/// A piece of one of the choices, or the end of that choice.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub choice: usize,
+    /// `None` when it is complete.
+    pub piece: Option<Piece>,
+}
+
+impl Generation {
+    /// Starts answering all requests at once; every `per_prompt` in a row have the same prompt. Rendering, tokenizing and compiling take time, so they are done where that holds
+    /// up nobody else.
+    pub(crate) async fn start(
+        models: &Arc<Models>,
+        model: Arc<ServedModel>,
+        caller: &Caller,
+        requests: Vec<Request>,
+        per_prompt: usize,
+    ) -> Result<Self, ApiError> {
+        let started = Instant::now();
+        caller.note_model(&model.name);
+        let engine = model.engine.clone();
+        let tenant = Tenant::new(&caller.tenant);
+        let streams = tokio::task::spawn_blocking(move || {
+            let requests = requests.into_iter().map(|request| Request { tenant: tenant.clone(), ..request });
+            requests.map(|request| engine.stream(request)).collect::<Result<Vec<Stream>, GenerateError>>()
+        });
+        let streams = streams.await.map_err(|_| ApiError::internal("the request could not be prepared"))?;
+        let streams = streams.map_err(|error| Self::failed(models, &model, &error))?;
+        let choice = |(index, stream): (usize, Stream)| {
+            let pays_for_prompt = index.is_multiple_of(per_prompt);
+            Choice::new(stream, model.metrics.clone(), caller.clone(), started, pays_for_prompt)
+        };
+        let choices = streams.into_iter().enumerate().map(choice).collect();
+        Ok(Self { choices, model, models: Arc::clone(models), per_prompt, next: 0 })
+    }
+
+    pub(crate) fn model(&self) -> &ServedModel {
+        &self.model
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.choices.len()
+    }
+
+    /// The answer of a choice as far as it has come.
+    pub(crate) fn response(&self, choice: usize) -> &Response {
+        self.choices[choice].stream.response()
+    }
+
+    /// What all choices took together. A prompt counts once, however many choices it has.
+    pub(crate) fn usage(&self) -> Usage {
+        let mut all = Usage::default();
+        for (index, choice) in self.choices.iter().enumerate() {
+            let usage = choice.stream.response().usage;
+            all.completion_tokens += usage.completion_tokens;
+            if index.is_multiple_of(self.per_prompt) {
+                all.prompt_tokens += usage.prompt_tokens;
+                all.cached_tokens += usage.cached_tokens;
+                all.truncated_tokens += usage.truncated_tokens;
+            }
+        }
+        all
+    }
+
+    /// The next piece of any choice; `None` when all are complete.
+    pub(crate) async fn next(&mut self) -> Option<Result<Part, ApiError>> {
+        let part = poll_fn(|context| self.poll(context)).await?;
+        Some(part.map_err(|error| Self::failed(&self.models, &self.model, &error)))
+    }
+
+    /// Generates to the end.
+    pub(crate) async fn finish(&mut self) -> Result<(), ApiError> {
+        while let Some(part) = self.next().await {
+            part?;
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Part, GenerateError>>> {
+        let count = self.choices.len();
+        for offset in 0..count {
+            let choice = (self.next + offset) % count;
+            if !self.choices[choice].is_told
+                && let Poll::Ready(piece) = self.choices[choice].poll(context)
+            {
+                self.next = choice + 1;
+                return Poll::Ready(Some(piece.transpose().map(|piece| Part { choice, piece })));
+            }
+        }
+        if self.choices.iter().all(|choice| choice.is_told) { Poll::Ready(None) } else { Poll::Pending }
+    }
+
+    /// What a client is told. An engine that has failed is loaded again for the next request.
+    fn failed(models: &Models, model: &Arc<ServedModel>, error: &GenerateError) -> ApiError {
+        if matches!(error, GenerateError::EngineFailed) {
+            models.forget(model);
+        }
+        failure(error)
+    }
+}
+
+/// One of the answers.
+#[derive(Debug)]
+struct Choice {
+    stream: Stream,
+    /// Whether its end was handed out.
+    is_told: bool,
+    has_failed: bool,
+    metrics: ModelMetrics,
+    caller: Caller,
+    started: Instant,
+    /// Whether the prompt is charged with it, or with another choice.
+    pays_for_prompt: bool,
+    /// When the last token came, and how many had come by then.
+    last: Option<(Instant, usize)>,
+}
+
+impl Choice {
+    fn new(stream: Stream, metrics: ModelMetrics, caller: Caller, started: Instant, pays_for_prompt: bool) -> Self {
+        Self { stream, is_told: false, has_failed: false, metrics, caller, started, pays_for_prompt, last: None }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Piece, GenerateError>>> {
+        let piece = self.stream.poll_piece(context);
+        if let Poll::Ready(piece) = &piece {
+            self.has_failed |= matches!(piece, Some(Err(_)));
+            self.is_told = matches!(piece, None | Some(Err(_)));
+            self.measure();
+        }
+        piece
+    }
+
+    /// Notes when tokens came. A step may give several; they share its time.
+    fn measure(&mut self) {
+        let Some(at) = self.stream.last_token_at() else { return };
+        let tokens = self.stream.response().tokens.len();
+        match self.last {
+            None => {
+                let timings = self.stream.response().timings;
+                self.metrics.started(std::time::Duration::from_secs_f64(timings.queue_ms / 1e3));
+                self.metrics.first_token(at - self.started);
+            }
+            Some((last, before)) if tokens > before => {
+                let gap = (at - last) / (tokens - before) as u32;
+                (before..tokens).for_each(|_| self.metrics.next_token(gap));
+            }
+            Some(_) => return,
+        }
+        self.last = Some((at, tokens));
+    }
+}
+
+impl Drop for Choice {
+    fn drop(&mut self) {
+        let Response { usage, finish_reason, .. } = self.stream.response();
+        let reason = match finish_reason {
+            _ if self.has_failed => FinishedReason::Error,
+            Some(FinishReason::Stop) => FinishedReason::Stop,
+            Some(FinishReason::Length) => FinishedReason::Length,
+            None => FinishedReason::Abort,
+        };
+        let prompt_tokens = if self.pays_for_prompt { usage.prompt_tokens } else { 0 };
+        self.caller.charge((prompt_tokens + usage.completion_tokens) as u64);
+        self.metrics.finished(&Finished {
+            reason,
+            took: self.started.elapsed(),
+            prompt_tokens: usage.prompt_tokens,
+            cached_tokens: usage.cached_tokens,
+            generated_tokens: usage.completion_tokens,
+        });
+    }
+}

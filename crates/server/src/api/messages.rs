@@ -1,0 +1,89 @@
+//! `POST /v1/messages` and `POST /v1/messages/count_tokens`, as Anthropic's clients know them.
+
+mod blocks;
+mod events;
+pub(crate) mod request;
+pub(crate) mod response;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+
+use self::events::MessageWire;
+use self::request::{CountTokensRequest, MessagesRequest};
+use self::response::{AnswerBlock, MessageObject, MessageUsage, TokenCount, stop_reason};
+use crate::access::Caller;
+use crate::api::sections::Sections;
+use crate::api::{Api, failure, ids, sse};
+use crate::body::Body;
+use crate::error::ApiError;
+use crate::request_id::RequestId;
+
+/// What fields are called here that have other names elsewhere.
+const FIELDS: [(&str, &str); 3] =
+    [("stop", "stop_sequences"), ("prompt", "messages"), ("response_format", "output_config.format")];
+
+/// Continue a conversation, as Anthropic's clients ask for it
+///
+/// `cache_control` is accepted and has no effect: whatever prompts have in common at their beginning is shared, marked or
+/// not. The header `anthropic-version` is not needed. Errors have Anthropic's shape.
+#[utoipa::path(post, path = "/v1/messages", tag = "inference", request_body = MessagesRequest,
+    responses((status = 200, description = "The answer, or with `stream: true` its events",
+                content((MessageObject = "application/json"), (String = "text/event-stream"))),
+              (status = 400, description = "A field is wrong; the message names it"),
+              (status = 404, description = "There is no such model"),
+              (status = 429, description = "Too many requests")))]
+pub(crate) async fn create_message(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Extension(request_id): Extension<RequestId>,
+    Body(request): Body<MessagesRequest>,
+) -> Result<Response, ApiError> {
+    let requests = request.requests()?;
+    caller.note_user(request.metadata.as_ref().and_then(|metadata| metadata.user_id.as_deref()));
+    let started = api.generate(&request.model, &caller, requests, 1).await;
+    let mut generation = started.map_err(|error| failure::renamed(error, &FIELDS))?;
+    let stop_sequences = request.stop_sequences.clone().unwrap_or_default();
+    let mut message = MessageObject {
+        id: ids::new("msg_"),
+        kind: "message",
+        role: "assistant",
+        model: request.model.clone(),
+        content: Vec::new(),
+        stop_reason: None,
+        stop_sequence: None,
+        usage: MessageUsage::from(generation.usage()),
+    };
+    if request.streams() {
+        let wire = MessageWire { opening: Some(message), sections: Sections::default(), stop_sequences, request_id };
+        return Ok(sse::respond(generation, wire, api.lifecycle.clone()));
+    }
+    let sections = Sections::of(&mut generation).await?;
+    let (stop_reason, stop_sequence) = stop_reason(generation.response(0), &stop_sequences);
+    message.content = AnswerBlock::all(&sections);
+    message.stop_reason = Some(stop_reason);
+    message.stop_sequence = stop_sequence;
+    message.usage = generation.usage().into();
+    Ok(Json(message).into_response())
+}
+
+/// Count the tokens of a prompt, as Anthropic's clients ask for it
+#[utoipa::path(post, path = "/v1/messages/count_tokens", tag = "inference", request_body = CountTokensRequest,
+    responses((status = 200, description = "The number of tokens", body = TokenCount),
+              (status = 400, description = "A field is wrong; the message names it"),
+              (status = 404, description = "There is no such model")))]
+pub(crate) async fn count_tokens(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Body(request): Body<CountTokensRequest>,
+) -> Result<Json<TokenCount>, ApiError> {
+    let (prompt, tools) = request.prompt()?;
+    let model = api.models.get(&request.model).await?;
+    caller.note_model(&model.name);
+    let engine = model.engine.clone();
+    // Rendering and tokenizing take time, so they are done where that holds up nobody else.
+    let encoded = tokio::task::spawn_blocking(move || engine.encode_with_tools(&prompt, &tools)).await;
+    let encoded = encoded.map_err(|_| ApiError::internal("the prompt could not be prepared"))?;
+    let tokens = encoded.map_err(|error| failure::failure(&error))?;
+    Ok(Json(TokenCount { input_tokens: tokens.len() }))
+}

@@ -1,0 +1,125 @@
+//! `POST /v1/responses`, and those that were stored.
+
+mod answer;
+mod events;
+mod input;
+pub(crate) mod request;
+pub(crate) mod response;
+mod store;
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use self::answer::Answer;
+use self::events::ResponseWire;
+use self::request::{Asked, ResponsesRequest};
+use self::response::{DeletedResponse, ResponseObject};
+use self::store::ResponseStore;
+use crate::access::Caller;
+use crate::api::sections::Sections;
+use crate::api::{Api, failure, sse};
+use crate::body::Body;
+use crate::error::ApiError;
+use crate::openapi::ErrorBody;
+
+/// What fields are called here that have other names elsewhere.
+const FIELDS: [(&str, &str); 4] = [
+    ("messages", "input"),
+    ("prompt", "input"),
+    ("max_tokens", "max_output_tokens"),
+    ("response_format", "text.format"),
+];
+
+/// What these endpoints work with.
+#[derive(Clone, Debug)]
+struct Responses {
+    api: Api,
+    store: Arc<ResponseStore>,
+}
+
+pub(crate) fn router(api: Api) -> OpenApiRouter {
+    let responses = Responses { api, store: Arc::default() };
+    let router = OpenApiRouter::new().routes(routes!(create_response)).routes(routes!(get_response, delete_response));
+    router.with_state(responses)
+}
+
+/// Answer, and remember the answer
+///
+/// Responses are kept in the memory of the server, the newest 1024 of them and 64 MiB at most, and do not survive a restart.
+#[utoipa::path(post, path = "/v1/responses", tag = "inference", request_body = ResponsesRequest,
+    responses((status = 200, description = "The response, or with `stream: true` its events",
+                content((ResponseObject = "application/json"), (String = "text/event-stream"))),
+              (status = 400, description = "A field is wrong; `param` names it", body = ErrorBody),
+              (status = 404, description = "There is no such model", body = ErrorBody),
+              (status = 429, description = "Too many requests", body = ErrorBody)))]
+async fn create_response(
+    State(Responses { api, store }): State<Responses>,
+    Extension(caller): Extension<Caller>,
+    Body(request): Body<ResponsesRequest>,
+) -> Result<Response, ApiError> {
+    let Asked { requests, conversation, object, wants_logprobs } = request.ask(&store, &caller.tenant)?;
+    caller.note_user(request.user.as_deref());
+    let started = api.generate(&request.model, &caller, requests, 1).await;
+    let mut generation = started.map_err(|error| failure::renamed(error, &FIELDS))?;
+    let mut answer = Answer {
+        object,
+        wants_logprobs,
+        conversation,
+        store: request.stores().then_some(store),
+        tenant: caller.tenant.clone(),
+        item_ids: Vec::new(),
+    };
+    if request.streams() {
+        return Ok(sse::respond(generation, ResponseWire::new(answer), api.lifecycle.clone()));
+    }
+    let mut sections = Sections::of(&mut generation).await?;
+    sections.open_if_none();
+    answer.complete(&sections, &generation);
+    Ok(Json(answer.object).into_response())
+}
+
+/// A response that was stored
+#[utoipa::path(get, path = "/v1/responses/{id}", tag = "inference", params(("id" = String, Path, description = "Its id")),
+    responses((status = 200, description = "The response", body = ResponseObject),
+              (status = 404, description = "It was never stored, or is gone", body = ErrorBody)))]
+async fn get_response(
+    State(Responses { store, .. }): State<Responses>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+    Query(asked): Query<Vec<(String, String)>>,
+) -> Result<Response, ApiError> {
+    if let Some((name, _)) = asked.iter().find(|(name, value)| (name.as_str(), value.as_str()) != ("stream", "false")) {
+        let message = format!("the query parameter {name} is not supported: a response is given as it was stored");
+        return Err(ApiError::invalid_param(name, message).with_code("unsupported_parameter"));
+    }
+    let stored = store.get(&caller.tenant, &id).ok_or_else(|| no_response(&id))?;
+    Ok(Json(&stored.object).into_response())
+}
+
+/// Forget a response
+#[utoipa::path(delete, path = "/v1/responses/{id}", tag = "inference",
+    params(("id" = String, Path, description = "Its id")),
+    responses((status = 200, description = "It is gone", body = DeletedResponse),
+              (status = 404, description = "There was none", body = ErrorBody)))]
+async fn delete_response(
+    State(Responses { store, .. }): State<Responses>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Json<DeletedResponse>, ApiError> {
+    if store.delete(&caller.tenant, &id) {
+        return Ok(Json(DeletedResponse { id, object: "response", deleted: true }));
+    }
+    Err(no_response(&id))
+}
+
+fn no_response(id: &str) -> ApiError {
+    let shown: String = id.chars().take(128).collect();
+    let message =
+        format!("there is no response {shown:?} here; they are kept for a while only, and not with store: false");
+    ApiError::not_found(message).with_param("id").with_code("response_not_found")
+}

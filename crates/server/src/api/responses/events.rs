@@ -1,0 +1,142 @@
+//! `POST /v1/responses`: the answer as events.
+//!
+//! Each has its type, its number, and names the item that it is about. What is done is told in full once more, so that
+//! clients need not put it together.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::answer::{Answer, is_cut};
+use super::response::{OutputItem, OutputPart};
+use crate::api::generation::{Generation, Part};
+use crate::api::sections::{Change, Section, Sections};
+use crate::api::sse::{Events, Wire};
+use crate::error::ApiError;
+
+#[derive(Debug)]
+pub(crate) struct ResponseWire {
+    pub answer: Answer,
+    pub sections: Sections,
+    /// Of the next event.
+    pub sequence_number: u64,
+    /// How many tokens were reported with their probabilities.
+    pub reported: usize,
+}
+
+#[derive(Serialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    sequence_number: u64,
+    #[serde(flatten)]
+    fields: &'a Value,
+}
+
+impl ResponseWire {
+    pub(crate) fn new(answer: Answer) -> Self {
+        Self { answer, sections: Sections::default(), sequence_number: 0, reported: 0 }
+    }
+
+    fn send(&mut self, kind: &'static str, fields: &Value, events: &mut Events) {
+        events.named(kind, &Event { kind, sequence_number: self.sequence_number, fields });
+        self.sequence_number += 1;
+    }
+
+    fn send_object(&mut self, kind: &'static str, events: &mut Events) {
+        let fields = json!({ "response": self.answer.object });
+        self.send(kind, &fields, events);
+    }
+
+    fn tell(&mut self, change: Change, is_cut: bool, generation: &Generation, events: &mut Events) {
+        match change {
+            Change::Opened(index) => self.tell_opened(index, events),
+            Change::Grew(index, delta) => self.tell_more(index, &delta, generation, events),
+            Change::Closed(index) => self.tell_closed(index, is_cut, generation, events),
+        }
+    }
+
+    fn tell_opened(&mut self, index: usize, events: &mut Events) {
+        let section = self.sections.all()[index].opening();
+        let id = self.answer.item_id(index, &section).to_owned();
+        let item = OutputItem::opening(&section, &id);
+        self.send("response.output_item.added", &json!({ "output_index": index, "item": item }), events);
+        if let Section::Text(_) = section {
+            let part = OutputPart::new("", Vec::new());
+            let fields = json!({ "item_id": id, "output_index": index, "content_index": 0, "part": part });
+            self.send("response.content_part.added", &fields, events);
+        }
+    }
+
+    fn tell_more(&mut self, index: usize, delta: &str, generation: &Generation, events: &mut Events) {
+        let id = &self.answer.item_ids[index];
+        if let Section::Call(_) = self.sections.all()[index] {
+            let fields = json!({ "item_id": id, "output_index": index, "delta": delta });
+            return self.send("response.function_call_arguments.delta", &fields, events);
+        }
+        let logprobs = self.answer.logprobs(self.reported, generation);
+        self.reported += logprobs.len();
+        let fields = json!({
+            "item_id": id, "output_index": index, "content_index": 0, "delta": delta, "logprobs": logprobs
+        });
+        self.send("response.output_text.delta", &fields, events);
+    }
+
+    fn tell_closed(&mut self, index: usize, is_cut: bool, generation: &Generation, events: &mut Events) {
+        let section = &self.sections.all()[index];
+        let item = self.answer.item(index, section, is_cut, generation);
+        match &item {
+            OutputItem::Message(message) => {
+                let place = json!({ "item_id": message.id, "output_index": index, "content_index": 0 });
+                for part in &message.content {
+                    let OutputPart::OutputText { text, logprobs, .. } = part;
+                    let done = with(&place, &json!({ "text": text, "logprobs": logprobs }));
+                    self.send("response.output_text.done", &done, events);
+                    self.send("response.content_part.done", &with(&place, &json!({ "part": part })), events);
+                }
+            }
+            OutputItem::FunctionCall(call) => {
+                let fields = json!({
+                    "item_id": call.id, "output_index": index, "name": call.name, "arguments": call.arguments
+                });
+                self.send("response.function_call_arguments.done", &fields, events);
+            }
+        }
+        self.send("response.output_item.done", &json!({ "output_index": index, "item": item }), events);
+    }
+}
+
+/// The fields of both.
+fn with(first: &Value, second: &Value) -> Value {
+    let fields = [first, second].into_iter().filter_map(Value::as_object).flatten();
+    fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+impl Wire for ResponseWire {
+    fn begin(&mut self, _: &Generation, events: &mut Events) {
+        self.send_object("response.created", events);
+        self.send_object("response.in_progress", events);
+    }
+
+    fn part(&mut self, part: Part, generation: &Generation, events: &mut Events) {
+        let changes = part.piece.map(|piece| self.sections.push(piece)).unwrap_or_default();
+        changes.into_iter().for_each(|change| self.tell(change, false, generation, events));
+    }
+
+    fn end(&mut self, generation: &Generation, events: &mut Events) {
+        let mut changes = self.sections.open_if_none();
+        // The token that ended the answer has a probability too, but no text.
+        if !self.answer.logprobs(self.reported, generation).is_empty() {
+            changes.push(Change::Grew(self.sections.all().len() - 1, String::new()));
+        }
+        changes.extend(self.sections.close());
+        let is_cut = is_cut(generation);
+        changes.into_iter().for_each(|change| self.tell(change, is_cut, generation, events));
+        self.answer.complete(&self.sections, generation);
+        self.send_object(if is_cut { "response.incomplete" } else { "response.completed" }, events);
+    }
+
+    fn fail(&mut self, error: &ApiError, events: &mut Events) {
+        self.answer.fail(error, &self.sections);
+        self.send_object("response.failed", events);
+    }
+}

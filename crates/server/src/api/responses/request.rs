@@ -1,0 +1,336 @@
+//! `POST /v1/responses`: what is asked, checked and put into the runtime's words.
+
+use std::collections::BTreeMap;
+
+use ruvllm_runtime::{Message, Prompt, Request, Sampling, Shape, Tools, Truncation, closed};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::input::{self, Input};
+use super::response::{ResponseObject, TextConfig};
+use super::store::ResponseStore;
+use crate::api::conversation::Conversation;
+use crate::api::tools::{FunctionField, NamedFunction, NamedTool, ToolChoiceField, ToolField, ToolMode, tools};
+use crate::api::typed::{Typed, refuse};
+use crate::api::{fields, ids};
+use crate::error::ApiError;
+
+/// What `include` may ask for.
+const LOGPROBS: &str = "message.output_text.logprobs";
+
+/// What to answer, and how. Parameters that are not listed here are refused by name.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResponsesRequest {
+    /// A model of this server; `GET /v1/models` lists them.
+    #[schema(example = "smollm2")]
+    pub model: String,
+    #[schema(value_type = Input)]
+    pub input: Value,
+    /// A system message before all others, for this response only.
+    pub instructions: Option<String>,
+    /// A response to continue. It must be stored here: see `store`.
+    pub previous_response_id: Option<String>,
+    /// Whether the response can be asked for again and continued; it can by default. Responses are kept in the memory of
+    /// the server until it restarts, the newest 1024 of them and 64 MiB at most.
+    pub store: Option<bool>,
+    /// Tokens of the answer at most; whatever the context holds by default.
+    #[schema(minimum = 1)]
+    pub max_output_tokens: Option<usize>,
+    /// 0 always takes the likeliest token; 0.8 by default.
+    #[schema(minimum = 0, maximum = 100)]
+    pub temperature: Option<f32>,
+    /// 0.95 by default; 1 is off.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
+    pub top_p: Option<f32>,
+    pub stream: Option<bool>,
+    /// Functions that the model may call. Nothing is called by the server itself.
+    #[schema(value_type = Option<Vec<FlatTool>>)]
+    pub tools: Option<Vec<Value>>,
+    /// `auto`, `none`, `required` or `{"type": "function", "name": "..."}`
+    #[schema(value_type = Option<Object>)]
+    pub tool_choice: Option<Value>,
+    /// Whether several tools may be called in one answer; they may by default.
+    pub parallel_tool_calls: Option<bool>,
+    pub text: Option<TextField>,
+    /// Whether the oldest messages are left out when the conversation is too long (`auto`), or the request is refused.
+    pub truncation: Option<TruncationField>,
+    /// Whatever the caller wants to find again in the response; it has no effect here.
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Whose request this is, for the log.
+    pub user: Option<String>,
+    /// The same under its newer name.
+    pub safety_identifier: Option<String>,
+    /// Has no effect: prompts that begin alike share what was computed for them without it.
+    pub prompt_cache_key: Option<String>,
+    /// `message.output_text.logprobs`
+    pub include: Option<Vec<String>>,
+    /// How many of the likeliest tokens to report with each token, where `include` asks for probabilities.
+    #[schema(maximum = 20)]
+    pub top_logprobs: Option<usize>,
+    /// There is one: `auto` and `default` are accepted.
+    pub service_tier: Option<String>,
+    // Known elsewhere; they are refused with a reason if they ask for something.
+    #[schema(ignore)]
+    pub reasoning: Option<Value>,
+    #[schema(ignore)]
+    pub background: Option<Value>,
+    #[schema(ignore)]
+    pub conversation: Option<Value>,
+    #[schema(ignore)]
+    pub prompt: Option<Value>,
+    #[schema(ignore)]
+    pub max_tool_calls: Option<Value>,
+    #[schema(ignore)]
+    pub stream_options: Option<Value>,
+}
+
+/// A function that the model may ask to be called.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum FlatTool {
+    Function(FlatFunction),
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FlatFunction {
+    /// 1 to 64 letters, digits, `_` and `-`
+    pub name: String,
+    pub description: Option<String>,
+    /// JSON Schema of the arguments. They always keep to it.
+    #[schema(value_type = Option<Object>)]
+    pub parameters: Option<Value>,
+    pub strict: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TextField {
+    pub format: Option<TextFormat>,
+    #[schema(ignore)]
+    pub verbosity: Option<Value>,
+}
+
+/// What the answer must look like.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum TextFormat {
+    #[default]
+    Text,
+    /// Any JSON object.
+    JsonObject,
+    /// JSON that a schema accepts.
+    JsonSchema {
+        name: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        description: Option<String>,
+        #[schema(value_type = Object)]
+        schema: Value,
+        /// Answers always keep to the schema, whatever this says.
+        strict: Option<bool>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TruncationField {
+    Auto,
+    #[default]
+    Disabled,
+}
+
+/// A request that was checked.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub requests: Vec<Request>,
+    /// All that was said, but for the instructions.
+    pub conversation: Conversation,
+    /// The response, before anything was generated.
+    pub object: ResponseObject,
+    pub wants_logprobs: bool,
+}
+
+impl ResponsesRequest {
+    pub(crate) fn ask(&self, store: &ResponseStore, tenant: &str) -> Result<Asked, ApiError> {
+        self.refuse_unsupported()?;
+        let conversation = self.conversation(store, tenant)?;
+        let functions = self.functions()?;
+        let tools = self.tools(&functions)?;
+        let wants_logprobs = self.wants_logprobs(&tools)?;
+        let sampling = self.sampling(wants_logprobs);
+        let object = self.object(&sampling, functions);
+        let instructions = self.instructions.as_deref().map(Message::system);
+        let messages = instructions.into_iter().chain(conversation.messages().iter().cloned()).collect();
+        let request = Request {
+            sampling,
+            max_tokens: self.max_output_tokens,
+            shape: self.shape(),
+            tools,
+            truncation: match self.truncation.unwrap_or_default() {
+                TruncationField::Auto => Truncation::DropOldest,
+                TruncationField::Disabled => Truncation::Refuse,
+            },
+            ..Request::new(Prompt::Messages(messages))
+        };
+        Ok(Asked { requests: fields::with_seeds(request, None, 1), conversation, object, wants_logprobs })
+    }
+
+    pub(crate) fn streams(&self) -> bool {
+        self.stream.unwrap_or(false)
+    }
+
+    pub(crate) fn stores(&self) -> bool {
+        self.store.unwrap_or(true)
+    }
+
+    fn conversation(&self, store: &ResponseStore, tenant: &str) -> Result<Conversation, ApiError> {
+        let mut conversation = match &self.previous_response_id {
+            None => Conversation::default(),
+            Some(id) => {
+                let previous = store.get(tenant, id).ok_or_else(|| {
+                    let message = format!(
+                        "there is no response {id:?} here: it was not stored, is gone, or was deleted; send all items as input"
+                    );
+                    ApiError::invalid_param("previous_response_id", message).with_code("previous_response_not_found")
+                })?;
+                Conversation::after(&previous.messages)
+            }
+        };
+        input::add(&self.input, &mut conversation, store, tenant)?;
+        Ok(conversation)
+    }
+
+    fn functions(&self) -> Result<Vec<FlatFunction>, ApiError> {
+        let tools = Typed::list(self.tools.as_deref().unwrap_or_default(), "tools")?;
+        let function = |tool: &Typed<'_>| match tool.kind {
+            Some("function") => tool.read(),
+            _ => Err(tool.unsupported("tools", "function (this server runs no tools of its own)")),
+        };
+        tools.iter().map(function).collect()
+    }
+
+    fn tools(&self, functions: &[FlatFunction]) -> Result<Tools, ApiError> {
+        let field = |function: &FlatFunction| {
+            let FlatFunction { name, description, parameters, strict } = function.clone();
+            ToolField { kind: "function".to_owned(), function: FunctionField { name, description, parameters, strict } }
+        };
+        let fields: Vec<ToolField> = functions.iter().map(field).collect();
+        tools(Some(&fields), self.tool_choice()?.as_ref(), self.parallel_tool_calls)
+    }
+
+    fn tool_choice(&self) -> Result<Option<ToolChoiceField>, ApiError> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Named {
+            name: String,
+        }
+        let mode = match &self.tool_choice {
+            None => return Ok(None),
+            Some(Value::String(mode)) => match mode.as_str() {
+                "auto" => ToolMode::Auto,
+                "none" => ToolMode::None,
+                "required" => ToolMode::Required,
+                mode => {
+                    let message = format!("tool_choice is {mode:?}; use auto, none, required or a function");
+                    return Err(ApiError::invalid_param("tool_choice", message));
+                }
+            },
+            Some(choice) => {
+                let choice = Typed::new(choice, "tool_choice".to_owned())?;
+                let Some("function") = choice.kind else { return Err(choice.unsupported("choices", "function")) };
+                let function = NamedFunction { name: choice.read::<Named>()?.name };
+                return Ok(Some(ToolChoiceField::Named(NamedTool { kind: "function".to_owned(), function })));
+            }
+        };
+        Ok(Some(ToolChoiceField::Mode(mode)))
+    }
+
+    fn wants_logprobs(&self, tools: &Tools) -> Result<bool, ApiError> {
+        for (index, asked) in self.include.iter().flatten().enumerate() {
+            if asked != LOGPROBS {
+                let message = format!("{asked:?} cannot be included; only {LOGPROBS} can");
+                return Err(ApiError::invalid_param(format!("include[{index}]"), message));
+            }
+        }
+        let wants_logprobs = self.include.as_ref().is_some_and(|include| !include.is_empty());
+        if !wants_logprobs && self.top_logprobs.unwrap_or(0) > 0 {
+            let message = format!("top_logprobs needs include: [\"{LOGPROBS}\"]");
+            return Err(ApiError::invalid_param("top_logprobs", message));
+        }
+        if wants_logprobs && !tools.definitions.is_empty() {
+            // Which tokens belong to a text and which to a call is not known.
+            let message = "probabilities cannot be reported where tools may be called; leave out one of them";
+            return Err(ApiError::invalid_param("include", message));
+        }
+        Ok(wants_logprobs)
+    }
+
+    fn sampling(&self, wants_logprobs: bool) -> Sampling {
+        let default = Sampling::default();
+        Sampling {
+            temperature: self.temperature.unwrap_or(default.temperature),
+            top_p: self.top_p.unwrap_or(default.top_p),
+            top_logprobs: wants_logprobs.then(|| self.top_logprobs.unwrap_or(0)),
+            ..default
+        }
+    }
+
+    fn format(&self) -> TextFormat {
+        self.text.as_ref().and_then(|text| text.format.clone()).unwrap_or_default()
+    }
+
+    fn shape(&self) -> Option<Shape> {
+        match self.format() {
+            TextFormat::Text => None,
+            TextFormat::JsonObject => Some(Shape::JsonObject),
+            TextFormat::JsonSchema { schema, .. } => Some(Shape::JsonSchema(closed(&schema))),
+        }
+    }
+
+    /// The response as it begins: what was asked, as it was understood.
+    fn object(&self, sampling: &Sampling, functions: Vec<FlatFunction>) -> ResponseObject {
+        ResponseObject {
+            id: ids::new("resp_"),
+            object: "response",
+            created_at: ids::now_unix_s(),
+            status: "in_progress",
+            instructions: self.instructions.clone(),
+            max_output_tokens: self.max_output_tokens,
+            metadata: self.metadata.clone().unwrap_or_default(),
+            model: self.model.clone(),
+            parallel_tool_calls: self.parallel_tool_calls.unwrap_or(true),
+            previous_response_id: self.previous_response_id.clone(),
+            prompt_cache_key: self.prompt_cache_key.clone(),
+            safety_identifier: self.safety_identifier.clone(),
+            service_tier: "default",
+            store: self.stores(),
+            temperature: sampling.temperature,
+            text: TextConfig { format: self.format() },
+            tool_choice: self.tool_choice.clone().unwrap_or_else(|| json!("auto")),
+            tools: functions.into_iter().map(FlatTool::Function).collect(),
+            top_logprobs: self.top_logprobs.unwrap_or(0),
+            top_p: sampling.top_p,
+            truncation: self.truncation.unwrap_or_default(),
+            user: self.user.clone(),
+            ..ResponseObject::default()
+        }
+    }
+
+    fn refuse_unsupported(&self) -> Result<(), ApiError> {
+        fields::check_service_tier(self.service_tier.as_deref())?;
+        let verbosity = self.text.as_ref().and_then(|text| text.verbosity.as_ref());
+        refuse("reasoning", self.reasoning.as_ref(), "this server's models do not reason apart from their answers")?;
+        refuse("background", self.background.as_ref(), "responses are generated while their client waits; use stream")?;
+        refuse("conversation", self.conversation.as_ref(), "continue with previous_response_id instead")?;
+        refuse("prompt", self.prompt.as_ref(), "there are no prompt templates here; use instructions and input")?;
+        refuse(
+            "max_tool_calls",
+            self.max_tool_calls.as_ref(),
+            "it limits tools that the server runs, and it runs none",
+        )?;
+        refuse("stream_options", self.stream_options.as_ref(), "events are never padded; leave it out")?;
+        refuse("text.verbosity", verbosity, "say in the instructions how long answers should be")
+    }
+}

@@ -1,0 +1,189 @@
+//! Responses that can be asked for again, or continued, for as long as they are kept.
+//!
+//! They live in this process only and do not survive a restart. The oldest go when there are too many, or when they take too
+//! much memory. Nobody sees those of another tenant.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ruvllm_runtime::Message;
+
+use super::response::ResponseObject;
+use crate::api::conversation::Conversation;
+use crate::api::sections::Section;
+
+/// How much is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoreLimits {
+    pub responses_max: usize,
+    pub bytes_max: usize,
+}
+
+impl Default for StoreLimits {
+    fn default() -> Self {
+        Self { responses_max: 1024, bytes_max: 64 << 20 }
+    }
+}
+
+/// A response with what is needed to continue it.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub object: ResponseObject,
+    /// All that was said up to its end, but for the instructions: those hold for one response only.
+    pub messages: Vec<Message>,
+    /// Its output, in the order of the items of the object.
+    sections: Vec<Section>,
+    tenant: Arc<str>,
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ResponseStore {
+    limits: StoreLimits,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// In the order in which they came.
+    by_number: BTreeMap<u64, Arc<Stored>>,
+    numbers: HashMap<String, u64>,
+    /// The response of an output item, and which of its items.
+    items: HashMap<String, (u64, usize)>,
+    next_number: u64,
+    bytes: usize,
+}
+
+impl Stored {
+    pub(crate) fn new(
+        object: ResponseObject,
+        conversation: Conversation,
+        sections: &[Section],
+        tenant: Arc<str>,
+    ) -> Self {
+        let json_bytes = serde_json::to_string(&object).map_or(0, |json| json.len());
+        // The object's text stands for its fields in memory; its output is there once more as sections.
+        let bytes = 3 * json_bytes + conversation.bytes() + size_of::<Self>();
+        Self { object, messages: conversation.into_messages(), sections: sections.to_vec(), tenant, bytes }
+    }
+}
+
+impl ResponseStore {
+    /// Whether it is kept: one that is too large by itself is not, and nothing else goes for it.
+    pub(crate) fn put(&self, stored: Stored) -> bool {
+        if stored.bytes > self.limits.bytes_max {
+            return false;
+        }
+        let mut kept = self.kept();
+        let number = kept.next_number;
+        kept.next_number += 1;
+        kept.bytes += stored.bytes;
+        kept.numbers.insert(stored.object.id.clone(), number);
+        for (index, item) in stored.object.output.iter().enumerate() {
+            kept.items.insert(item.id().to_owned(), (number, index));
+        }
+        kept.by_number.insert(number, Arc::new(stored));
+        while kept.by_number.len() > self.limits.responses_max || kept.bytes > self.limits.bytes_max {
+            let Some(oldest) = kept.by_number.keys().next().copied() else { break };
+            kept.remove(oldest);
+        }
+        true
+    }
+
+    pub(crate) fn get(&self, tenant: &str, id: &str) -> Option<Arc<Stored>> {
+        let kept = self.kept();
+        let stored = kept.by_number.get(kept.numbers.get(id)?)?;
+        (*stored.tenant == *tenant).then(|| Arc::clone(stored))
+    }
+
+    /// Whether there was one.
+    pub(crate) fn delete(&self, tenant: &str, id: &str) -> bool {
+        let mut kept = self.kept();
+        let Some(number) = kept.numbers.get(id).copied() else { return false };
+        let is_theirs = kept.by_number.get(&number).is_some_and(|stored| *stored.tenant == *tenant);
+        if is_theirs {
+            kept.remove(number);
+        }
+        is_theirs
+    }
+
+    /// An item of any output.
+    pub(crate) fn item(&self, tenant: &str, id: &str) -> Option<Section> {
+        let kept = self.kept();
+        let (number, index) = *kept.items.get(id)?;
+        let stored = kept.by_number.get(&number).filter(|stored| *stored.tenant == *tenant)?;
+        stored.sections.get(index).cloned()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // Nothing that is done under the lock can panic half way.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn remove(&mut self, number: u64) {
+        let Some(stored) = self.by_number.remove(&number) else { return };
+        self.bytes -= stored.bytes;
+        self.numbers.remove(&stored.object.id);
+        for item in &stored.object.output {
+            self.items.remove(item.id());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::responses::response::OutputItem;
+
+    fn stored(id: &str, tenant: &str, text: &str) -> Stored {
+        let section = Section::Text(text.to_owned());
+        let output = vec![OutputItem::of(&section, &format!("msg_{id}"), "completed", Vec::new())];
+        let object = ResponseObject { output, id: id.to_owned(), ..ResponseObject::default() };
+        let mut conversation = Conversation::default();
+        conversation.say("assistant", text);
+        Stored::new(object, conversation, &[section], tenant.into())
+    }
+
+    fn store(responses_max: usize, bytes_max: usize) -> ResponseStore {
+        ResponseStore { limits: StoreLimits { responses_max, bytes_max }, ..ResponseStore::default() }
+    }
+
+    #[test]
+    fn the_oldest_go_when_there_are_too_many() {
+        let store = store(2, usize::MAX);
+        for id in ["a", "b", "c"] {
+            store.put(stored(id, "", "x"));
+        }
+        assert!(store.get("", "a").is_none() && store.item("", "msg_a").is_none());
+        assert!(store.get("", "b").is_some() && store.get("", "c").is_some());
+        let kept = store.kept();
+        assert_eq!((kept.numbers.len(), kept.items.len(), kept.by_number.len()), (2, 2, 2));
+    }
+
+    #[test]
+    fn the_oldest_go_when_they_take_too_much_memory_and_nothing_stays_behind() {
+        let one = stored("a", "", &"x".repeat(1000)).bytes;
+        assert!(one > 4000, "the text is there in the object, as a section and in the conversation");
+        let store = store(100, 2 * one);
+        for id in ["a", "b", "c", "d"] {
+            store.put(stored(id, "", &"x".repeat(1000)));
+        }
+        assert!(store.get("", "b").is_none() && store.get("", "c").is_some());
+        assert!(!store.put(stored("e", "", &"x".repeat(10_000))), "it is too large by itself");
+        assert!(store.delete("", "c") && store.delete("", "d"));
+        let kept = store.kept();
+        assert_eq!((kept.bytes, kept.items.len(), kept.numbers.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn nobody_sees_or_deletes_those_of_another_tenant() {
+        let store = store(10, usize::MAX);
+        store.put(stored("a", "acme", "secret"));
+        assert!(store.get("", "a").is_none() && store.item("other", "msg_a").is_none());
+        assert!(!store.delete("other", "a"));
+        assert_eq!(store.item("acme", "msg_a"), Some(Section::Text("secret".to_owned())));
+        assert!(store.delete("acme", "a") && !store.delete("acme", "a"));
+    }
+}

@@ -1,0 +1,104 @@
+//! `POST /v1/tokenize` and `/v1/detokenize`: what a model sees of a text.
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use ruvllm_runtime::{GenerateError, Prompt, Tokenizer};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::access::Caller;
+use crate::api::Api;
+use crate::api::chat::request::{ChatMessage, messages};
+use crate::api::failure::failure;
+use crate::api::tools::{ToolField, tools};
+use crate::body::Body;
+use crate::error::ApiError;
+use crate::openapi::ErrorBody;
+
+/// A text or a conversation.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenizeRequest {
+    #[schema(example = "smollm2")]
+    pub model: String,
+    /// Plain text, as a completion's prompt is encoded.
+    pub prompt: Option<String>,
+    /// A conversation, in the model's chat format.
+    pub messages: Option<Vec<ChatMessage>>,
+    /// Tools that the model is told of in a conversation.
+    pub tools: Option<Vec<ToolField>>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Tokens {
+    pub tokens: Vec<u32>,
+    pub count: usize,
+    /// Tokens that the model's context holds.
+    pub max_model_len: usize,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DetokenizeRequest {
+    #[schema(example = "smollm2")]
+    pub model: String,
+    pub tokens: Vec<u32>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Text {
+    pub prompt: String,
+}
+
+/// Turn a text or a conversation into token ids
+#[utoipa::path(post, path = "/v1/tokenize", tag = "inference", request_body = TokenizeRequest,
+    responses((status = 200, description = "The token ids", body = Tokens),
+              (status = 400, description = "A field is wrong; `param` names it", body = ErrorBody),
+              (status = 404, description = "There is no such model", body = ErrorBody)))]
+pub(crate) async fn tokenize(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Body(request): Body<TokenizeRequest>,
+) -> Result<Json<Tokens>, ApiError> {
+    let prompt = match (request.prompt, &request.messages) {
+        (Some(text), None) => Prompt::Text(text),
+        (None, Some(given)) => Prompt::Messages(messages(given)?),
+        _ => return Err(ApiError::invalid_param("prompt", "give either prompt or messages")),
+    };
+    let tools = tools(request.tools.as_deref(), None, None)?;
+    let model = api.models.get(&request.model).await?;
+    caller.note_model(&model.name);
+    let engine = model.engine.clone();
+    let max_model_len = engine.context();
+    let encoded = tokio::task::spawn_blocking(move || engine.encode_with_tools(&prompt, &tools)).await;
+    let encoded: Result<Vec<u32>, GenerateError> =
+        encoded.map_err(|_| ApiError::internal("the text could not be encoded"))?;
+    let tokens = encoded.map_err(|error| failure(&error))?;
+    Ok(Json(Tokens { count: tokens.len(), tokens, max_model_len }))
+}
+
+/// Turn token ids into text
+#[utoipa::path(post, path = "/v1/detokenize", tag = "inference", request_body = DetokenizeRequest,
+    responses((status = 200, description = "The text", body = Text),
+              (status = 400, description = "A field is wrong; `param` names it", body = ErrorBody),
+              (status = 404, description = "There is no such model", body = ErrorBody)))]
+pub(crate) async fn detokenize(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Body(request): Body<DetokenizeRequest>,
+) -> Result<Json<Text>, ApiError> {
+    let model = api.models.get(&request.model).await?;
+    caller.note_model(&model.name);
+    let tokenizer = model.engine.tokenizer();
+    if let Some(token) = request.tokens.iter().find(|token| **token as usize >= tokenizer.vocab_size()) {
+        let message = format!("token {token} is not in the vocabulary of {}", tokenizer.vocab_size());
+        return Err(ApiError::invalid_param("tokens", message));
+    }
+    Ok(Json(Text { prompt: text_of(&request.tokens, tokenizer) }))
+}
+
+/// The text of tokens. Control tokens are left out; what is no character becomes U+FFFD.
+pub(crate) fn text_of(tokens: &[u32], tokenizer: &Tokenizer) -> String {
+    let bytes: Vec<u8> = tokens.iter().flat_map(|token| tokenizer.token_bytes(*token)).copied().collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

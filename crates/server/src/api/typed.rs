@@ -1,0 +1,156 @@
+//! JSON objects that say by their `type` what they are.
+//!
+//! Serde can tell them apart too, but then it neither names the field that is wrong nor says why a type is not supported.
+
+use serde::Deserialize;
+use serde::de::value::MapDeserializer;
+use serde_json::{Map, Value};
+
+use crate::body;
+use crate::error::ApiError;
+
+/// An object of a request, and where it stands there.
+#[derive(Debug)]
+pub(crate) struct Typed<'v> {
+    pub kind: Option<&'v str>,
+    pub place: String,
+    fields: &'v Map<String, Value>,
+}
+
+/// What may be given as a text or as a list.
+#[derive(Debug)]
+pub(crate) enum TextOrList<'v> {
+    Text(&'v str),
+    List(Vec<Typed<'v>>),
+}
+
+impl<'v> Typed<'v> {
+    pub(crate) fn new(value: &'v Value, place: String) -> Result<Self, ApiError> {
+        let Value::Object(fields) = value else {
+            return Err(wrong_type(&place, "an object", value));
+        };
+        let kind = match fields.get("type") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(kind)) => Some(kind.as_str()),
+            Some(other) => return Err(wrong_type(&format!("{place}.type"), "a text", other)),
+        };
+        Ok(Self { kind, place, fields })
+    }
+
+    pub(crate) fn list(values: &'v [Value], place: &str) -> Result<Vec<Self>, ApiError> {
+        let one = |(index, value)| Self::new(value, format!("{place}[{index}]"));
+        values.iter().enumerate().map(one).collect()
+    }
+
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.fields.contains_key(field)
+    }
+
+    /// All fields but the type.
+    pub(crate) fn read<T: Deserialize<'v>>(&self) -> Result<T, ApiError> {
+        let fields = self.fields.iter().filter(|(name, _)| *name != "type");
+        body::parse_part(MapDeserializer::new(fields.map(|(name, value)| (name.as_str(), value))), &self.place)
+    }
+
+    /// Names the field that is wrong.
+    pub(crate) fn wrong(&self, field: &str, message: impl Into<String>) -> ApiError {
+        ApiError::invalid_param(format!("{}.{field}", self.place), message)
+    }
+
+    /// What is told of a type that is none of `known`, which are `what`.
+    pub(crate) fn unsupported(&self, what: &str, known: &str) -> ApiError {
+        match self.kind {
+            Some(kind) => {
+                let kind: String = kind.chars().take(64).collect();
+                self.wrong("type", format!("{what} of the type {kind:?} are not supported; supported: {known}"))
+            }
+            None => self
+                .wrong("type", format!("{what} need a type; supported: {known}"))
+                .with_code("missing_required_parameter"),
+        }
+    }
+}
+
+impl<'v> TextOrList<'v> {
+    pub(crate) fn new(value: &'v Value, place: &str) -> Result<Self, ApiError> {
+        match value {
+            Value::String(text) => Ok(Self::Text(text)),
+            Value::Array(values) => Ok(Self::List(Typed::list(values, place)?)),
+            other => Err(wrong_type(place, "a text or a list", other)),
+        }
+    }
+}
+
+fn wrong_type(place: &str, expected: &str, got: &Value) -> ApiError {
+    let got = match got {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    };
+    ApiError::invalid_param(place, format!("'{place}' is {got}; expected {expected}")).with_code("invalid_type")
+}
+
+/// Refuses a field that other servers know, unless its value asks for nothing.
+pub(crate) fn refuse(field: &str, given: Option<&Value>, why: &str) -> Result<(), ApiError> {
+    match given {
+        Some(value) if !asks_for_nothing(value) => {
+            Err(ApiError::invalid_param(field, format!("{field} is not supported: {why}"))
+                .with_code("unsupported_parameter"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn asks_for_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(values) => values.is_empty(),
+        Value::Object(fields) => fields.values().all(|value| matches!(value, Value::Null | Value::Bool(false))),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(deny_unknown_fields)]
+    struct Call {
+        name: String,
+        size: Option<usize>,
+    }
+
+    fn check(value: &Value, param: &str, code: &str) {
+        let error = Typed::new(value, "input[3]".to_owned()).and_then(|typed| typed.read::<Call>()).expect_err("wrong");
+        assert_eq!((error.param.as_deref(), error.code.as_deref()), (Some(param), Some(code)), "{error:?}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_place_in_the_whole_body() {
+        let good = json!({"type": "call", "name": "f"});
+        let typed = Typed::new(&good, "input[3]".to_owned()).unwrap();
+        assert_eq!(typed.kind, Some("call"));
+        assert_eq!(typed.read::<Call>().unwrap(), Call { name: "f".to_owned(), size: None });
+        check(&json!({"type": "call"}), "input[3].name", "missing_required_parameter");
+        check(&json!({"type": "call", "name": "f", "siez": 1}), "input[3].siez", "unknown_parameter");
+        check(&json!({"type": "call", "name": "f", "size": "x"}), "input[3].size", "invalid_type");
+        check(&json!({"type": 7}), "input[3].type", "invalid_type");
+        check(&json!("call"), "input[3]", "invalid_type");
+    }
+
+    #[test]
+    fn only_values_that_ask_for_something_are_refused() {
+        for harmless in [json!(null), json!(false), json!({}), json!([]), json!({"effort": null})] {
+            assert!(refuse("reasoning", Some(&harmless), "").is_ok(), "{harmless}");
+        }
+        for asked in [json!(true), json!(0), json!("x"), json!([1]), json!({"effort": "low"})] {
+            assert!(refuse("reasoning", Some(&asked), "").is_err(), "{asked}");
+        }
+    }
+}

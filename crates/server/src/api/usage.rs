@@ -1,0 +1,50 @@
+//! What a request took, in OpenAI's words.
+
+use ruvllm_runtime::{Timings, Usage};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub(crate) struct UsageField {
+    pub prompt_tokens: usize,
+    pub completion_tokens: usize,
+    pub total_tokens: usize,
+    pub prompt_tokens_details: PromptTokens,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub(crate) struct PromptTokens {
+    /// Those that had been computed before.
+    pub cached_tokens: usize,
+}
+
+impl From<Usage> for UsageField {
+    fn from(usage: Usage) -> Self {
+        Self {
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            total_tokens: usage.prompt_tokens + usage.completion_tokens,
+            prompt_tokens_details: PromptTokens { cached_tokens: usage.cached_tokens },
+        }
+    }
+}
+
+/// How long a request took, in the engine. Not part of OpenAI's API.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub(crate) struct TimingsField {
+    /// Until it began to run.
+    pub queue_ms: f64,
+    /// Until its first token.
+    pub ttft_ms: f64,
+    /// Until its last.
+    pub engine_ms: f64,
+    /// Tokens per second after the first one.
+    pub decode_tok_s: f64,
+}
+
+impl From<Timings> for TimingsField {
+    fn from(timings: Timings) -> Self {
+        let Timings { queue_ms, ttft_ms, total_ms: engine_ms, decode_tok_s, .. } = timings;
+        Self { queue_ms, ttft_ms, engine_ms, decode_tok_s }
+    }
+}

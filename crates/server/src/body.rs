@@ -1,0 +1,261 @@
+//! JSON bodies as types. What is wrong with one is told with the path of the field.
+
+use axum::body::Body as RawBody;
+use axum::extract::{FromRequest, Request};
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use ruvllm_store::closest;
+use serde::de::{DeserializeOwned, Deserializer};
+
+use crate::body_limits::BodyError;
+use crate::error::ApiError;
+
+const MESSAGE_CHARACTERS_MAX: usize = 1024;
+const PATH_CHARACTERS_MAX: usize = 256;
+
+/// Extracts a request's body. `T` should deny unknown fields, so that a misspelt one is told rather than ignored.
+///
+/// Paths end where serde buffers: inside untagged enums and flattened structs only the outer field can be named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Body<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        check_content_type(request.headers())?;
+        let bytes = read(request.into_body()).await?;
+        parse(&bytes).map(Self)
+    }
+}
+
+/// Bodies without a type are taken for JSON; forms and plain text are refused, which also keeps foreign web pages from
+/// sending requests that a browser would not ask about first.
+fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
+    let value = String::from_utf8_lossy(value.as_bytes());
+    let kind = value.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(ApiError::wrong_content_type(&value)) }
+}
+
+/// The whole body; its limits are those of `body_limits.rs`.
+async fn read(body: RawBody) -> Result<Bytes, ApiError> {
+    let collected = body.collect().await.map_err(|error| {
+        let error = error.into_inner();
+        match error.downcast_ref::<BodyError>() {
+            Some(BodyError::TooLarge { bytes_max }) => ApiError::too_large(*bytes_max),
+            Some(slow @ BodyError::TooSlow { .. }) => ApiError::too_slow(slow.to_string()),
+            None => ApiError::invalid("the body broke off before its end").with_code("incomplete_body"),
+        }
+    })?;
+    Ok(collected.to_bytes())
+}
+
+/// The JSON text as a type.
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let message = format!("the body is not UTF-8: byte {} belongs to no character", error.valid_up_to());
+        ApiError::invalid(message).with_code("invalid_utf8")
+    })?;
+    if text.trim().is_empty() {
+        return Err(ApiError::invalid("the body is empty; send a JSON object").with_code("invalid_json"));
+    }
+    // Derived types would also take an array of their fields' values.
+    if text.trim_start().starts_with('[') {
+        return Err(ApiError::invalid("the body is a JSON array; send an object").with_code("invalid_type"));
+    }
+    let mut json = serde_json::Deserializer::from_str(text);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        explain(error.inner(), path)
+    })?;
+    json.end().map_err(|error| explain(&error, String::new()))?;
+    Ok(value)
+}
+
+/// A part of a body that was left as JSON until its kind was known. `place` is where it stands in the body.
+pub(crate) fn parse_part<'de, T, D>(part: D, place: &str) -> Result<T, ApiError>
+where
+    T: serde::Deserialize<'de>,
+    D: Deserializer<'de, Error = serde_json::Error>,
+{
+    serde_path_to_error::deserialize(part).map_err(|error| {
+        let path = match error.path().to_string() {
+            path if path == "." => place.to_owned(),
+            path => join(place, &path),
+        };
+        explain(error.inner(), path)
+    })
+}
+
+/// Serde's messages as ours. It tells what happened in words only, so the words are looked at; they are tested below.
+fn explain(error: &serde_json::Error, path: String) -> ApiError {
+    let full = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let said = full.strip_suffix(&place).unwrap_or(&full);
+    if said.starts_with("unknown field")
+        && let Some(field) = said.split('`').nth(1)
+    {
+        return unknown_field(field, said, &path);
+    }
+    // They quote what was sent, which can be megabytes.
+    let said = &clip(said, MESSAGE_CHARACTERS_MAX);
+    let path = clip(&path, PATH_CHARACTERS_MAX);
+    if said.starts_with("recursion limit") {
+        return ApiError::invalid("the JSON is nested too deeply; 127 levels are allowed").with_code("json_too_deep");
+    }
+    if error.is_syntax() || error.is_eof() {
+        let message = format!("the body is not valid JSON: {said}{place}");
+        return ApiError::invalid(message).with_code("invalid_json");
+    }
+    let quoted = said.split('`').nth(1);
+    if said.starts_with("missing field")
+        && let Some(field) = quoted
+    {
+        let param = join(&path, field);
+        let error = ApiError::invalid(format!("'{param}' is required")).with_code("missing_required_parameter");
+        return error.with_param(param);
+    }
+    if said.starts_with("duplicate field")
+        && let Some(field) = quoted
+    {
+        let param = join(parent(&path, field), field);
+        let error = ApiError::invalid(format!("'{param}' is given twice")).with_code("duplicate_parameter");
+        return error.with_param(param);
+    }
+    // The whole body is `.` to serde_path_to_error.
+    let (what, param) = if path == "." { ("the body".to_owned(), None) } else { (format!("'{path}'"), Some(path)) };
+    let error = ApiError::invalid(format!("{what}: {said}")).with_code("invalid_type");
+    match param {
+        Some(param) => error.with_param(param),
+        None => error,
+    }
+}
+
+fn clip(text: &str, characters_max: usize) -> String {
+    match text.char_indices().nth(characters_max) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn unknown_field(field: &str, said: &str, path: &str) -> ApiError {
+    let param = clip(&join(parent(path, field), field), PATH_CHARACTERS_MAX);
+    let known: Vec<&str> = said.split('`').skip(3).step_by(2).collect();
+    let hint = match closest(field, &known) {
+        Some(near) => format!("did you mean '{near}'?"),
+        None if known.is_empty() => "none is expected here".to_owned(),
+        None => format!("known are {}", known.join(", ")),
+    };
+    ApiError::invalid(format!("unknown parameter '{param}'; {hint}")).with_code("unknown_parameter").with_param(param)
+}
+
+/// The path without `field` at its end, which may or may not be there.
+fn parent<'p>(path: &'p str, field: &str) -> &'p str {
+    match path.strip_suffix(field) {
+        Some(rest) => rest.strip_suffix('.').unwrap_or(rest),
+        None => path,
+    }
+}
+
+fn join(path: &str, field: &str) -> String {
+    if path.is_empty() || path == "." { field.to_owned() } else { format!("{path}.{field}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Chat {
+        model: String,
+        messages: Vec<Message>,
+        temperature: Option<f32>,
+        extra: Option<serde_json::Value>,
+        role: Option<Role>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Message {
+        role: Role,
+        content: String,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Role {
+        User,
+    }
+
+    fn check(body: &str, code: &str, param: Option<&str>, message: &str) {
+        let error = parse::<Chat>(body.as_bytes()).expect_err(body);
+        assert_eq!(error.code.as_deref(), Some(code), "{error:?}");
+        assert_eq!(error.param.as_deref(), param, "{error:?}");
+        assert!(error.message.contains(message), "{error:?}");
+        assert_eq!(error.status, 400);
+    }
+
+    #[test]
+    fn a_field_that_is_wrong_is_named_with_its_path() {
+        let wrong_content = r#"{"model":"m","messages":[{"role":"user","content":7}]}"#;
+        check(wrong_content, "invalid_type", Some("messages[0].content"), "expected a string");
+        let wrong_role = r#"{"model":"m","messages":[{"role":"wizard","content":""}]}"#;
+        check(wrong_role, "invalid_type", Some("messages[0].role"), "expected `user`");
+        let hot = r#"{"model":"m","messages":[],"temperature":"hot"}"#;
+        check(hot, "invalid_type", Some("temperature"), "expected f32");
+        check("[1, 2]", "invalid_type", None, "send an object");
+        check("7", "invalid_type", None, "the body: invalid type: integer `7`");
+    }
+
+    #[test]
+    fn unknown_fields_are_named_with_what_was_meant() {
+        let top = r#"{"model":"m","messages":[],"temprature":1}"#;
+        check(top, "unknown_parameter", Some("temprature"), "did you mean 'temperature'?");
+        let nested = r#"{"model":"m","messages":[{"role":"user","contents":""}]}"#;
+        check(nested, "unknown_parameter", Some("messages[0].contents"), "did you mean 'content'?");
+        let far = r#"{"model":"m","messages":[],"banana":1}"#;
+        check(far, "unknown_parameter", Some("banana"), "known are model, messages");
+    }
+
+    #[test]
+    fn missing_and_doubled_fields_are_named() {
+        check(r#"{"model":"m"}"#, "missing_required_parameter", Some("messages"), "required");
+        let nested = r#"{"model":"m","messages":[{"role":"user"}]}"#;
+        check(nested, "missing_required_parameter", Some("messages[0].content"), "required");
+        check(r#"{"model":"m","model":"n","messages":[]}"#, "duplicate_parameter", Some("model"), "twice");
+    }
+
+    #[test]
+    fn what_is_not_json_is_told_with_the_place() {
+        check("", "invalid_json", None, "empty");
+        check(r#"{"model": }"#, "invalid_json", None, "line 1 column 11");
+        check(r#"{"model":"m""#, "invalid_json", None, "EOF");
+        check(r#"{"model":"m","messages":[]} x"#, "invalid_json", None, "trailing");
+        let deep = format!(r#"{{"model":"m","messages":[],"extra":{}1{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
+        check(&deep, "json_too_deep", None, "too deeply");
+    }
+
+    #[test]
+    fn messages_do_not_repeat_megabytes_of_what_was_sent() {
+        let long = "x".repeat(1 << 20);
+        for body in [format!(r#"{{"model":"m","messages":"{long}"}}"#), format!(r#"{{"{long}":1}}"#)] {
+            let error = parse::<Chat>(body.as_bytes()).expect_err("wrong");
+            assert!(error.to_openai().to_string().len() < 4096);
+        }
+    }
+
+    #[test]
+    fn what_is_not_utf_8_is_told_with_the_byte() {
+        let error = parse::<Chat>(b"{\"model\":\"\xff\"}").expect_err("not UTF-8");
+        assert_eq!(error.code.as_deref(), Some("invalid_utf8"));
+        assert!(error.message.contains("byte 10"), "{}", error.message);
+    }
+}

@@ -1,0 +1,46 @@
+//! Taking a port.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    #[error("port {port} of {host} is in use by another program; choose another with {flag}")]
+    InUse { host: String, port: u16, flag: &'static str },
+    #[error("port {port} needs more rights than this process has; choose one above 1023 with {flag}")]
+    NotAllowed { port: u16, flag: &'static str },
+    #[error("cannot listen on {host}, port {port}: {error}")]
+    Other { host: String, port: u16, error: io::Error },
+}
+
+/// A port that is taken, but not listened to yet by anybody of ours: the system lets clients wait.
+#[derive(Debug)]
+pub struct Bound {
+    pub(super) socket: TcpListener,
+    pub(super) address: SocketAddr,
+}
+
+impl Bound {
+    /// Port 0 is any free one. `flag` is what chooses the port, for errors.
+    pub async fn bind(host: &str, port: u16, flag: &'static str) -> Result<Self, ListenError> {
+        let explain = |error: io::Error| match error.kind() {
+            io::ErrorKind::AddrInUse => ListenError::InUse { host: host.to_owned(), port, flag },
+            io::ErrorKind::PermissionDenied => ListenError::NotAllowed { port, flag },
+            _ => ListenError::Other { host: host.to_owned(), port, error },
+        };
+        let socket = TcpListener::bind((host, port)).await.map_err(explain)?;
+        let address = socket.local_addr().map_err(explain)?;
+        Ok(Self { socket, address })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether others than this machine can reach it.
+    pub fn is_public(&self) -> bool {
+        !self.address.ip().to_canonical().is_loopback()
+    }
+}

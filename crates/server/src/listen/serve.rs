@@ -1,0 +1,106 @@
+//! Accepts connections until the server drains, and waits for them to end.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use metrics::Gauge;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{sleep, timeout};
+
+use super::bind::Bound;
+use super::connection::{self, Shared};
+use super::tls::Tls;
+use super::{ConnectionLimits, Peer};
+use crate::lifecycle::{Lifecycle, Phase};
+use crate::metrics::Metrics;
+
+/// Before accepting is tried again when it failed: descriptors or memory may be there by then.
+const PAUSE: Duration = Duration::from_millis(100);
+/// After the end was called, until connections that do not listen are dropped.
+const END_MAX: Duration = Duration::from_secs(1);
+
+/// A port, what it serves, and within which limits.
+#[derive(Debug)]
+pub struct Listener {
+    pub bound: Bound,
+    pub router: Router,
+    pub tls: Option<Tls>,
+    pub limits: ConnectionLimits,
+    /// When it closes: as soon as the server drains, or, for those who watch it drain, at the end.
+    pub until: Phase,
+}
+
+/// Serves until the lifecycle drains and all connections have ended, or until `drain_max` after that. Whatever still runs
+/// then is ended.
+pub async fn serve(listeners: Vec<Listener>, metrics: &Metrics, lifecycle: Lifecycle, drain_max: Duration) {
+    // Every connection that is waited for holds a sender: receiving fails when all of them are gone.
+    let (alive, mut all_gone) = mpsc::channel::<()>(1);
+    for Listener { bound, router, tls, limits, until } in listeners {
+        let shared = Arc::new(Shared::new(router, tls, limits, lifecycle.clone(), until));
+        let alive = (until == Phase::Draining).then(|| alive.clone());
+        tokio::spawn(accept(bound, shared, alive, metrics.connections()));
+    }
+    drop(alive);
+    lifecycle.reached(Phase::Draining).await;
+    tokio::select! {
+        _ = all_gone.recv() => {}
+        () = lifecycle.reached(Phase::Ended) => {}
+        () = sleep(drain_max) => tracing::warn!("streams are still running after the time to drain; they are ended"),
+    }
+    lifecycle.advance(Phase::Ended);
+    let _ = timeout(END_MAX, all_gone.recv()).await;
+}
+
+async fn accept(bound: Bound, shared: Arc<Shared>, alive: Option<mpsc::Sender<()>>, open: Gauge) {
+    let places = Arc::new(Semaphore::new(shared.limits.connections_max.clamp(1, Semaphore::MAX_PERMITS)));
+    let lifecycle = shared.lifecycle.clone();
+    let accept_all = async {
+        let mut is_failing = false;
+        loop {
+            // The semaphore is never closed.
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let (stream, address) = match bound.socket.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) if is_of_one_connection(&error) => continue,
+                Err(error) => {
+                    // Once, not ten times a second.
+                    if !is_failing {
+                        tracing::warn!(%error, "no connections can be accepted at the moment; trying on");
+                    }
+                    is_failing = true;
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            is_failing = false;
+            let (shared, alive, open) = (Arc::clone(&shared), alive.clone(), open.clone());
+            tokio::spawn(async move {
+                let _held = (place, alive);
+                open.increment(1.0);
+                let _closed = OnDrop(|| open.decrement(1.0));
+                connection::run(stream, Peer(address), shared).await;
+            });
+        }
+    };
+    tokio::select! {
+        () = accept_all => {}
+        () = lifecycle.reached(shared.until) => {}
+    }
+}
+
+/// The client gave up before it was accepted; the next one is fine.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// Also when a connection's task panics.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}

@@ -1,0 +1,57 @@
+//! Ctrl-C and SIGTERM: the first lets what runs finish, the second does not.
+
+use std::io;
+
+use crate::lifecycle::{Lifecycle, Phase};
+
+/// Watches for signals from now on. Must be called within the runtime.
+pub fn advance_on_signals(lifecycle: Lifecycle) -> io::Result<()> {
+    let mut signals = Signals::new()?;
+    tokio::spawn(async move {
+        signals.next().await;
+        tracing::info!("shutting down: running answers may finish; a second signal ends them");
+        lifecycle.advance(Phase::Draining);
+        signals.next().await;
+        tracing::info!("shutting down at once");
+        lifecycle.advance(Phase::Ended);
+    });
+    Ok(())
+}
+
+#[cfg(unix)]
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) {
+        // Without a handler there is nothing to wait for, and the system ends the process itself.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Logs of a server: lines on standard error, as text or as JSON objects; with the feature `otel`, spans of requests to a
+//! collector as well.
+
+#[cfg(feature = "otel")]
+mod otel;
+
+use std::io::IsTerminal;
+
+use tracing::Level;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+
+#[cfg(feature = "otel")]
+pub(crate) use otel::{end_request_span, request_span};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    pub format: LogFormat,
+    /// The least important of our own lines that are shown; of libraries, warnings are.
+    pub level: Level,
+    /// Where spans go, such as `http://localhost:4317`.
+    #[cfg(feature = "otel")]
+    pub otel_endpoint: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error("somebody else writes logs already: {0}")]
+    Taken(#[from] tracing_subscriber::util::TryInitError),
+    #[cfg(feature = "otel")]
+    #[error("cannot export spans to {endpoint}: {why}")]
+    Otel { endpoint: String, why: String },
+}
+
+/// Logs end when it is dropped; what was not exported yet is.
+#[derive(Debug)]
+pub struct Logs {
+    #[cfg(feature = "otel")]
+    _exporter: Option<otel::Exporter>,
+}
+
+/// Writes logs from now on. With an exporter, must be called within the runtime.
+pub fn start(options: &LogOptions) -> Result<Logs, LogError> {
+    let registry = tracing_subscriber::registry();
+    #[cfg(feature = "otel")]
+    let (registry, exporter) = {
+        let exporter = options.otel_endpoint.as_deref().map(otel::Exporter::new).transpose()?;
+        (registry.with(exporter.as_ref().map(otel::Exporter::layer)), exporter)
+    };
+    registry.with(lines(options)).try_init()?;
+    Ok(Logs {
+        #[cfg(feature = "otel")]
+        _exporter: exporter,
+    })
+}
+
+fn lines<S>(options: &LogOptions) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+{
+    let filter = Targets::new().with_default(Level::WARN).with_target("ruvllm", options.level);
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
+    match options.format {
+        LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed(),
+        LogFormat::Json => {
+            let layer = layer.with_ansi(false).json().flatten_event(true);
+            layer.with_current_span(false).with_span_list(false).with_filter(filter).boxed()
+        }
+    }
+}

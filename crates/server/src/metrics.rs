@@ -1,0 +1,133 @@
+//! Counts and times for Prometheus, rendered at `/metrics`.
+//!
+//! There is no global recorder: whoever counts is given [`Metrics`], or the [`ModelMetrics`] of a model. What engines count
+//! themselves is taken over at each scrape ([`ModelSnapshot`]).
+
+mod model;
+mod names;
+mod snapshot;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
+
+pub use model::{Finished, FinishedReason, ModelMetrics};
+pub use snapshot::{DiskSnapshot, ModelSnapshot};
+
+/// Gives the state of all loaded models; called at each scrape.
+pub type Snapshots = Arc<dyn Fn() -> Vec<ModelSnapshot> + Send + Sync>;
+
+const METADATA: Metadata<'static> = Metadata::new("ruvllm", Level::INFO, None);
+
+#[derive(Debug)]
+pub struct Metrics {
+    recorder: Arc<PrometheusRecorder>,
+    http_running: Gauge,
+    /// Models of the last scrape.
+    seen: Mutex<BTreeSet<String>>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let builder = names::HISTOGRAMS.iter().fold(PrometheusBuilder::new(), |builder, (name, buckets, _)| {
+            let builder = builder.set_buckets_for_metric(Matcher::Full((*name).to_owned()), buckets);
+            builder.expect("every histogram has buckets")
+        });
+        let recorder = Arc::new(builder.build_recorder());
+        names::describe(&*recorder);
+        let http_running = recorder.register_gauge(&Key::from_static_name(names::HTTP_RUNNING), &METADATA);
+        http_running.set(0.0);
+        Self { recorder, http_running, seen: Mutex::default() }
+    }
+}
+
+impl Metrics {
+    /// The counts of a model, for whoever runs it.
+    pub fn model(&self, name: &str) -> ModelMetrics {
+        ModelMetrics::new(self, name)
+    }
+
+    /// The text for Prometheus.
+    pub fn render(&self, snapshots: &[ModelSnapshot]) -> String {
+        self.take_over(snapshots);
+        self.recorder.handle().render()
+    }
+
+    /// Sorts recorded times into their buckets. To be called now and then: until then each one takes memory.
+    pub fn upkeep(&self) {
+        self.recorder.handle().run_upkeep();
+    }
+
+    /// An HTTP request has begun; what comes back is told how it ended.
+    pub(crate) fn http_started(self: &Arc<Self>, method: &str, endpoint: Option<&str>) -> HttpRequest {
+        self.http_running.increment(1.0);
+        HttpRequest {
+            metrics: Arc::clone(self),
+            method: known_method(method),
+            endpoint: endpoint.unwrap_or("unknown").to_owned(),
+            started: Instant::now(),
+        }
+    }
+
+    pub(crate) fn connections(&self) -> Gauge {
+        self.gauge(names::CONNECTIONS, &[])
+    }
+
+    fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
+        self.recorder.register_counter(&key(name, labels), &METADATA)
+    }
+
+    fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
+        self.recorder.register_gauge(&key(name, labels), &METADATA)
+    }
+
+    fn histogram(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
+        self.recorder.register_histogram(&key(name, labels), &METADATA)
+    }
+}
+
+fn key(name: &'static str, labels: &[(&'static str, &str)]) -> Key {
+    let labels: Vec<Label> = labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect();
+    Key::from_parts(name, labels)
+}
+
+/// Clients can make up methods, and each value of a label takes memory for good.
+fn known_method(method: &str) -> &'static str {
+    const KNOWN: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
+    KNOWN.into_iter().find(|known| *known == method).unwrap_or("other")
+}
+
+/// An HTTP request that is being answered.
+#[derive(Debug)]
+pub(crate) struct HttpRequest {
+    metrics: Arc<Metrics>,
+    method: &'static str,
+    endpoint: String,
+    started: Instant,
+}
+
+impl HttpRequest {
+    pub(crate) fn took(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(crate) fn ended(&self, status: u16, model: Option<&str>) {
+        let metrics = &self.metrics;
+        metrics.http_running.decrement(1.0);
+        let status = status.to_string();
+        let labels = [
+            ("endpoint", self.endpoint.as_str()),
+            ("method", self.method),
+            ("status", &status),
+            ("model_name", model.unwrap_or_default()),
+        ];
+        metrics.counter(names::HTTP_REQUESTS, &labels).increment(1);
+        metrics.histogram(names::HTTP_DURATION, &labels[..1]).record(self.took());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! All metrics: their names, what they are, and the buckets of histograms.
+//!
+//! Where vLLM has a metric of the same meaning ours has its name and labels, so that existing dashboards work. What vLLM does
+//! not have begins with `ruvllm_`.
+
+use metrics::{KeyName, Recorder, Unit};
+
+pub(crate) const RUNNING: &str = "vllm:num_requests_running";
+pub(crate) const WAITING: &str = "vllm:num_requests_waiting";
+pub(crate) const KV_USAGE: &str = "vllm:kv_cache_usage_perc";
+pub(crate) const PREFIX_QUERIES: &str = "vllm:prefix_cache_queries_total";
+pub(crate) const PREFIX_HITS: &str = "vllm:prefix_cache_hits_total";
+pub(crate) const PREEMPTIONS: &str = "vllm:num_preemptions_total";
+pub(crate) const PROMPT_TOKENS: &str = "vllm:prompt_tokens_total";
+pub(crate) const CACHED_TOKENS: &str = "vllm:prompt_tokens_cached_total";
+pub(crate) const GENERATION_TOKENS: &str = "vllm:generation_tokens_total";
+pub(crate) const SUCCESS: &str = "vllm:request_success_total";
+pub(crate) const TTFT: &str = "vllm:time_to_first_token_seconds";
+pub(crate) const INTER_TOKEN: &str = "vllm:inter_token_latency_seconds";
+pub(crate) const E2E: &str = "vllm:e2e_request_latency_seconds";
+pub(crate) const QUEUE_TIME: &str = "vllm:request_queue_time_seconds";
+pub(crate) const REQUEST_PROMPT_TOKENS: &str = "vllm:request_prompt_tokens";
+pub(crate) const REQUEST_GENERATION_TOKENS: &str = "vllm:request_generation_tokens";
+pub(crate) const STEP_ROWS: &str = "vllm:iteration_tokens_total";
+pub(crate) const STEP_SEQUENCES: &str = "ruvllm_step_sequences";
+
+pub(crate) const KV_BYTES: &str = "ruvllm_kv_bytes";
+pub(crate) const KV_BUDGET_BYTES: &str = "ruvllm_kv_budget_bytes";
+pub(crate) const KV_PAGES: &str = "ruvllm_kv_pages";
+pub(crate) const KV_CACHED_PAGES: &str = "ruvllm_kv_cached_pages";
+pub(crate) const KV_EVICTED: &str = "ruvllm_kv_evicted_pages_total";
+pub(crate) const KV_REGRETTED: &str = "ruvllm_kv_regretted_pages_total";
+pub(crate) const KV_COOLED: &str = "ruvllm_kv_cooled_pages_total";
+pub(crate) const TIER_PAGES: &str = "ruvllm_kv_tier_pages";
+pub(crate) const DISK_BYTES: &str = "ruvllm_kv_disk_bytes";
+pub(crate) const DISK_PAGES: &str = "ruvllm_kv_disk_pages";
+pub(crate) const DISK_WRITTEN: &str = "ruvllm_kv_disk_written_pages_total";
+pub(crate) const DISK_READ: &str = "ruvllm_kv_disk_read_pages_total";
+pub(crate) const HTTP_REQUESTS: &str = "ruvllm_http_requests_total";
+pub(crate) const HTTP_DURATION: &str = "ruvllm_http_request_duration_seconds";
+pub(crate) const HTTP_RUNNING: &str = "ruvllm_http_requests_running";
+pub(crate) const CONNECTIONS: &str = "ruvllm_connections";
+
+/// From a cached prompt on a small model to a long one that waited in a queue.
+const LATENCY_S: &[f64] =
+    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 300.0, 900.0];
+/// From guesses that came together to a step that a long prompt took part in.
+const TOKEN_S: &[f64] = &[0.001, 0.002, 0.004, 0.007, 0.01, 0.015, 0.025, 0.04, 0.07, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0];
+const TOKENS: &[f64] =
+    &[1.0, 4.0, 16.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131072.0];
+
+const SEQUENCES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0];
+
+pub(crate) const HISTOGRAMS: &[(&str, &[f64], &str)] = &[
+    (TTFT, LATENCY_S, "From a request's arrival to its first token."),
+    (INTER_TOKEN, TOKEN_S, "Between two tokens of an answer."),
+    (E2E, LATENCY_S, "From a request's arrival to the end of its answer."),
+    (QUEUE_TIME, LATENCY_S, "From a request's arrival to the start of its computation."),
+    (HTTP_DURATION, LATENCY_S, "From the head of an HTTP request to the end of its response."),
+    (REQUEST_PROMPT_TOKENS, TOKENS, "Tokens of a request's prompt."),
+    (REQUEST_GENERATION_TOKENS, TOKENS, "Tokens that were generated for a request."),
+    (STEP_ROWS, TOKENS, "Rows that the model computed in one step."),
+    (STEP_SEQUENCES, SEQUENCES, "Sequences that ran in one step."),
+];
+
+const COUNTERS: &[(&str, &str)] = &[
+    (PREFIX_QUERIES, "Tokens of prompts that were looked up in the prefix cache."),
+    (PREFIX_HITS, "Tokens of prompts that were found in the prefix cache."),
+    (PREEMPTIONS, "Sequences that were paused for want of KV memory."),
+    (PROMPT_TOKENS, "Tokens of prompts."),
+    (CACHED_TOKENS, "Tokens of prompts that needed not be computed."),
+    (GENERATION_TOKENS, "Tokens that were generated."),
+    (SUCCESS, "Requests that ended, by the reason."),
+    (KV_EVICTED, "Cached pages that were given up."),
+    (KV_REGRETTED, "Pages that were given up and had to be computed again."),
+    (KV_COOLED, "Pages that went to a smaller format."),
+    (DISK_WRITTEN, "KV pages written to disk."),
+    (DISK_READ, "KV pages read from disk."),
+    (HTTP_REQUESTS, "HTTP requests that ended."),
+];
+
+const GAUGES: &[(&str, &str)] = &[
+    (RUNNING, "Sequences that are being computed."),
+    (WAITING, "Requests that wait for their start."),
+    (KV_USAGE, "The share of the KV memory that is in use; 1 is all."),
+    (KV_BYTES, "KV memory in use."),
+    (KV_BUDGET_BYTES, "KV memory at most."),
+    (KV_PAGES, "KV pages that hold something."),
+    (KV_CACHED_PAGES, "KV pages that hold cached prefixes."),
+    (TIER_PAGES, "KV pages by format."),
+    (DISK_BYTES, "KV pages on disk, in bytes."),
+    (DISK_PAGES, "KV pages on disk."),
+    (HTTP_RUNNING, "HTTP requests whose response has not ended."),
+    (CONNECTIONS, "Open connections."),
+];
+
+pub(crate) fn describe(recorder: &impl Recorder) {
+    for (name, _, what) in HISTOGRAMS {
+        let unit = if name.ends_with("_seconds") { Unit::Seconds } else { Unit::Count };
+        recorder.describe_histogram(KeyName::from_const_str(name), Some(unit), (*what).into());
+    }
+    for (name, what) in COUNTERS {
+        recorder.describe_counter(KeyName::from_const_str(name), None, (*what).into());
+    }
+    for (name, what) in GAUGES {
+        recorder.describe_gauge(KeyName::from_const_str(name), None, (*what).into());
+    }
+}

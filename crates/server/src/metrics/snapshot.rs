@@ -1,0 +1,89 @@
+//! What a model's engine knows at the moment of a scrape.
+
+use std::collections::BTreeSet;
+
+use super::{Metrics, names};
+
+/// The state of one loaded model. Counts are since its start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelSnapshot {
+    pub name: String,
+    pub running: usize,
+    pub waiting: usize,
+    pub kv_used_bytes: usize,
+    pub kv_budget_bytes: usize,
+    pub kv_pages: usize,
+    pub kv_cached_pages: usize,
+    /// Tokens looked up in the prefix cache, and those found.
+    pub prefix_queries: u64,
+    pub prefix_hits: u64,
+    pub preemptions: u64,
+    pub evicted_pages: u64,
+    pub regretted_pages: u64,
+    pub cooled_pages: u64,
+    /// Pages of each format, where that is known.
+    pub tier_pages: Vec<(String, u64)>,
+    /// `None` without a disk tier.
+    pub disk: Option<DiskSnapshot>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskSnapshot {
+    pub bytes: u64,
+    pub pages: u64,
+    pub written_pages: u64,
+    pub read_pages: u64,
+}
+
+impl Metrics {
+    /// Takes over what the engines know. Models that are no longer among them have nothing running.
+    pub(super) fn take_over(&self, snapshots: &[ModelSnapshot]) {
+        for snapshot in snapshots {
+            self.take_over_model(snapshot);
+        }
+        let now: BTreeSet<String> = snapshots.iter().map(|snapshot| snapshot.name.clone()).collect();
+        let mut seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for gone in seen.difference(&now) {
+            for name in [names::RUNNING, names::WAITING, names::KV_USAGE, names::KV_BYTES, names::KV_PAGES] {
+                self.gauge(name, &[("model_name", gone)]).set(0.0);
+            }
+        }
+        *seen = now;
+    }
+
+    fn take_over_model(&self, snapshot: &ModelSnapshot) {
+        let model = [("model_name", snapshot.name.as_str())];
+        let budget_bytes = snapshot.kv_budget_bytes as f64;
+        let usage = if budget_bytes > 0.0 { snapshot.kv_used_bytes as f64 / budget_bytes } else { 0.0 };
+        for (name, value) in [
+            (names::RUNNING, snapshot.running as f64),
+            (names::WAITING, snapshot.waiting as f64),
+            (names::KV_USAGE, usage),
+            (names::KV_BYTES, snapshot.kv_used_bytes as f64),
+            (names::KV_BUDGET_BYTES, budget_bytes),
+            (names::KV_PAGES, snapshot.kv_pages as f64),
+            (names::KV_CACHED_PAGES, snapshot.kv_cached_pages as f64),
+        ] {
+            self.gauge(name, &model).set(value);
+        }
+        for (name, count) in [
+            (names::PREFIX_QUERIES, snapshot.prefix_queries),
+            (names::PREFIX_HITS, snapshot.prefix_hits),
+            (names::PREEMPTIONS, snapshot.preemptions),
+            (names::KV_EVICTED, snapshot.evicted_pages),
+            (names::KV_REGRETTED, snapshot.regretted_pages),
+            (names::KV_COOLED, snapshot.cooled_pages),
+        ] {
+            self.counter(name, &model).absolute(count);
+        }
+        for (format, pages) in &snapshot.tier_pages {
+            self.gauge(names::TIER_PAGES, &[model[0], ("format", format)]).set(*pages as f64);
+        }
+        if let Some(disk) = &snapshot.disk {
+            self.gauge(names::DISK_BYTES, &model).set(disk.bytes as f64);
+            self.gauge(names::DISK_PAGES, &model).set(disk.pages as f64);
+            self.counter(names::DISK_WRITTEN, &model).absolute(disk.written_pages);
+            self.counter(names::DISK_READ, &model).absolute(disk.read_pages);
+        }
+    }
+}

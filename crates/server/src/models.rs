@@ -1,0 +1,229 @@
+//! The models that are served: loaded at the start, or when they are first asked for.
+//!
+//! Over HTTP a model is known by its name in the store only: a client can neither name a file nor have one fetched.
+
+mod status;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ruvllm_runtime::{BuildError, Engine, EngineBuilder, StepMetrics};
+use ruvllm_store::{Listed, ModelFile, Store, StoreError};
+use tokio::sync::OnceCell;
+
+use crate::metrics::{Metrics, ModelMetrics};
+pub use status::LoadedModel;
+
+/// Prepares an engine for a file, with the settings of this server.
+pub type Builder = Arc<dyn Fn(&Path) -> EngineBuilder + Send + Sync>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    #[error("there is no model {name:?} here; available are {}", .known.join(", "))]
+    Unknown { name: String, known: Vec<String> },
+    #[error("{loaded} models are loaded, which is the limit, and all are in use; try again later")]
+    Full { loaded: usize },
+    #[error("model {name:?} was named when the server was started and stays loaded")]
+    Kept { name: String },
+    #[error("model {name:?} is not loaded")]
+    NotLoaded { name: String },
+    #[error("model {name:?} cannot be loaded: {error}")]
+    Build { name: String, error: BuildError },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("loading model {name:?} was broken off")]
+    Lost { name: String },
+}
+
+/// A model that answers requests.
+#[derive(Debug)]
+pub struct ServedModel {
+    pub name: Arc<str>,
+    pub engine: Engine,
+    pub metrics: ModelMetrics,
+    pub loaded_at: SystemTime,
+    /// It was named at the start, so it is never unloaded for others.
+    is_kept: bool,
+    /// Counts up with each use of any model.
+    used: AtomicU64,
+}
+
+/// A place for a model, empty while it is being loaded. Whoever asks meanwhile waits for the same load.
+type Slot = Arc<OnceCell<Arc<ServedModel>>>;
+
+pub struct Models {
+    store: Store,
+    builder: Builder,
+    metrics: Arc<Metrics>,
+    /// Further names, as `--alias` gives them.
+    aliases: BTreeMap<String, String>,
+    loaded_max: usize,
+    slots: Mutex<HashMap<String, Slot>>,
+    uses: AtomicU64,
+}
+
+impl Models {
+    pub fn new(
+        store: Store,
+        builder: Builder,
+        metrics: Arc<Metrics>,
+        aliases: BTreeMap<String, String>,
+        loaded_max: usize,
+    ) -> Self {
+        let (slots, uses) = (Mutex::default(), AtomicU64::new(0));
+        Self { store, builder, metrics, aliases, loaded_max, slots, uses }
+    }
+
+    /// Who is told of the steps of a model that is about to be loaded.
+    pub fn step_metrics(&self, name: &str) -> StepMetrics {
+        self.metrics.model(name).steps()
+    }
+
+    /// Serves an engine that was loaded at the start, for as long as the server runs.
+    pub fn keep(&self, name: &str, engine: Engine) {
+        let served = self.served(name, engine, true);
+        self.slots().insert(name.to_owned(), Arc::new(OnceCell::new_with(Some(served))));
+    }
+
+    /// The model of this name, loaded if need be.
+    pub async fn get(&self, name: &str) -> Result<Arc<ServedModel>, ModelError> {
+        let name = self.aliases.get(name).map_or(name, String::as_str);
+        let loaded = self.slots().get(name).cloned();
+        let slot = match loaded {
+            Some(slot) => slot,
+            None => self.new_slot(name)?,
+        };
+        let load = || async { Ok(self.served(name, self.load(name).await?, false)) };
+        let model = match slot.get_or_try_init(load).await {
+            Ok(model) => Arc::clone(model),
+            Err(error) => {
+                self.remove_slot(name, &slot);
+                return Err(error);
+            }
+        };
+        model.used.store(self.uses.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Ok(model)
+    }
+
+    /// Loads a model again and then takes it instead of the old one, which finishes what it has begun.
+    pub async fn reload(&self, name: &str) -> Result<(), ModelError> {
+        let is_kept = self.loaded(name)?.is_kept;
+        let served = self.served(name, self.load(name).await?, is_kept);
+        self.slots().insert(name.to_owned(), Arc::new(OnceCell::new_with(Some(served))));
+        Ok(())
+    }
+
+    /// Lets go of a model. What it has begun is finished.
+    pub fn unload(&self, name: &str) -> Result<(), ModelError> {
+        if self.loaded(name)?.is_kept {
+            return Err(ModelError::Kept { name: name.to_owned() });
+        }
+        self.slots().remove(name);
+        Ok(())
+    }
+
+    /// An engine has failed: the next request loads it again.
+    pub fn forget(&self, model: &Arc<ServedModel>) {
+        let mut slots = self.slots();
+        let is_this = |slot: &Slot| slot.get().is_some_and(|other| Arc::ptr_eq(other, model));
+        if slots.get(&*model.name).is_some_and(is_this) {
+            slots.remove(&*model.name);
+        }
+    }
+
+    /// All that are loaded, by name.
+    pub fn all_loaded(&self) -> Vec<Arc<ServedModel>> {
+        let mut all: Vec<_> = self.slots().values().filter_map(|slot| slot.get().cloned()).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// Those in the store, loaded or not.
+    pub fn stored(&self) -> Vec<ModelFile> {
+        let listed = self.store.list().unwrap_or_else(|error| {
+            tracing::warn!("the models of the store cannot be listed: {error}");
+            Vec::new()
+        });
+        let usable = listed.into_iter().filter_map(|listed| match listed {
+            Listed::Model(file) => Some(file),
+            Listed::Unusable { .. } => None,
+        });
+        usable.collect()
+    }
+
+    pub fn aliases(&self) -> &BTreeMap<String, String> {
+        &self.aliases
+    }
+
+    fn loaded(&self, name: &str) -> Result<Arc<ServedModel>, ModelError> {
+        let loaded = self.slots().get(name).and_then(|slot| slot.get().cloned());
+        loaded.ok_or_else(|| ModelError::NotLoaded { name: name.to_owned() })
+    }
+
+    /// A place for a model of the store. Another that nobody uses may have to go for it.
+    fn new_slot(&self, name: &str) -> Result<Slot, ModelError> {
+        if !self.stored().iter().any(|file| file.name == name) {
+            return Err(self.unknown(name));
+        }
+        let mut slots = self.slots();
+        if slots.len() >= self.loaded_max && !slots.contains_key(name) {
+            // Whoever generates holds the model too.
+            let is_idle = |model: &&Arc<ServedModel>| !model.is_kept && Arc::strong_count(model) == 1;
+            let idle = slots.values().filter_map(|slot| slot.get()).filter(is_idle);
+            let oldest =
+                idle.min_by_key(|model| model.used.load(Ordering::Relaxed)).map(|model| model.name.to_string());
+            let oldest = oldest.ok_or(ModelError::Full { loaded: slots.len() })?;
+            slots.remove(&oldest);
+        }
+        Ok(Arc::clone(slots.entry(name.to_owned()).or_default()))
+    }
+
+    fn remove_slot(&self, name: &str, slot: &Slot) {
+        let mut slots = self.slots();
+        if slots.get(name).is_some_and(|other| Arc::ptr_eq(other, slot)) {
+            slots.remove(name);
+        }
+    }
+
+    async fn load(&self, name: &str) -> Result<Engine, ModelError> {
+        let file = self.stored().into_iter().find(|file| file.name == name).ok_or_else(|| self.unknown(name))?;
+        let builder = (self.builder)(&file.path).step_metrics(self.step_metrics(name));
+        tracing::info!(model = name, "loading");
+        let built = tokio::task::spawn_blocking(move || builder.build()).await;
+        let built = built.map_err(|_| ModelError::Lost { name: name.to_owned() })?;
+        built.map_err(|error| ModelError::Build { name: name.to_owned(), error })
+    }
+
+    fn served(&self, name: &str, engine: Engine, is_kept: bool) -> Arc<ServedModel> {
+        let (metrics, loaded_at) = (self.metrics.model(name), SystemTime::now());
+        Arc::new(ServedModel { name: name.into(), engine, metrics, loaded_at, is_kept, used: AtomicU64::new(0) })
+    }
+
+    fn unknown(&self, name: &str) -> ModelError {
+        let stored = self.stored().into_iter().map(|file| file.name);
+        let loaded = self.all_loaded().into_iter().map(|model| model.name.to_string());
+        let mut known: Vec<String> = stored.chain(loaded).chain(self.aliases.keys().cloned()).collect();
+        known.sort();
+        known.dedup();
+        ModelError::Unknown { name: name.to_owned(), known }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
+        // Nothing is done under the lock that leaves it half done.
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Models {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Models").field("aliases", &self.aliases).field("loaded_max", &self.loaded_max).finish()
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn unix_s(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,88 @@
+//! What loaded models are doing, for metrics and operators.
+
+use ruvllm_runtime::DiskStats;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{Models, ServedModel, unix_s};
+use crate::metrics::{DiskSnapshot, ModelSnapshot};
+
+/// A loaded model, for operators.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct LoadedModel {
+    pub name: String,
+    /// Whether it was named when the server was started. Others may be unloaded to make room.
+    pub kept: bool,
+    /// Unix time.
+    pub loaded_at: u64,
+    pub context: usize,
+    pub kernels: String,
+    pub threads: usize,
+    pub running: usize,
+    pub waiting: usize,
+    pub kv_used_bytes: usize,
+    pub kv_budget_bytes: usize,
+    /// Tokens of prompts, and those that needed not be computed.
+    pub prompt_tokens: u64,
+    pub cached_tokens: u64,
+}
+
+impl ServedModel {
+    fn snapshot(&self) -> ModelSnapshot {
+        let status = self.engine.status();
+        let cache = status.cache;
+        let disk = |disk: DiskStats| DiskSnapshot {
+            bytes: disk.bytes,
+            pages: disk.pages as u64,
+            written_pages: disk.written,
+            read_pages: disk.read,
+        };
+        ModelSnapshot {
+            name: self.name.to_string(),
+            running: status.running,
+            waiting: status.waiting,
+            kv_used_bytes: cache.used_bytes,
+            kv_budget_bytes: cache.budget_bytes,
+            kv_pages: cache.pages,
+            kv_cached_pages: cache.cached_pages,
+            prefix_queries: cache.lookups.tokens,
+            prefix_hits: cache.lookups.tokens_saved,
+            preemptions: status.pauses,
+            evicted_pages: cache.evicted_pages,
+            regretted_pages: cache.regretted_pages,
+            cooled_pages: cache.cooled_pages,
+            tier_pages: Vec::new(),
+            disk: cache.disk.map(disk),
+        }
+    }
+
+    fn describe(&self) -> LoadedModel {
+        let status = self.engine.status();
+        LoadedModel {
+            name: self.name.to_string(),
+            kept: self.is_kept,
+            loaded_at: unix_s(self.loaded_at),
+            context: self.engine.context(),
+            kernels: self.engine.kernels().name().to_owned(),
+            threads: self.engine.threads(),
+            running: status.running,
+            waiting: status.waiting,
+            kv_used_bytes: status.cache.used_bytes,
+            kv_budget_bytes: status.cache.budget_bytes,
+            prompt_tokens: status.cache.lookups.tokens,
+            cached_tokens: status.cache.lookups.tokens_saved,
+        }
+    }
+}
+
+impl Models {
+    /// For a scrape of metrics.
+    pub fn snapshots(&self) -> Vec<ModelSnapshot> {
+        self.all_loaded().iter().map(|model| model.snapshot()).collect()
+    }
+
+    /// For operators.
+    pub fn describe(&self) -> Vec<LoadedModel> {
+        self.all_loaded().iter().map(|model| model.describe()).collect()
+    }
+}

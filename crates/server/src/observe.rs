@@ -1,0 +1,162 @@
+//! One line in the log and one count for every request, when its answer has ended.
+//!
+//! Prompts and answers are never logged, nor are the queries of addresses.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use axum::body::{Body, HttpBody};
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+use crate::metrics::{HttpRequest, Metrics};
+use crate::request_id::{self, RequestId};
+
+/// Of a path, in the log.
+const PATH_CHARACTERS_MAX: usize = 256;
+/// Of a user's name, in the log.
+const USER_CHARACTERS_MAX: usize = 64;
+/// Methods that anybody uses are shorter.
+const METHOD_CHARACTERS_MAX: usize = 16;
+/// What is logged for a client that went away before there was an answer; nobody is sent it.
+const CLIENT_GONE: u16 = 499;
+
+/// What a request's line shall say beside what HTTP knows. In the extensions of every request.
+#[derive(Debug, Default)]
+pub struct Notes {
+    caller: OnceLock<Arc<str>>,
+    model: OnceLock<Arc<str>>,
+    user: OnceLock<String>,
+    tokens: AtomicU64,
+}
+
+impl Notes {
+    /// The first one counts.
+    pub(crate) fn set_caller(&self, name: Arc<str>) {
+        let _ = self.caller.set(name);
+    }
+
+    /// The model that answers, once it is known to exist: it becomes a label of metrics, and those must be few.
+    pub fn set_model(&self, name: impl Into<Arc<str>>) {
+        let _ = self.model.set(name.into());
+    }
+
+    /// Whom the caller asks for, in the caller's own words.
+    pub(crate) fn set_user(&self, name: &str) {
+        let shown = name.chars().filter(|c| !c.is_control()).take(USER_CHARACTERS_MAX).collect();
+        let _ = self.user.set(shown);
+    }
+
+    pub fn add_tokens(&self, tokens: u64) {
+        self.tokens.fetch_add(tokens, Ordering::Relaxed);
+    }
+}
+
+pub(crate) async fn observe(State(metrics): State<Arc<Metrics>>, mut request: Request, next: Next) -> Response {
+    let id = RequestId::of(request.headers());
+    let notes = Arc::new(Notes::default());
+    let mut record = Record::new(&metrics, &request, id.clone(), Arc::clone(&notes));
+    request.extensions_mut().insert(id.clone());
+    request.extensions_mut().insert(notes);
+    let handled = next.run(request);
+    #[cfg(feature = "otel")]
+    let handled = tracing::Instrument::instrument(handled, record.span.clone());
+    let mut response = handled.await;
+    record.status = Some(response.status().as_u16());
+    if let Some(value) = id.header() {
+        response.headers_mut().insert(request_id::HEADER, value);
+    }
+    response.map(|inner| Body::new(Observed { inner, record }))
+}
+
+/// Written when it is dropped: the answer has ended, or whoever waited for it has gone.
+struct Record {
+    count: HttpRequest,
+    id: RequestId,
+    method: String,
+    path: String,
+    notes: Arc<Notes>,
+    /// `None` until there is an answer.
+    status: Option<u16>,
+    is_complete: bool,
+    #[cfg(feature = "otel")]
+    span: tracing::Span,
+}
+
+impl Record {
+    fn new(metrics: &Arc<Metrics>, request: &Request, id: RequestId, notes: Arc<Notes>) -> Self {
+        let matched = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+        let method: String = request.method().as_str().chars().take(METHOD_CHARACTERS_MAX).collect();
+        let path: String = request.uri().path().chars().take(PATH_CHARACTERS_MAX).collect();
+        Self {
+            count: metrics.http_started(&method, matched),
+            #[cfg(feature = "otel")]
+            span: crate::log::request_span(&id, &method, &path),
+            id,
+            method,
+            path,
+            notes,
+            status: None,
+            is_complete: false,
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let status = self.status.unwrap_or(CLIENT_GONE);
+        let model = self.notes.model.get().map(|name| &**name);
+        self.count.ended(status, model);
+        let caller = self.notes.caller.get().map(|name| &**name);
+        let tokens = Some(self.notes.tokens.load(Ordering::Relaxed)).filter(|tokens| *tokens > 0);
+        #[cfg(feature = "otel")]
+        crate::log::end_request_span(&self.span, status, caller, model, tokens);
+        tracing::info!(
+            id = self.id.as_str(),
+            method = self.method,
+            path = self.path,
+            status,
+            caller,
+            model,
+            user = self.notes.user.get(),
+            tokens,
+            ms = (self.count.took().as_secs_f64() * 1e4).round() / 10.0,
+            broken_off = (!self.is_complete).then_some(true),
+            "request"
+        );
+    }
+}
+
+/// A response whose end is noticed.
+struct Observed {
+    inner: Body,
+    record: Record,
+}
+
+impl HttpBody for Observed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        self.record.is_complete = match &frame {
+            None => true,
+            Some(Ok(_)) => self.inner.is_end_stream(),
+            Some(Err(_)) => false,
+        };
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,61 @@
+//! Gives every error the shape that clients of its path expect. The one place that knows which path belongs to whose API.
+
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::error::ApiError;
+use crate::request_id::RequestId;
+
+/// What is kept of a message that did not come as an [`ApiError`].
+const FOREIGN_MESSAGE_BYTES_MAX: usize = 4096;
+
+pub(crate) async fn shape(request: Request, next: Next) -> Response {
+    let is_anthropic = is_anthropic(request.uri().path());
+    let request_id = request.extensions().get::<RequestId>().cloned().unwrap_or_default();
+    let mut response = next.run(request).await;
+    if !is_failure(response.status()) {
+        return response;
+    }
+    if response.extensions().get::<ApiError>().is_none() && !is_json(&response) {
+        response = shape_foreign(response).await;
+    }
+    if is_anthropic && let Some(error) = response.extensions_mut().remove::<ApiError>() {
+        let body = error.to_anthropic(request_id.as_str()).to_string();
+        response.headers_mut().remove(CONTENT_LENGTH);
+        *response.body_mut() = Body::from(body);
+    }
+    response
+}
+
+fn is_anthropic(path: &str) -> bool {
+    path == "/v1/messages" || path.starts_with("/v1/messages/")
+}
+
+fn is_failure(status: StatusCode) -> bool {
+    status.is_client_error() || status.is_server_error()
+}
+
+fn is_json(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("application/json"))
+}
+
+/// Extractors and layers of libraries answer in plain text. Their words and headers are kept.
+async fn shape_foreign(response: Response) -> Response {
+    let (parts, body) = response.into_parts();
+    let bytes = to_bytes(body, FOREIGN_MESSAGE_BYTES_MAX).await.unwrap_or_default();
+    let said = String::from_utf8_lossy(&bytes);
+    let reason = parts.status.canonical_reason().unwrap_or("the request failed");
+    let message = if said.trim().is_empty() { reason.to_lowercase() } else { said.trim().to_owned() };
+    let mut shaped = ApiError::of_status(parts.status, message).into_response();
+    for (name, value) in &parts.headers {
+        if name != CONTENT_TYPE && name != CONTENT_LENGTH {
+            shaped.headers_mut().append(name, value.clone());
+        }
+    }
+    shaped
+}
