@@ -8,7 +8,7 @@ use ruvllm_runtime::{DiskOptions, EngineBuilder, KvChoice};
 /// The size of a disk tier when nothing else is said.
 const DISK_BYTES_DEFAULT: u64 = 8 << 30;
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Keys and values")]
 pub struct KvFlags {
     /// Their format: f16 (exact), q8 (half the memory), tiers by distance from the end of the text, such as
@@ -39,7 +39,7 @@ impl KvFlags {
 }
 
 /// A number of bytes, with K, M, G or T for powers of 1,024.
-fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: u64 = digits.parse().map_err(|_| "give a whole number and a unit, such as 512M".to_owned())?;
     if number == 0 {

@@ -1,6 +1,9 @@
 //! The `ruvllm` command line. Parses arguments and calls one file of `commands/` for each command.
 
+mod client;
 mod commands;
+mod config;
+mod duration_flag;
 mod exit;
 mod kv_flags;
 mod model_flags;
@@ -10,9 +13,12 @@ mod sampling_flags;
 mod speculation_flag;
 mod warnings;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+
+use config::Parsed;
 
 /// Runs open-weight language models on your own machine.
 #[derive(Debug, Parser)]
@@ -23,10 +29,14 @@ use clap::{Parser, Subcommand};
     after_help = "First steps:\n  ruvllm run smollm2 \"Why is the sky blue?\"   fetches the default model (98 MB) and answers\n  \
                   ruvllm run smollm2                           chats\n  \
                   ruvllm doctor                                shows what this machine can do\n\n\
-                  Models are kept in ~/.ruvllm/models, or in $RUVLLM_HOME/models.\n\
+                  Models are kept in ~/.ruvllm/models, or in $RUVLLM_HOME/models. Flags can be set in\n\
+                  ~/.ruvllm/config.toml and by environment variables: see ruvllm config --help.\n\
                   Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted."
 )]
 struct Cli {
+    /// Read settings from this file [default: config.toml in ~/.ruvllm or $RUVLLM_HOME]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -34,6 +44,10 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(commands::run::Run),
+    Serve(commands::serve::Serve),
+    Ps(commands::ps::Ps),
+    Cache(commands::cache::Cache),
+    Keys(commands::keys::Keys),
     Pull(commands::pull::Pull),
     List(commands::list::List),
     Show(commands::show::Show),
@@ -43,12 +57,26 @@ enum Command {
     Tokenize(commands::tokenize::Tokenize),
     Quantize(commands::quantize::Quantize),
     Doctor(commands::doctor::Doctor),
+    Config(commands::config::Config),
+    Completions(commands::completions::Completions),
+    Man(commands::man::Man),
 }
 
 fn main() -> ExitCode {
-    warnings::show();
-    let outcome = match Cli::parse().command {
+    let Parsed { cli, settings } = match config::parse::<Cli>(Cli::command()) {
+        Ok(parsed) => parsed,
+        Err(error) => return exit::wrong_settings(&error),
+    };
+    // The server has a log instead.
+    if !matches!(cli.command, Command::Serve(_)) {
+        warnings::show();
+    }
+    let outcome = match cli.command {
         Command::Run(command) => command.execute(),
+        Command::Serve(command) => command.execute(),
+        Command::Ps(command) => command.execute(),
+        Command::Cache(command) => command.execute(),
+        Command::Keys(command) => command.execute(),
         Command::Pull(command) => command.execute(),
         Command::List(command) => command.execute(),
         Command::Show(command) => command.execute(),
@@ -58,6 +86,9 @@ fn main() -> ExitCode {
         Command::Tokenize(command) => command.execute(),
         Command::Quantize(command) => command.execute(),
         Command::Doctor(command) => command.execute(),
+        Command::Config(command) => command.execute(cli.config),
+        Command::Completions(command) => command.execute(),
+        Command::Man(command) => command.execute(),
     };
-    exit::code(outcome)
+    exit::code(outcome, &settings)
 }

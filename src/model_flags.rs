@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use clap::Args;
-use ruvllm_runtime::{BuildError, BuildProgress, Engine};
+use ruvllm_runtime::{BuildError, BuildProgress, Engine, EngineBuilder};
 use ruvllm_store::{ModelFile, Store, default_home};
 
 use crate::kv_flags::KvFlags;
@@ -18,6 +18,13 @@ use crate::progress::{PullProgress, byte_bar};
 pub struct ModelFlags {
     /// A name from the catalogue, hf:OWNER/REPO/FILE.gguf, or the path of a GGUF file
     pub model: String,
+    #[command(flatten)]
+    pub engine: EngineFlags,
+}
+
+/// How models are run.
+#[derive(Clone, Debug, Args)]
+pub struct EngineFlags {
     /// Threads that compute [default: all cores that this process may use]
     #[arg(long, short = 't', value_name = "N")]
     pub threads: Option<usize>,
@@ -39,15 +46,21 @@ pub fn store() -> Result<Store> {
     Ok(Store::open(&default_home()?))
 }
 
+/// The file of a model, fetched if need be.
+pub fn model_file(name: &str, interrupted: Arc<AtomicBool>) -> Result<ModelFile> {
+    Ok(store()?.ensure(name, &mut PullProgress::new(interrupted))?)
+}
+
 impl ModelFlags {
     /// The model's file, fetched if need be.
     pub fn file(&self, interrupted: Arc<AtomicBool>) -> Result<ModelFile> {
-        Ok(store()?.ensure(&self.model, &mut PullProgress::new(interrupted))?)
+        model_file(&self.model, interrupted)
     }
 
     /// Loads the model for `sequences` texts at once.
     pub fn load(&self, interrupted: Arc<AtomicBool>, sequences: usize) -> Result<Engine> {
-        self.load_with_context(interrupted, sequences, self.context)
+        let file = self.file(interrupted)?;
+        build(self.engine.builder(&file.path)?.sequences(sequences), &file.path)
     }
 
     pub fn load_with_context(
@@ -57,34 +70,44 @@ impl ModelFlags {
         context: Option<usize>,
     ) -> Result<Engine> {
         let file = self.file(interrupted)?;
-        let bar = byte_bar(0, "loading");
-        let builder = Engine::builder(&file.path).threads(self.threads).context(context).sequences(sequences);
-        let builder = self.kv.apply(builder).guard_folder(guard_folder()?);
-        let mut is_measured = false;
-        let engine = builder.build_with_progress(&mut |progress| match progress {
-            BuildProgress::Weights { done, total } => {
-                bar.set_length(total);
-                bar.set_position(done);
-            }
-            BuildProgress::MeasuringKv => {
-                is_measured = true;
-                let what = "measuring how small keys and values may become (once for a model)";
-                if bar.is_hidden() {
-                    output::remark(what);
-                } else {
-                    bar.set_message(what);
-                }
-            }
-        });
-        bar.finish_and_clear();
-        if let Some(cold) = engine.as_ref().ok().and_then(Engine::cold_format).filter(|_| is_measured) {
-            output::remark(&format!("measured: this model's oldest keys and values may be {cold}"));
-        }
-        engine.map_err(|error| {
-            let what = what_failed(&error, &file.path);
-            anyhow::Error::new(error).context(what)
-        })
+        build(self.engine.builder(&file.path)?.sequences(sequences).context(context), &file.path)
     }
+}
+
+impl EngineFlags {
+    pub fn builder(&self, file: &Path) -> Result<EngineBuilder> {
+        let builder = Engine::builder(file).threads(self.threads).context(self.context);
+        Ok(self.kv.apply(builder).guard_folder(guard_folder()?))
+    }
+}
+
+/// Loads a model and shows how far it has come.
+pub fn build(builder: EngineBuilder, file: &Path) -> Result<Engine> {
+    let bar = byte_bar(0, "loading");
+    let mut is_measured = false;
+    let engine = builder.build_with_progress(&mut |progress| match progress {
+        BuildProgress::Weights { done, total } => {
+            bar.set_length(total);
+            bar.set_position(done);
+        }
+        BuildProgress::MeasuringKv => {
+            is_measured = true;
+            let what = "measuring how small keys and values may become (once for a model)";
+            if bar.is_hidden() {
+                output::remark(what);
+            } else {
+                bar.set_message(what);
+            }
+        }
+    });
+    bar.finish_and_clear();
+    if let Some(cold) = engine.as_ref().ok().and_then(Engine::cold_format).filter(|_| is_measured) {
+        output::remark(&format!("measured: this model's oldest keys and values may be {cold}"));
+    }
+    engine.map_err(|error| {
+        let what = what_failed(&error, file);
+        anyhow::Error::new(error).context(what)
+    })
 }
 
 /// A mistake in a flag is told with the flag and what would be right.

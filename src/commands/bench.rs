@@ -4,6 +4,7 @@ mod answered;
 mod arrival;
 mod prefix;
 mod resident;
+mod serve;
 mod sessions;
 mod speculation;
 mod spread;
@@ -13,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anyhow::{Error, Result, anyhow, bail};
-use clap::Args;
+use clap::{Args, Subcommand};
 use ruvllm_engine::{Core, PrefixUse, Request, Speculation, StepError, SubmitError};
 use serde_json::json;
 
@@ -25,9 +26,35 @@ use crate::output;
 use crate::progress::interrupt_flag;
 use crate::speculation_flag::SpeculationFlag;
 
-/// Measure how fast a model runs on this machine
+/// Measure how fast a model runs on this machine, or how a running server does under load
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Bench {
+    #[command(subcommand)]
+    other: Option<Other>,
+    #[command(flatten)]
+    model: Option<ModelBench>,
+}
+
+/// What else can be measured.
+#[derive(Debug, Subcommand)]
+enum Other {
+    Serve(serve::Serve),
+}
+
+impl Bench {
+    pub fn execute(self) -> Result<()> {
+        match (self.other, self.model) {
+            (Some(Other::Serve(serve)), _) => serve.execute(),
+            (None, Some(model)) => model.execute(),
+            (None, None) => bail!("name a model, or measure a server with `ruvllm bench serve URL`"),
+        }
+    }
+}
+
+/// How fast a model runs.
+#[derive(Debug, Args)]
+struct ModelBench {
     #[command(flatten)]
     model: ModelFlags,
     /// Prompt tokens of the prefill measurement
@@ -68,13 +95,13 @@ pub struct Bench {
     json: bool,
 }
 
-impl Bench {
-    pub fn execute(mut self) -> Result<()> {
+impl ModelBench {
+    fn execute(mut self) -> Result<()> {
         self.check_counts()?;
         let interrupted = interrupt_flag();
         let loading = Instant::now();
         if self.sessions.is_some() {
-            self.model.kv.kv_memory.get_or_insert(sessions::BUDGET_BYTES_DEFAULT);
+            self.model.engine.kv.kv_memory.get_or_insert(sessions::BUDGET_BYTES_DEFAULT);
         }
         let mut engine = self.model.load(interrupted.clone(), self.sequences_at_once())?;
         self.check_context(engine.context())?;

@@ -1,13 +1,20 @@
 //! One file per command.
 
 pub mod bench;
+pub mod cache;
 pub mod chat;
+pub mod completions;
+pub mod config;
 pub mod doctor;
+pub mod keys;
 pub mod list;
+pub mod man;
 pub mod perplexity;
+pub mod ps;
 pub mod pull;
 pub mod quantize;
 pub mod rm;
 pub mod run;
+pub mod serve;
 pub mod show;
 pub mod tokenize;

@@ -33,7 +33,7 @@ impl Perplexity {
     pub fn execute(self) -> Result<()> {
         let text = fs::read(&self.file).with_context(|| format!("cannot read {}", self.file.display()))?;
         let text = String::from_utf8(text).with_context(|| format!("{} is not UTF-8 text", self.file.display()))?;
-        let context = self.model.context.unwrap_or(CONTEXT_DEFAULT);
+        let context = self.model.engine.context.unwrap_or(CONTEXT_DEFAULT);
         let engine = self.model.load_with_context(interrupt_flag(), 1, Some(context))?;
         let bar = byte_bar(0, "chunks");
         bar.set_style(indicatif::ProgressStyle::with_template("{wide_bar} {pos}/{len} chunks, {msg}, {eta} left")?);

@@ -1,0 +1,196 @@
+//! `ruvllm bench serve`: how a running server does under load.
+
+mod report;
+mod summary;
+mod target;
+mod workloads;
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde_json::{Value, json};
+
+use self::summary::{Percentiles, Slo, Summary};
+use self::target::{Sample, Target};
+use self::workloads::Workload;
+use crate::exit::Interrupted;
+use crate::output;
+use crate::progress::{count_bar, interrupt_flag};
+
+/// Round trips that are measured to tell the server's own time.
+const ROUND_TRIPS: usize = 50;
+
+/// Measure a running server: throughput and latency by the number of clients
+///
+/// Works with every server that has OpenAI's chat completions. Each combination starts with texts that the server has
+/// not seen.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  ruvllm bench serve http://127.0.0.1:8080\n  \
+                        ruvllm bench serve http://127.0.0.1:8080 -w rag -w mixed --clients 1,8,32 --report load.html")]
+pub struct Serve {
+    /// Where the server is, such as http://127.0.0.1:8080
+    url: String,
+    /// The model to ask [default: the first that is loaded]
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// The API key, if the server wants one
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// What to ask; may be given several times [default: all of them]
+    #[arg(long, short = 'w', value_enum, value_name = "KIND")]
+    workload: Vec<Workload>,
+    /// How many clients ask at the same time: one number, or several to be tried in turn
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8], value_name = "N,…")]
+    clients: Vec<usize>,
+    /// Requests of each client
+    #[arg(long, short = 'r', default_value_t = 4, value_name = "N")]
+    requests: usize,
+    /// Tokens of each answer at most
+    #[arg(long, short = 'n', default_value_t = 64, value_name = "N")]
+    max_tokens: usize,
+    /// An answer is good if its first token comes within so many milliseconds …
+    #[arg(long, default_value_t = 1000.0, value_name = "MS")]
+    slo_ttft: f64,
+    /// … and the others within so many of each other, on average
+    #[arg(long, default_value_t = 50.0, value_name = "MS")]
+    slo_token: f64,
+    /// Also write a page with plots
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Serve {
+    pub fn execute(self) -> Result<()> {
+        if self.clients.contains(&0) || self.requests == 0 || self.max_tokens == 0 {
+            bail!("--clients, --requests and --max-tokens must be at least 1");
+        }
+        let target = Target::find(&self.url, self.key.clone(), self.model.clone())?;
+        let interrupted = interrupt_flag();
+        let workloads = match &self.workload[..] {
+            [] => &[Workload::Chat, Workload::Rag, Workload::Batch, Workload::Mixed, Workload::Unique],
+            given => given,
+        };
+        let overhead = Overhead::measure(&target)?;
+        let bar = count_bar(workloads.len() * self.clients.len(), "asking");
+        let mut summaries = Vec::new();
+        for workload in workloads {
+            for clients in &self.clients {
+                summaries.push(self.run(&target, *workload, *clients, &interrupted)?);
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        if let Some(file) = &self.report {
+            std::fs::write(file, report::page(&self.about(&target), &summaries))
+                .with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        self.show(&target, &summaries, &overhead)
+    }
+
+    /// One kind of work with so many clients.
+    fn run(&self, target: &Target, workload: Workload, clients: usize, interrupted: &AtomicBool) -> Result<Summary> {
+        let salt = RandomState::new().hash_one(0u8);
+        let (next, count) = (AtomicUsize::new(0), clients * self.requests);
+        let results: Mutex<Vec<Result<Sample>>> = Mutex::default();
+        let started = Instant::now();
+        thread::scope(|scope| {
+            for _ in 0..clients {
+                scope.spawn(|| {
+                    while !interrupted.load(Ordering::Relaxed) {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= count {
+                            break;
+                        }
+                        let sample = target.ask(&workload.messages(salt, number), self.max_tokens);
+                        results.lock().expect("nobody panics with it").push(sample);
+                    }
+                });
+            }
+        });
+        let seconds = started.elapsed().as_secs_f64();
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(Interrupted.into());
+        }
+        let (mut samples, mut errors) = (Vec::new(), Vec::new());
+        for result in results.into_inner().expect("nobody panics with it") {
+            match result {
+                Ok(sample) => samples.push(sample),
+                Err(error) => errors.push(format!("{error:#}")),
+            }
+        }
+        let slo = Slo { ttft_ms: self.slo_ttft, inter_token_ms: self.slo_token };
+        Ok(Summary::of(workload.name(), clients, &samples, &errors, seconds, slo))
+    }
+
+    fn about(&self, target: &Target) -> String {
+        format!(
+            "{} at {}; {} requests of each client, answers of at most {} tokens; good: first token within {} ms, then {} ms",
+            target.model, self.url, self.requests, self.max_tokens, self.slo_ttft, self.slo_token
+        )
+    }
+
+    fn show(&self, target: &Target, summaries: &[Summary], overhead: &Overhead) -> Result<()> {
+        if self.json {
+            let runs: Vec<Value> = summaries.iter().map(Summary::to_json).collect();
+            return output::json(&json!({
+                "url": self.url, "model": target.model, "max_tokens": self.max_tokens,
+                "slo": { "ttft_ms": self.slo_ttft, "inter_token_ms": self.slo_token },
+                "round_trip_ms": overhead.round_trip.to_json(),
+                "overhead_ms": overhead.of_server.map(Percentiles::to_json), "runs": runs,
+            }));
+        }
+        let heading = Summary::HEADING.map(str::to_owned).to_vec();
+        let rows: Vec<Vec<String>> = [heading].into_iter().chain(summaries.iter().map(Summary::row)).collect();
+        output::table(&rows)?;
+        output::remark(&self.about(target));
+        output::remark(&overhead.to_string());
+        for summary in summaries.iter().filter(|summary| summary.errors > 0) {
+            let (errors, all) = (summary.errors, summary.requests);
+            let error = summary.error.as_deref().unwrap_or_default();
+            output::remark(&format!(
+                "{} with {}: {errors} of {all} requests failed: {error}",
+                summary.workload, summary.concurrency
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What a request costs beside the model.
+struct Overhead {
+    round_trip: Percentiles,
+    /// Without the time in the engine, for servers that tell it.
+    of_server: Option<Percentiles>,
+}
+
+impl Overhead {
+    /// Asks for one token again and again: the prompt is cached, so little else is left than the way there and back.
+    fn measure(target: &Target) -> Result<Self> {
+        let messages = Workload::Batch.messages(RandomState::new().hash_one(0u8), 0);
+        target.round_trip(&messages)?;
+        let trips = (0..ROUND_TRIPS).map(|_| target.round_trip(&messages)).collect::<Result<Vec<_>>>()?;
+        let beside: Option<Vec<f64>> = trips.iter().map(|(took, engine)| Some(took - (*engine)?)).collect();
+        let round_trip = Percentiles::of(trips.iter().map(|(took, _)| *took).collect());
+        Ok(Self { round_trip, of_server: beside.map(Percentiles::of) })
+    }
+}
+
+impl std::fmt::Display for Overhead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Percentiles { p50, p99, .. } = self.round_trip;
+        write!(f, "one token of a known prompt: {p50:.2} ms (99 %: {p99:.2})")?;
+        match self.of_server {
+            Some(Percentiles { p50, p99, .. }) => write!(f, ", of which beside the model {p50:.2} ms (99 %: {p99:.2})"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! `ruvllm keys`: who may use a server.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use ruvllm_server::access::{KeyFile, Limits, NewKey, Scope, Scopes, StoredKey, Timestamp};
+use ruvllm_store::default_home;
+use serde_json::{Value, json};
+
+use crate::duration_flag::parse_duration;
+use crate::output;
+
+/// Add, list and remove the API keys of `ruvllm serve`
+///
+/// Without any key, everybody who can reach the server may use it. A running server notices changes at once.
+#[derive(Debug, Args)]
+pub struct Keys {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Add(Add),
+    List(List),
+    Rm(Rm),
+}
+
+/// Make a key and print it, once; only a hash is kept
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  ruvllm keys add laptop\n  \
+                        ruvllm keys add search --tenant acme/search --requests-per-minute 60 --expires 30d\n  \
+                        ruvllm keys add prometheus --scope metrics")]
+struct Add {
+    /// What to call it
+    name: String,
+    /// What it may be used for: inference, metrics, admin (everything); several with commas
+    #[arg(long, value_name = "SCOPES", value_delimiter = ',', default_value = "inference")]
+    scope: Vec<Scope>,
+    /// On whose behalf it asks, such as acme/search: tenants share the machine fairly and see nothing of each other
+    #[arg(long, value_name = "PATH", default_value = "")]
+    tenant: String,
+    /// Requests per minute at most
+    #[arg(long, value_name = "N")]
+    requests_per_minute: Option<u32>,
+    /// Tokens per minute at most, of prompts and answers
+    #[arg(long, value_name = "N")]
+    tokens_per_minute: Option<u32>,
+    /// Tokens per day at most; a day begins at midnight, UTC
+    #[arg(long, value_name = "N")]
+    tokens_per_day: Option<u64>,
+    /// How long it is good for, such as 30d
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    expires: Option<Duration>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// List the keys
+#[derive(Debug, Args)]
+struct List {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Remove a key
+#[derive(Debug, Args)]
+struct Rm {
+    /// Its name, as `ruvllm keys list` shows it
+    #[arg(required = true)]
+    names: Vec<String>,
+}
+
+fn key_file() -> Result<KeyFile> {
+    Ok(KeyFile::in_home(&default_home()?))
+}
+
+impl Keys {
+    pub fn execute(self) -> Result<()> {
+        match self.what {
+            What::Add(add) => add.execute(),
+            What::List(list) => list.execute(),
+            What::Rm(rm) => rm.execute(),
+        }
+    }
+}
+
+impl Add {
+    fn execute(self) -> Result<()> {
+        let key = NewKey::random().context("this system has no random numbers")?;
+        let stored = StoredKey::new(&self.name, &key, Scopes::new(self.scope));
+        let expires = self.expires.map(|time| stored.created.after(time));
+        let limits = Limits {
+            requests_per_minute: self.requests_per_minute,
+            tokens_per_minute: self.tokens_per_minute,
+            tokens_per_day: self.tokens_per_day,
+        };
+        let stored = StoredKey { tenant: self.tenant, limits, expires, ..stored };
+        key_file()?.add(stored.clone())?;
+        if self.json {
+            let mut object = to_json(&stored);
+            object["key"] = json!(key.text());
+            return output::json(&object);
+        }
+        output::line(key.text())?;
+        output::remark("this is the only time that it is shown");
+        Ok(())
+    }
+}
+
+impl List {
+    fn execute(self) -> Result<()> {
+        let keys = key_file()?.read()?;
+        if self.json {
+            return output::json(&json!({ "keys": keys.iter().map(to_json).collect::<Vec<_>>() }));
+        }
+        if keys.is_empty() {
+            output::remark("there are no keys: a server lets everybody in who can reach it");
+            return Ok(());
+        }
+        let mut rows = vec![["NAME", "SCOPES", "TENANT", "LIMITS", "EXPIRES"].map(str::to_owned).to_vec()];
+        rows.extend(keys.iter().map(|key| {
+            let scopes = key.scopes.to_string();
+            vec![key.name.clone(), scopes, key.tenant.clone(), limits(&key.limits), expiry(key)]
+        }));
+        output::table(&rows)
+    }
+}
+
+fn limits(limits: &Limits) -> String {
+    let parts = [
+        limits.requests_per_minute.map(|count| format!("{count} requests/min")),
+        limits.tokens_per_minute.map(|count| format!("{count} tokens/min")),
+        limits.tokens_per_day.map(|count| format!("{count} tokens/day")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn expiry(key: &StoredKey) -> String {
+    match key.expires {
+        None => "never".to_owned(),
+        Some(_) if key.is_expired(Timestamp::now()) => "expired".to_owned(),
+        Some(expires) => expires.to_string(),
+    }
+}
+
+fn to_json(key: &StoredKey) -> Value {
+    json!({
+        "name": key.name,
+        "scopes": key.scopes,
+        "tenant": key.tenant,
+        "requests_per_minute": key.limits.requests_per_minute,
+        "tokens_per_minute": key.limits.tokens_per_minute,
+        "tokens_per_day": key.limits.tokens_per_day,
+        "created": key.created.to_string(),
+        "expires": key.expires.map(|expires| expires.to_string()),
+        "expired": key.is_expired(Timestamp::now()),
+    })
+}
+
+impl Rm {
+    fn execute(self) -> Result<()> {
+        let file = key_file()?;
+        for name in &self.names {
+            file.remove(name)?;
+            output::line(&format!("removed {name}"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! `ruvllm ps`: what a running server has loaded and is doing.
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::Value;
+
+use crate::client::ServerFlags;
+use crate::output;
+
+/// List the models that a running server has loaded, and what they are doing
+#[derive(Debug, Args)]
+pub struct Ps {
+    #[command(flatten)]
+    server: ServerFlags,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Ps {
+    pub fn execute(self) -> Result<()> {
+        let answer = self.server.client().get("/admin/models")?;
+        if self.json {
+            return output::json(&answer);
+        }
+        let heading = ["model", "running", "waiting", "kv memory", "cached", "context", "kernels"];
+        let mut rows = vec![heading.map(str::to_owned).to_vec()];
+        rows.extend(answer["models"].as_array().into_iter().flatten().map(row));
+        output::table(&rows)
+    }
+}
+
+fn row(model: &Value) -> Vec<String> {
+    let number = |key: &str| model[key].as_u64().unwrap_or(0);
+    let memory = format!("{} of {}", output::bytes(number("kv_used_bytes")), output::bytes(number("kv_budget_bytes")));
+    let cached = 100.0 * number("cached_tokens") as f64 / (number("prompt_tokens") as f64).max(1.0);
+    vec![
+        model["name"].as_str().unwrap_or_default().to_owned(),
+        number("running").to_string(),
+        number("waiting").to_string(),
+        memory,
+        format!("{cached:.0} % of prompts"),
+        number("context").to_string(),
+        model["kernels"].as_str().unwrap_or_default().to_owned(),
+    ]
+}

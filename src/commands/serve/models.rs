@@ -1,0 +1,123 @@
+//! The models of a server: which ones, how they are run, and their endpoints.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use ruvllm_runtime::{EngineBuilder, Quota, Tenant};
+use ruvllm_server::metrics::{Metrics, Snapshots};
+use ruvllm_server::models::{Builder, Models};
+use ruvllm_server::{Api, Lifecycle, OpenApiRouter};
+
+use crate::kv_flags::parse_size;
+use crate::model_flags::{EngineFlags, build, model_file, store};
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Models")]
+pub struct ModelsFlags {
+    /// Requests that a model works on at the same time; others wait
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    sequences: usize,
+    /// Models that are loaded at the same time at most, with those named here; an idle one goes when another is needed
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    models_max: usize,
+    /// A further name for a model, for programs that ask for a fixed one; may be given several times
+    #[arg(long, value_name = "NAME=MODEL", value_parser = parse_alias)]
+    alias: Vec<(String, String)>,
+    /// How long an answer may take in all, in seconds; it ends with an error then
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    answer_timeout: u64,
+    /// Memory for keys and values that a tenant can count on, and its limit, such as acme=512M or acme=512M:2G; may be
+    /// given several times
+    #[arg(long, value_name = "TENANT=SIZE[:LIMIT]", value_parser = parse_quota)]
+    kv_share: Vec<(String, Quota)>,
+    /// Lets tenants use each other's cached prefixes. They can then tell, by the time to the first token, what others have
+    /// asked
+    #[arg(long)]
+    share_prefixes: bool,
+    #[command(flatten)]
+    engine: EngineFlags,
+}
+
+/// What answers requests.
+pub struct Endpoints {
+    /// For keys of the scope `inference`.
+    pub inference: OpenApiRouter,
+    /// For administrators.
+    pub admin: OpenApiRouter,
+    /// The state of all loaded models, for `/metrics`.
+    pub snapshots: Snapshots,
+    /// Loads the models, on a thread of its own while the server listens already. `/ready` says so when it has returned;
+    /// if it fails, the server ends.
+    pub load: Box<dyn FnOnce() -> Result<()> + Send>,
+}
+
+impl ModelsFlags {
+    /// Prepares the models of a command line. Returns at once.
+    pub fn endpoints(self, names: Vec<String>, metrics: &Arc<Metrics>, lifecycle: &Lifecycle) -> Result<Endpoints> {
+        if names.len() > self.models_max {
+            bail!("{} models are named and --models-max is {}; raise it", names.len(), self.models_max);
+        }
+        let aliases: BTreeMap<String, String> = self.alias.iter().cloned().collect();
+        // The folder of what is known of KV formats must be findable.
+        self.builder(Path::new(""))?;
+        let (models_max, answer_time_max) = (self.models_max, Duration::from_secs(self.answer_timeout));
+        let flags = self.clone();
+        let builder: Builder = Arc::new(move |file| flags.builder(file).expect("it was found before"));
+        let models = Arc::new(Models::new(store()?, builder, Arc::clone(metrics), aliases, models_max));
+        let (lifecycle, answer_time_max) = (lifecycle.clone(), Some(answer_time_max));
+        let api = Api { models: Arc::clone(&models), lifecycle, answer_time_max };
+        Ok(Endpoints {
+            inference: api.clone().router(),
+            admin: api.admin_router(),
+            snapshots: {
+                let models = Arc::clone(&models);
+                Arc::new(move || models.snapshots())
+            },
+            load: Box::new(move || names.iter().try_for_each(|name| self.load(name, &models))),
+        })
+    }
+
+    fn builder(&self, file: &Path) -> Result<EngineBuilder> {
+        let builder = self.engine.builder(file)?.sequences(self.sequences).share_prefixes(self.share_prefixes);
+        let with_quota =
+            |builder: EngineBuilder, (tenant, quota): &(String, Quota)| builder.quota(Tenant::new(tenant), *quota);
+        Ok(self.kv_share.iter().fold(builder, with_quota))
+    }
+
+    /// Loads a model for as long as the server runs, fetched if need be.
+    fn load(&self, name: &str, models: &Models) -> Result<()> {
+        let file = model_file(name, Arc::new(AtomicBool::new(false)))?;
+        let builder = self.builder(&file.path)?.step_metrics(models.step_metrics(&file.name));
+        models.keep(&file.name, build(builder, &file.path)?);
+        Ok(())
+    }
+}
+
+fn parse_alias(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((alias, model)) if !alias.is_empty() && !model.is_empty() => Ok((alias.to_owned(), model.to_owned())),
+        _ => Err("give a name and a model, such as gpt-4o-mini=smollm2".to_owned()),
+    }
+}
+
+fn parse_quota(text: &str) -> Result<(String, Quota)> {
+    let (tenant, sizes) = text.split_once('=').context("give a tenant and a size, such as acme=512M")?;
+    let (guaranteed, limit) = match sizes.split_once(':') {
+        Some((guaranteed, limit)) => (guaranteed, Some(limit)),
+        None => (sizes, None),
+    };
+    let size = |text: &str| {
+        let bytes = parse_size(text).map_err(anyhow::Error::msg)?;
+        anyhow::Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
+    };
+    let quota = Quota { guaranteed_bytes: size(guaranteed)?, limit_bytes: limit.map(size).transpose()? };
+    if quota.limit_bytes.is_some_and(|limit| limit < quota.guaranteed_bytes) {
+        bail!("the limit is below what is guaranteed");
+    }
+    Ok((tenant.to_owned(), quota))
+}

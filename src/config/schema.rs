@@ -1,0 +1,58 @@
+//! Which keys there are: the long flags of all commands.
+
+use clap::{Arg, ArgAction, Command};
+
+/// One flag of one command.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// As it is written in the file: `max_tokens`.
+    pub name: String,
+    pub flag: Arg,
+}
+
+impl Key {
+    pub fn is_switch(&self) -> bool {
+        matches!(self.flag.get_action(), ArgAction::SetTrue | ArgAction::SetFalse)
+    }
+
+    pub fn takes_many(&self) -> bool {
+        matches!(self.flag.get_action(), ArgAction::Append)
+    }
+
+    pub fn defaults(&self) -> Vec<String> {
+        self.flag.get_default_values().iter().map(|value| value.to_string_lossy().into_owned()).collect()
+    }
+}
+
+/// The flags of a command itself. Positional arguments say what to do, not how: they are no keys.
+pub fn keys_of(command: &Command) -> Vec<Key> {
+    let flags = command.get_arguments().filter(|flag| {
+        let is_own = !flag.is_global_set() && !matches!(flag.get_id().as_str(), "help" | "version");
+        is_own && flag.get_long().is_some()
+    });
+    let key = |flag: &Arg| {
+        let long = flag.get_long()?;
+        Some(Key { name: long.replace('-', "_"), flag: flag.clone() })
+    };
+    flags.filter_map(key).collect()
+}
+
+/// All commands that can be run, with their path: `["keys", "add"]`.
+pub fn leaf_commands(root: &Command) -> Vec<(Vec<String>, &Command)> {
+    let mut found = Vec::new();
+    for command in root.get_subcommands().filter(|command| command.get_name() != "help") {
+        let name = command.get_name().to_owned();
+        let inner = leaf_commands(command);
+        if inner.is_empty() {
+            found.push((vec![name], command));
+        } else {
+            found.extend(inner.into_iter().map(|(path, leaf)| ([vec![name.clone()], path].concat(), leaf)));
+        }
+    }
+    found
+}
+
+/// The command at a path.
+pub fn find<'c>(root: &'c Command, path: &[String]) -> Option<&'c Command> {
+    path.iter().try_fold(root, |command, name| command.find_subcommand(name))
+}
