@@ -20,7 +20,7 @@ use clap::{ArgMatches, Command, FromArgMatches};
 
 pub use error::ConfigError;
 pub use file::location;
-pub use schema::{keys_of, leaf_commands};
+pub use schema::{keys_of, runnable_commands};
 pub use settings::{Setting, Sources};
 
 /// Commands that must work however wrong the settings are, and need none.

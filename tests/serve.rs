@@ -1,84 +1,16 @@
 //! `ruvllm serve` and `ruvllm keys` as their users start them.
 
+#[path = "support/server.rs"]
+#[allow(dead_code)]
+mod server;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
-use std::time::Duration;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use tempfile::TempDir;
-
-struct Server {
-    child: Child,
-    errors: BufReader<ChildStderr>,
-    address: String,
-}
-
-/// A command that sees a home folder of its own and nothing else.
-fn ruvllm(home: &TempDir) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ruvllm"));
-    command.env("RUVLLM_HOME", home.path()).env_remove("RUVLLM_LOG").env_remove("RUVLLM_CONFIG");
-    command
-}
-
-fn start(home: &TempDir, arguments: &[&str]) -> Server {
-    let mut command = ruvllm(home);
-    command.args(["serve", "--port", "0"]).args(arguments);
-    start_command(command)
-}
-
-/// Waits until it says where it listens.
-fn start_command(mut command: Command) -> Server {
-    let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
-    let errors = BufReader::new(child.stderr.take().expect("standard error"));
-    // From here on it is ended whatever happens.
-    let mut server = Server { child, errors, address: String::new() };
-    let mut said = String::new();
-    while server.address.is_empty() {
-        let mut line = String::new();
-        assert!(server.errors.read_line(&mut line).expect("text") > 0, "it ended: {said}");
-        server.address = line.trim().strip_prefix("listening on http://").unwrap_or_default().to_owned();
-        said.push_str(&line);
-    }
-    server
-}
-
-impl Server {
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(&self.address).expect("it accepts");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
-        stream
-    }
-
-    fn get(&self, path: &str, headers: &str) -> String {
-        let mut stream = self.connect();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n").expect("sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        answer
-    }
-
-    fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
-        assert!(status.expect("kill").success());
-    }
-
-    /// Its exit code, and what it said after it was listening.
-    fn end(mut self) -> (Option<i32>, String) {
-        let mut said = String::new();
-        self.errors.read_to_string(&mut said).expect("text");
-        (self.child.wait().expect("it ends").code(), said)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It has ended already unless a test failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use server::{ruvllm, start, start_command};
 
 fn output(mut command: Command) -> Output {
     command.output().expect("the program starts")

@@ -21,7 +21,7 @@ use serde_json::json;
 use self::speculation::Comparison;
 use self::spread::Spread;
 use crate::exit::Interrupted;
-use crate::model_flags::ModelFlags;
+use crate::model_flags::{EngineFlags, ModelFlags};
 use crate::output;
 use crate::progress::interrupt_flag;
 use crate::speculation_flag::SpeculationFlag;
@@ -32,8 +32,11 @@ use crate::speculation_flag::SpeculationFlag;
 pub struct Bench {
     #[command(subcommand)]
     other: Option<Other>,
+    /// A name from the catalogue, hf:OWNER/REPO/FILE.gguf, or the path of a GGUF file
+    #[arg(required = true)]
+    model: Option<String>,
     #[command(flatten)]
-    model: Option<ModelBench>,
+    flags: ModelBenchFlags,
 }
 
 /// What else can be measured.
@@ -46,17 +49,19 @@ impl Bench {
     pub fn execute(self) -> Result<()> {
         match (self.other, self.model) {
             (Some(Other::Serve(serve)), _) => serve.execute(),
-            (None, Some(model)) => model.execute(),
+            (None, Some(model)) => {
+                let model = ModelFlags { model, engine: self.flags.engine.clone() };
+                ModelBench { model, flags: self.flags }.execute()
+            }
             (None, None) => bail!("name a model, or measure a server with `ruvllm bench serve URL`"),
         }
     }
 }
 
-/// How fast a model runs.
 #[derive(Debug, Args)]
-struct ModelBench {
+struct ModelBenchFlags {
     #[command(flatten)]
-    model: ModelFlags,
+    engine: EngineFlags,
     /// Prompt tokens of the prefill measurement
     #[arg(long, short = 'p', default_value_t = 512, value_name = "N")]
     prefill: usize,
@@ -95,12 +100,18 @@ struct ModelBench {
     json: bool,
 }
 
+/// How fast a model runs.
+struct ModelBench {
+    model: ModelFlags,
+    flags: ModelBenchFlags,
+}
+
 impl ModelBench {
     fn execute(mut self) -> Result<()> {
         self.check_counts()?;
         let interrupted = interrupt_flag();
         let loading = Instant::now();
-        if self.sessions.is_some() {
+        if self.flags.sessions.is_some() {
             self.model.engine.kv.kv_memory.get_or_insert(sessions::BUDGET_BYTES_DEFAULT);
         }
         let mut engine = self.model.load(interrupted.clone(), self.sequences_at_once())?;
@@ -109,7 +120,7 @@ impl ModelBench {
         let (threads, kernels) = (engine.threads(), engine.kernels().name());
         let (mut prefill, mut decode) = (Vec::new(), Vec::new());
         // One round to touch all memory; it is not counted.
-        for round in 0..=self.repeat {
+        for round in 0..=self.flags.repeat {
             let core = &mut engine.core();
             let rates = (
                 self.measure_prefill(core).map_err(|error| in_flags("prefill", error))?,
@@ -124,38 +135,40 @@ impl ModelBench {
             }
         }
         let (prefill, decode) = (Spread::of(prefill), Spread::of(decode));
-        let comparisons = match self.speculation {
+        let comparisons = match self.flags.speculation {
             SpeculationFlag::Off => Vec::new(),
             when => {
                 let settings = speculation::Settings {
                     speculation: when.into(),
-                    tokens_max: self.answer,
-                    repeat: self.repeat,
+                    tokens_max: self.flags.answer,
+                    repeat: self.flags.repeat,
                     interrupted: &interrupted,
                 };
                 settings.compare(&mut engine)?
             }
         };
-        let prefixes = if self.prefix {
-            prefix::compare(&mut engine.core(), self.repeat, &interrupted).map_err(|error| in_flags("prefix", error))?
+        let prefixes = if self.flags.prefix {
+            prefix::compare(&mut engine.core(), self.flags.repeat, &interrupted)
+                .map_err(|error| in_flags("prefix", error))?
         } else {
             Vec::new()
         };
-        let arrival = self.arrival.map(|prompt| arrival::measure(&mut engine.core(), prompt, &interrupted)).transpose();
+        let arrival =
+            self.flags.arrival.map(|prompt| arrival::measure(&mut engine.core(), prompt, &interrupted)).transpose();
         let arrival = arrival.map_err(|error| in_flags("arrival", error))?;
         let sessions =
-            self.sessions.map(|count| sessions::measure(&mut engine.core(), count, &interrupted)).transpose();
+            self.flags.sessions.map(|count| sessions::measure(&mut engine.core(), count, &interrupted)).transpose();
         let sessions = sessions.map_err(|error| in_flags("sessions", error))?;
         let remarks = sessions.iter().flat_map(|sessions| sessions.remarks());
         remarks.chain(prefixes.iter().filter_map(prefix::Comparison::remark)).for_each(|text| output::remark(&text));
-        if self.json {
+        if self.flags.json {
             let mut object = json!({
                 "model": self.model.model,
                 "threads": threads,
                 "kernels": kernels,
                 "load_s": load_s,
-                "prefill": { "tokens": self.prefill, "tok_s": prefill.to_json() },
-                "decode": { "tokens": self.decode, "depth": self.depth, "sequences": self.sequences,
+                "prefill": { "tokens": self.flags.prefill, "tok_s": prefill.to_json() },
+                "decode": { "tokens": self.flags.decode, "depth": self.flags.depth, "sequences": self.flags.sequences,
                             "tok_s": decode.to_json() },
             });
             if !comparisons.is_empty() {
@@ -167,7 +180,7 @@ impl ModelBench {
             if let Some(sessions) = &sessions {
                 object["sessions"] = sessions.to_json();
             }
-            if self.prefix {
+            if self.flags.prefix {
                 object["prefix"] = prefixes.iter().map(prefix::Comparison::to_json).collect();
             }
             return output::json(&object);
@@ -175,10 +188,13 @@ impl ModelBench {
         output::line(&format!("{}: {threads} threads, {kernels} kernels, loaded in {load_s:.2} s", self.model.model))?;
         output::table(&[
             ["", "tokens", "tokens/s", "least", "most"].map(str::to_owned).to_vec(),
-            prefill.row("prefill", self.prefill),
-            decode.row(&format!("decode at depth {}, {} at once", self.depth, self.sequences), self.decode),
+            prefill.row("prefill", self.flags.prefill),
+            decode.row(
+                &format!("decode at depth {}, {} at once", self.flags.depth, self.flags.sequences),
+                self.flags.decode,
+            ),
         ])?;
-        if self.prefix {
+        if self.flags.prefix {
             output::line("")?;
             let heading = prefix::Comparison::heading();
             let rows: Vec<_> = [heading].into_iter().chain(prefixes.iter().map(prefix::Comparison::row)).collect();
@@ -204,13 +220,13 @@ impl ModelBench {
     fn check_counts(&self) -> Result<()> {
         // An answer's first token is its prompt's work.
         let counts = [
-            ("prefill", Some(self.prefill), 1),
-            ("decode", Some(self.decode), 1),
-            ("sequences", Some(self.sequences), 1),
-            ("repeat", Some(self.repeat), 1),
-            ("answer", Some(self.answer), 2),
-            ("arrival", self.arrival, 1),
-            ("sessions", self.sessions, 1),
+            ("prefill", Some(self.flags.prefill), 1),
+            ("decode", Some(self.flags.decode), 1),
+            ("sequences", Some(self.flags.sequences), 1),
+            ("repeat", Some(self.flags.repeat), 1),
+            ("answer", Some(self.flags.answer), 2),
+            ("arrival", self.flags.arrival, 1),
+            ("sessions", self.flags.sessions, 1),
         ];
         for (flag, value, least) in counts {
             if let Some(value) = value.filter(|value| *value < least) {
@@ -223,14 +239,17 @@ impl ModelBench {
     /// The context holds the longest text of every measurement.
     fn check_context(&self, context: usize) -> Result<()> {
         let needs = [
-            (format!("--prefill {}", self.prefill), self.prefill.saturating_add(1)),
+            (format!("--prefill {}", self.flags.prefill), self.flags.prefill.saturating_add(1)),
             (
-                format!("--depth {} with --decode {}", self.depth, self.decode),
-                self.depth.max(1).saturating_add(self.decode).saturating_add(1),
+                format!("--depth {} with --decode {}", self.flags.depth, self.flags.decode),
+                self.flags.depth.max(1).saturating_add(self.flags.decode).saturating_add(1),
             ),
-            ("--prefix".to_owned(), if self.prefix { prefix::context_min() } else { 0 }),
-            (format!("--arrival {}", self.arrival.unwrap_or(0)), self.arrival.map_or(0, arrival::context_min)),
-            ("--sessions".to_owned(), if self.sessions.is_some() { sessions::CONTEXT_MIN } else { 0 }),
+            ("--prefix".to_owned(), if self.flags.prefix { prefix::context_min() } else { 0 }),
+            (
+                format!("--arrival {}", self.flags.arrival.unwrap_or(0)),
+                self.flags.arrival.map_or(0, arrival::context_min),
+            ),
+            ("--sessions".to_owned(), if self.flags.sessions.is_some() { sessions::CONTEXT_MIN } else { 0 }),
         ];
         match needs.into_iter().find(|(_, needed)| *needed > context) {
             Some((flags, needed)) => {
@@ -243,33 +262,33 @@ impl ModelBench {
     }
 
     fn sequences_at_once(&self) -> usize {
-        let prefix = if self.prefix { prefix::SEQUENCES } else { 0 };
-        let arrival = if self.arrival.is_some() { arrival::SEQUENCES } else { 0 };
-        let sessions = if self.sessions.is_some() { sessions::SEQUENCES } else { 0 };
-        self.sequences.max(prefix).max(arrival).max(sessions)
+        let prefix = if self.flags.prefix { prefix::SEQUENCES } else { 0 };
+        let arrival = if self.flags.arrival.is_some() { arrival::SEQUENCES } else { 0 };
+        let sessions = if self.flags.sessions.is_some() { sessions::SEQUENCES } else { 0 };
+        self.flags.sequences.max(prefix).max(arrival).max(sessions)
     }
 
     /// Prompt tokens per second.
     fn measure_prefill(&self, core: &mut Core) -> Result<f64> {
-        let tokens = filler(core, self.prefill, 0);
+        let tokens = filler(core, self.flags.prefill, 0);
         let started = Instant::now();
-        core.evaluate(&tokens, self.prefill - 1..self.prefill, |_, _| {})?;
-        Ok(self.prefill as f64 / started.elapsed().as_secs_f64())
+        core.evaluate(&tokens, self.flags.prefill - 1..self.flags.prefill, |_, _| {})?;
+        Ok(self.flags.prefill as f64 / started.elapsed().as_secs_f64())
     }
 
     /// Tokens per second of all sequences together, after their prompts.
     fn measure_decode(&self, core: &mut Core) -> Result<f64> {
-        for sequence in 0..self.sequences {
+        for sequence in 0..self.flags.sequences {
             core.submit(Request {
-                max_tokens: Some(self.decode + 1),
+                max_tokens: Some(self.flags.decode + 1),
                 speculation: Speculation::Off,
                 prefix_use: PrefixUse::OFF,
-                ..Request::new(filler(core, self.depth.max(1), sequence))
+                ..Request::new(filler(core, self.flags.depth.max(1), sequence))
             })?;
         }
         // Until each has its first token, prompts are part of the work.
         let mut first_tokens = 0;
-        while first_tokens < self.sequences {
+        while first_tokens < self.flags.sequences {
             first_tokens += events(core)?;
         }
         let started = Instant::now();

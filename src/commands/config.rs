@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Command, CommandFactory, Subcommand};
 use serde_json::{Value, json};
 
-use crate::config::{Setting, Sources, keys_of, leaf_commands, location};
+use crate::config::{Setting, Sources, keys_of, location, runnable_commands};
 use crate::{Cli, output};
 
 /// Show what is set in the configuration file and the environment
@@ -106,7 +106,7 @@ fn number_or_text(text: &str) -> Value {
 
 fn settings(root: &Command, sources: &Sources, only: Option<&str>) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
-    for (path, command) in leaf_commands(root) {
+    for (path, command) in runnable_commands(root) {
         if only.is_some_and(|only| path[0] != only) {
             continue;
         }

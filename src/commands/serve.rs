@@ -14,7 +14,6 @@ use ruvllm_server::listen::{self, Bound, ConnectionLimits, Listener, Tls};
 use ruvllm_server::metrics::Metrics;
 use ruvllm_server::{App, Lifecycle, Phase, Services, log};
 use ruvllm_store::default_home;
-use tokio::runtime::Runtime;
 use tokio::time::interval;
 
 use crate::output;
@@ -22,6 +21,8 @@ use listen_flags::{LimitFlags, ListenFlags};
 use log_flags::LogFlags;
 use models::ModelsFlags;
 
+/// Requests whose prompts are prepared at the same time; others wait a moment.
+const PREPARING_MAX: usize = 32;
 /// Between sorting of measured times into their buckets, and saving of what keys have used.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// Administrators need few connections, and get them when all others are taken.
@@ -52,7 +53,11 @@ pub struct Serve {
 
 impl Serve {
     pub fn execute(self) -> Result<()> {
-        let runtime = Runtime::new().context("cannot start threads")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .max_blocking_threads(PREPARING_MAX)
+            .build()
+            .context("cannot start threads")?;
         let outcome = runtime.block_on(self.serve());
         // A model that is still being loaded is not waited for.
         runtime.shutdown_background();

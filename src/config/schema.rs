@@ -38,16 +38,16 @@ pub fn keys_of(command: &Command) -> Vec<Key> {
 }
 
 /// All commands that can be run, with their path: `["keys", "add"]`.
-pub fn leaf_commands(root: &Command) -> Vec<(Vec<String>, &Command)> {
+pub fn runnable_commands(root: &Command) -> Vec<(Vec<String>, &Command)> {
     let mut found = Vec::new();
     for command in root.get_subcommands().filter(|command| command.get_name() != "help") {
         let name = command.get_name().to_owned();
-        let inner = leaf_commands(command);
-        if inner.is_empty() {
-            found.push((vec![name], command));
-        } else {
-            found.extend(inner.into_iter().map(|(path, leaf)| ([vec![name.clone()], path].concat(), leaf)));
+        let inner = runnable_commands(command);
+        // Some have both flags of their own and commands below them.
+        if inner.is_empty() || !keys_of(command).is_empty() {
+            found.push((vec![name.clone()], command));
         }
+        found.extend(inner.into_iter().map(|(path, inner)| ([vec![name.clone()], path].concat(), inner)));
     }
     found
 }

@@ -225,7 +225,8 @@ def test_deep_nesting_is_refused(client, model, field, text):
 
 def test_deep_json_is_refused(client, model):
     deep = "[" * 60_000 + "]" * 60_000
-    body = f'{{"model": "{model}", "messages": [], "response_format": {deep}}}'
+    format = f'{{"type": "json_schema", "json_schema": {{"name": "deep", "schema": {deep}}}}}'
+    body = f'{{"model": "{model}", "messages": [], "response_format": {format}}}'
     headers = {"content-type": "application/json"}
     answer = httpx.post(f"{client.base_url}chat/completions", content=body, headers=headers)
     assert answer.status_code == 400 and answer.json()["error"]["code"] == "json_too_deep"

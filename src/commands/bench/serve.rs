@@ -60,6 +60,9 @@ pub struct Serve {
     /// … and the others within so many of each other, on average
     #[arg(long, default_value_t = 50.0, value_name = "MS")]
     slo_token: f64,
+    /// Have answers come at once instead of as they are generated, to see what streaming costs
+    #[arg(long)]
+    no_stream: bool,
     /// Also write a page with plots
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
@@ -110,7 +113,12 @@ impl Serve {
                         if number >= count {
                             break;
                         }
-                        let sample = target.ask(&workload.messages(salt, number), self.max_tokens);
+                        let messages = workload.messages(salt, number);
+                        let sample = if self.no_stream {
+                            target.ask_whole(&messages, self.max_tokens)
+                        } else {
+                            target.ask(&messages, self.max_tokens)
+                        };
                         results.lock().expect("nobody panics with it").push(sample);
                     }
                 });

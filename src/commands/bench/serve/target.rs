@@ -26,6 +26,15 @@ pub struct Sample {
     pub generated_tokens: u64,
 }
 
+impl Sample {
+    fn count(&mut self, usage: &Value) {
+        let count = |value: &Value| value.as_u64().unwrap_or(0);
+        self.prompt_tokens = count(&usage["prompt_tokens"]);
+        self.generated_tokens = count(&usage["completion_tokens"]);
+        self.cached_tokens = count(&usage["prompt_tokens_details"]["cached_tokens"]);
+    }
+}
+
 impl Target {
     /// Finds the server and, if none is named, its model.
     pub fn find(url: &str, key: Option<String>, model: Option<String>) -> Result<Self> {
@@ -63,10 +72,7 @@ impl Target {
             }
             let usage = &chunk["usage"];
             if usage.is_object() {
-                let count = |value: &Value| value.as_u64().unwrap_or(0);
-                sample.prompt_tokens = count(&usage["prompt_tokens"]);
-                sample.generated_tokens = count(&usage["completion_tokens"]);
-                sample.cached_tokens = count(&usage["prompt_tokens_details"]["cached_tokens"]);
+                sample.count(usage);
             }
         }
         let first = first.unwrap_or_else(Instant::now);
@@ -74,6 +80,18 @@ impl Target {
         sample.ttft_ms = ms(first - started);
         sample.inter_token_ms = ms(last.saturating_duration_since(first)) / (pieces.max(2) - 1) as f64;
         sample.total_ms = ms(started.elapsed());
+        Ok(sample)
+    }
+
+    /// The same without streaming: all tokens come at the end.
+    pub fn ask_whole(&self, messages: &Value, max_tokens: usize) -> Result<Sample> {
+        let body = json!({ "model": self.model, "messages": messages, "max_tokens": max_tokens, "temperature": 0 });
+        let started = Instant::now();
+        let text = self.client.post("/v1/chat/completions", &body)?.into_body().read_to_string()?;
+        let total_ms = started.elapsed().as_secs_f64() * 1e3;
+        let answer: Value = serde_json::from_str(&text).context("the answer is not JSON")?;
+        let mut sample = Sample { ttft_ms: total_ms, total_ms, ..Sample::default() };
+        sample.count(&answer["usage"]);
         Ok(sample)
     }
 
