@@ -12,7 +12,7 @@ use ruvllm_text::{
 };
 
 use crate::constraint::Grammar;
-use crate::engine_thread::{EngineThread, Gone, Submission};
+use crate::engine_thread::{EngineThread, Gone, Submission, Submitted};
 use crate::prompt::encode_text;
 use crate::{ColdFormat, EngineBuilder, EngineStatus, Message, Prompt, Request, Response, Stream, Tools, Usage};
 
@@ -155,6 +155,16 @@ impl Engine {
 
     /// Starts answering. What is computed does not wait for the stream to be read; dropping it ends the request.
     pub fn stream(&self, request: Request) -> Result<Stream, GenerateError> {
+        self.hand_over(request)?.stream(self)
+    }
+
+    /// The same for several requests, which are queued together. If one is refused, so are all.
+    pub fn streams(&self, requests: Vec<Request>) -> Result<Vec<Stream>, GenerateError> {
+        let begun = requests.into_iter().map(|request| self.hand_over(request)).collect::<Result<Vec<_>, _>>()?;
+        begun.into_iter().map(|begun| begun.stream(self)).collect()
+    }
+
+    fn hand_over(&self, request: Request) -> Result<Begun, GenerateError> {
         let stop = StopMatcher::new(request.stop.clone())?;
         let room = self.context().saturating_sub(request.max_tokens.unwrap_or(1)).max(1);
         let constraint = self.constraint(&request)?;
@@ -180,9 +190,9 @@ impl Engine {
             constraint,
             patience: request.patience,
         };
-        let accepted = self.thread().submit(submission).map_err(|Gone| GenerateError::EngineFailed)??;
+        let submitted = self.thread().submit(submission).map_err(|Gone| GenerateError::EngineFailed)?;
         let usage = Usage { prompt_tokens, truncated_tokens, ..Usage::default() };
-        Ok(Stream::new(self.clone(), accepted, usage, stop, tool_calls, started))
+        Ok(Begun { submitted, usage, stop, tool_calls, started })
     }
 
     /// What the answer is kept to: the shape that was asked for, or proper calls of tools.
@@ -208,5 +218,23 @@ impl Engine {
             piece?;
         }
         Ok(stream.into_response())
+    }
+}
+
+/// A request that is on its way to the engine.
+struct Begun {
+    submitted: Submitted,
+    usage: Usage,
+    stop: StopMatcher,
+    tool_calls: Option<ToolCallParser>,
+    started: Instant,
+}
+
+impl Begun {
+    /// Waits until it is queued or refused.
+    fn stream(self, engine: &Engine) -> Result<Stream, GenerateError> {
+        let Self { submitted, usage, stop, tool_calls, started } = self;
+        let accepted = submitted.wait().map_err(|Gone| GenerateError::EngineFailed)??;
+        Ok(Stream::new(engine.clone(), accepted, usage, stop, tool_calls, started))
     }
 }

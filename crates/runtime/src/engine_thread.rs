@@ -43,6 +43,21 @@ pub(crate) struct Submission {
     pub patience: Option<Duration>,
 }
 
+/// A request that was handed over. Dropping this takes it back.
+#[derive(Debug)]
+pub(crate) struct Submitted {
+    replied: oneshot::Receiver<Result<SequenceId, SubmitError>>,
+    events: Events,
+}
+
+impl Submitted {
+    /// Waits until it is queued or refused.
+    pub(crate) fn wait(self) -> Result<Result<(SequenceId, Events), SubmitError>, Gone> {
+        let id = self.replied.blocking_recv().map_err(|_| Gone)?;
+        Ok(id.map(|id| (id, self.events)))
+    }
+}
+
 /// Is told of every step.
 #[derive(Clone, Debug)]
 pub struct StepMetrics {
@@ -112,13 +127,12 @@ impl EngineThread {
         self.core.lock().expect("the engine has not panicked")
     }
 
-    /// Queues a request. Waits for the end of the step that is running.
-    pub(crate) fn submit(&self, submission: Submission) -> Result<Result<(SequenceId, Events), SubmitError>, Gone> {
+    /// Hands over a request. It is queued when the step that is running has ended.
+    pub(crate) fn submit(&self, submission: Submission) -> Result<Submitted, Gone> {
         let (sender, events) = mpsc::unbounded_channel();
         let (reply, replied) = oneshot::channel();
         self.send(Command::Submit(Box::new(submission), sender, reply))?;
-        let id = replied.blocking_recv().map_err(|_| Gone)?;
-        Ok(id.map(|id| (id, events)))
+        Ok(Submitted { replied, events })
     }
 
     /// Ends a request and frees its pages. Unknown ones have ended already.

@@ -29,7 +29,7 @@ const CASES: [(&str, &[&str], &[&str]); 8] = [
 ];
 
 fn source(name: &str) -> String {
-    let folder = grammar_support::fetched("fetch_grammars.py", "llama.cpp-grammars-0.3.36");
+    let folder = grammar_support::fetched("grammars", "llama.cpp-grammars-0.3.36");
     std::fs::read_to_string(folder.join(format!("{name}.gbnf"))).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 

@@ -45,7 +45,7 @@ struct Group {
 }
 
 fn suite() -> Vec<Group> {
-    let folder = grammar_support::fetched("fetch_json_schema_suite.py", "json-schema-suite-4.25.1");
+    let folder = grammar_support::fetched("json-schema-suite", "json-schema-suite-4.25.1");
     let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
     assert!(files.len() > 40, "{} has only {} files", folder.display(), files.len());

@@ -13,6 +13,28 @@ use crate::error::ApiError;
 /// Answers to one request at most.
 const COUNT_MAX: usize = 128;
 
+/// The sampling of a request, from its fields. Both kinds of completions have the same ones; as one part of both (serde's
+/// flatten) unknown fields could not be refused.
+macro_rules! sampling_of {
+    ($request:expr, $top_logprobs:expr) => {{
+        let default = ruvllm_runtime::Sampling::default();
+        ruvllm_runtime::Sampling {
+            temperature: $request.temperature.unwrap_or(default.temperature),
+            top_p: $request.top_p.unwrap_or(default.top_p),
+            top_k: $request.top_k.unwrap_or(default.top_k),
+            min_p: $request.min_p.unwrap_or(default.min_p),
+            typical_p: $request.typical_p.unwrap_or(default.typical_p),
+            repetition_penalty: $request.repetition_penalty.unwrap_or(default.repetition_penalty),
+            presence_penalty: $request.presence_penalty.unwrap_or(default.presence_penalty),
+            frequency_penalty: $request.frequency_penalty.unwrap_or(default.frequency_penalty),
+            logit_bias: $crate::api::fields::logit_bias($request.logit_bias.as_ref())?,
+            top_logprobs: $top_logprobs,
+            ..default
+        }
+    }};
+}
+pub(crate) use sampling_of;
+
 /// Texts that end the answer before them.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a text or a list of texts")]

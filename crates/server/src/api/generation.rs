@@ -51,7 +51,7 @@ impl Generation {
         let tenant = Tenant::new(&caller.tenant);
         let streams = tokio::task::spawn_blocking(move || {
             let requests = requests.into_iter().map(|request| Request { tenant: tenant.clone(), ..request });
-            requests.map(|request| engine.stream(request)).collect::<Result<Vec<Stream>, GenerateError>>()
+            engine.streams(requests.collect())
         });
         let streams = streams.await.map_err(|_| ApiError::internal("the request could not be prepared"))?;
         let streams = streams.map_err(|error| Self::failed(models, &model, &error))?;

@@ -16,13 +16,13 @@ pub static TOKENIZER: LazyLock<Arc<Tokenizer>> =
     LazyLock::new(|| Arc::new(support::load_tokenizer(&support::default_model())));
 pub static COMPILER: LazyLock<GrammarCompiler> = LazyLock::new(|| GrammarCompiler::new(&TOKENIZER).unwrap());
 
-/// A folder with test data, fetched by a script in the repository's `tests` the first time.
-pub fn fetched(script: &str, folder: &str) -> PathBuf {
+/// A folder with test data, fetched by `tests/fetch.py` the first time.
+pub fn fetched(what: &str, folder: &str) -> PathBuf {
     let target = default_home().expect("a home folder").join("test-data").join(folder);
     if !target.is_dir() {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(script);
-        let status = Command::new("python3").arg(&script).arg(&target).status().expect("python3");
-        assert!(status.success(), "{} could not fetch {}", script.display(), target.display());
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fetch.py");
+        let status = Command::new("python3").arg(script).arg(what).arg(&target).status().expect("python3");
+        assert!(status.success(), "{what} could not be fetched into {}", target.display());
     }
     target
 }

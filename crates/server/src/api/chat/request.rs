@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ruvllm_runtime::{Message, Prompt, Request, Sampling, ToolCall};
+use ruvllm_runtime::{Message, Prompt, Request, ToolCall};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -144,7 +144,7 @@ impl ChatRequest {
         let messages = messages(&self.messages)?;
         let tools = tools(self.tools.as_deref(), self.tool_choice.as_ref(), self.parallel_tool_calls)?;
         let request = Request {
-            sampling: self.sampling()?,
+            sampling: fields::sampling_of!(self, self.top_logprobs()?),
             max_tokens: fields::max_tokens(self.max_completion_tokens, self.max_tokens)?,
             stop: self.stop.as_ref().map(Stop::texts).unwrap_or_default(),
             shape: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
@@ -163,25 +163,13 @@ impl ChatRequest {
         self.stream_options.as_ref().is_some_and(|options| options.include_usage.unwrap_or(false))
     }
 
-    fn sampling(&self) -> Result<Sampling, ApiError> {
-        let default = Sampling::default();
+    /// How many alternatives to report with each token, if any.
+    fn top_logprobs(&self) -> Result<Option<usize>, ApiError> {
         let wants_logprobs = self.logprobs.unwrap_or(false);
         if self.top_logprobs.is_some() && !wants_logprobs {
             return Err(ApiError::invalid_param("top_logprobs", "top_logprobs needs logprobs: true"));
         }
-        Ok(Sampling {
-            temperature: self.temperature.unwrap_or(default.temperature),
-            top_p: self.top_p.unwrap_or(default.top_p),
-            top_k: self.top_k.unwrap_or(default.top_k),
-            min_p: self.min_p.unwrap_or(default.min_p),
-            typical_p: self.typical_p.unwrap_or(default.typical_p),
-            repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(0.0),
-            frequency_penalty: self.frequency_penalty.unwrap_or(0.0),
-            logit_bias: fields::logit_bias(self.logit_bias.as_ref())?,
-            top_logprobs: wants_logprobs.then(|| self.top_logprobs.unwrap_or(0)),
-            ..default
-        })
+        Ok(wants_logprobs.then(|| self.top_logprobs.unwrap_or(0)))
     }
 
     /// Fields that other servers know and whose values would make no difference here.

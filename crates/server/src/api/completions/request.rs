@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ruvllm_runtime::{Prompt, Request, Sampling};
+use ruvllm_runtime::{Prompt, Request};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -103,7 +103,7 @@ impl CompletionRequest {
             return Err(ApiError::invalid_param("prompt", message));
         }
         let request = Request {
-            sampling: self.sampling()?,
+            sampling: fields::sampling_of!(self, self.logprobs),
             max_tokens: Some(self.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT)),
             stop: self.stop.as_ref().map(Stop::texts).unwrap_or_default(),
             shape: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
@@ -127,23 +127,6 @@ impl CompletionRequest {
         }
         fields::check_stream_options(self.stream, self.stream_options.as_ref())?;
         Ok(n)
-    }
-
-    fn sampling(&self) -> Result<Sampling, ApiError> {
-        let default = Sampling::default();
-        Ok(Sampling {
-            temperature: self.temperature.unwrap_or(default.temperature),
-            top_p: self.top_p.unwrap_or(default.top_p),
-            top_k: self.top_k.unwrap_or(default.top_k),
-            min_p: self.min_p.unwrap_or(default.min_p),
-            typical_p: self.typical_p.unwrap_or(default.typical_p),
-            repetition_penalty: self.repetition_penalty.unwrap_or(default.repetition_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(0.0),
-            frequency_penalty: self.frequency_penalty.unwrap_or(0.0),
-            logit_bias: fields::logit_bias(self.logit_bias.as_ref())?,
-            top_logprobs: self.logprobs,
-            ..default
-        })
     }
 
     pub(crate) fn includes_usage(&self) -> bool {
