@@ -3,8 +3,8 @@
 mod support;
 
 use ruvllm_runtime::{
-    Engine, FinishReason, Message, Piece, Prompt, Request, Response, Sampling, Shape, Speculation, Tool, ToolChoice,
-    Tools,
+    Engine, FinishReason, GenerateError, Message, Piece, Prompt, Request, Response, Sampling, Shape, Speculation, Tool,
+    ToolChoice, Tools,
 };
 use serde_json::{Value, json};
 use support::smollm2;
@@ -119,7 +119,6 @@ fn weather_and_mail() -> Vec<Tool> {
         name: name.to_owned(),
         description: Some(description.to_owned()),
         parameters,
-        strict: true,
     };
     vec![
         tool(
@@ -145,7 +144,7 @@ fn call(choice: ToolChoice, are_parallel: bool, sampling: Sampling) -> Request {
     Request {
         sampling,
         max_tokens: Some(300),
-        tools: Tools { definitions: weather_and_mail(), choice, are_parallel },
+        tools: Tools { definitions: weather_and_mail(), choice, are_parallel: Some(are_parallel) },
         ..Request::new(Prompt::Messages(vec![Message::user("What is the weather in Paris?")]))
     }
 }
@@ -206,6 +205,34 @@ fn a_conversation_with_calls_and_results_goes_on() {
     second.prompt = Prompt::Messages(messages);
     let answer = engine.generate(second).expect("a sound request");
     assert!(answer.tool_calls.is_empty() && !answer.text.is_empty());
+}
+
+#[test]
+fn an_answer_calls_a_tool_or_has_the_shape_that_was_asked_for() {
+    let engine = engine();
+    let schema = json!({ "type": "object", "properties": { "answer": { "type": "string", "maxLength": 40 } },
+                         "required": ["answer"], "additionalProperties": false });
+    for seed in 0..6 {
+        let mut request = call(ToolChoice::Auto, true, Sampling { seed, ..Sampling::default() });
+        request.shape = Some(Shape::JsonSchema(schema.clone()));
+        request.max_tokens = Some(200);
+        let response = engine.generate(request).expect("a sound request");
+        match response.finish_reason {
+            Some(FinishReason::Length) => continue,
+            _ if !response.tool_calls.is_empty() => assert_eq!(response.text, ""),
+            _ => {
+                let value: Value = serde_json::from_str(&response.text).expect("the answer is JSON");
+                assert!(value["answer"].is_string() && value.as_object().is_some_and(|fields| fields.len() == 1));
+            }
+        }
+    }
+    let mut request = call(ToolChoice::Required, false, Sampling::greedy());
+    request.shape = Some(Shape::JsonSchema(schema));
+    let response = engine.generate(request).expect("a sound request");
+    assert_eq!((response.tool_calls.len(), response.text.as_str()), (1, ""));
+    let mut request = call(ToolChoice::Auto, false, Sampling::greedy());
+    request.shape = Some(Shape::JsonSchema(json!({ "frobnicate": 3 })));
+    assert!(matches!(engine.generate(request), Err(GenerateError::Shape(_))));
 }
 
 #[test]

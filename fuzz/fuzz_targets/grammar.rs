@@ -35,7 +35,7 @@ fn shape(kind: u8, source: &str) -> Option<Shape> {
         3 => Shape::Lark(source.to_owned()),
         _ => {
             let parameters = serde_json::from_str(source).ok()?;
-            let tool = Tool { name: "tool".into(), description: None, parameters, strict: true };
+            let tool = Tool { name: "tool".into(), description: None, parameters };
             ToolFormat::Hermes.shape(&[tool], &ToolChoice::Auto, true).ok()??
         }
     })

@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use ruvllm_engine::{Constraint, Core, LookupStats, StepError, SubmitError, Tenant};
 use ruvllm_kernels::KernelSet;
 use ruvllm_text::{
-    ChatTemplate, ChatTemplateError, Conversation, GrammarCompiler, GrammarError, NextTurn, StopMatcher,
+    ChatTemplate, ChatTemplateError, Conversation, GrammarCompiler, GrammarError, NextTurn, Shape, StopMatcher,
     StopStringError, Tokenizer, ToolCallParser, ToolFormat,
 };
 
@@ -33,8 +33,6 @@ pub enum GenerateError {
     Shape(GrammarError),
     #[error(transparent)]
     Tools(GrammarError),
-    #[error("an answer cannot both have a given shape and call tools; leave out one of them, or choose no tools")]
-    ShapeWithTools,
     #[error("the engine has failed and must be loaded again; its log tells why")]
     EngineFailed,
     #[error("the character {0:?} cannot be written with this model's vocabulary")]
@@ -199,16 +197,25 @@ impl Engine {
     fn constraint(&self, request: &Request) -> Result<Option<Box<dyn Constraint>>, GenerateError> {
         let Tools { choice, are_parallel, .. } = &request.tools;
         let by_tools = match request.prompt {
-            Prompt::Messages(_) => self.0.tool_format.shape(request.tools.offered(), choice, *are_parallel),
+            Prompt::Messages(_) => {
+                let format = self.0.tool_format;
+                let are_parallel = are_parallel.unwrap_or_else(|| format.is_of_the_model());
+                format.shape(request.tools.offered(), choice, are_parallel)
+            }
             Prompt::Text(_) | Prompt::Tokens(_) => Ok(None),
         };
+        // What is wrong with a shape is its own error, also where tools may be called instead.
+        let by_shape = request.shape.as_ref().map(|shape| self.0.grammars.compile(shape)).transpose();
+        let by_shape = by_shape.map_err(GenerateError::Shape)?;
         let matcher = match (&request.shape, by_tools.map_err(GenerateError::Tools)?) {
-            (Some(_), Some(_)) => return Err(GenerateError::ShapeWithTools),
-            (Some(shape), None) => self.0.grammars.compile(shape).map_err(GenerateError::Shape)?,
-            (None, Some(shape)) => self.0.grammars.compile(&shape).map_err(GenerateError::Tools)?,
-            (None, None) => return Ok(None),
+            (Some(shape), Some(Shape::ToolCalls(calls))) => {
+                let either = calls.or(shape.clone()).map_err(GenerateError::Shape)?;
+                Some(self.0.grammars.compile(&Shape::ToolCalls(either)).map_err(GenerateError::Tools)?)
+            }
+            (_, Some(calls)) => Some(self.0.grammars.compile(&calls).map_err(GenerateError::Tools)?),
+            (_, None) => by_shape,
         };
-        Ok(Some(Box::new(Grammar(matcher))))
+        Ok(matcher.map(|matcher| Box::new(Grammar(matcher)) as Box<dyn Constraint>))
     }
 
     /// The whole answer at once.

@@ -58,13 +58,14 @@ impl Request {
 pub struct Tools {
     pub definitions: Vec<Tool>,
     pub choice: ToolChoice,
-    /// Whether an answer may have several calls.
-    pub are_parallel: bool,
+    /// Whether an answer may have several calls; unless told, if the model was trained to call tools. Others repeat
+    /// themselves.
+    pub are_parallel: Option<bool>,
 }
 
 impl Default for Tools {
     fn default() -> Self {
-        Self { definitions: Vec::new(), choice: ToolChoice::Auto, are_parallel: true }
+        Self { definitions: Vec::new(), choice: ToolChoice::Auto, are_parallel: None }
     }
 }
 

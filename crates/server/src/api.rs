@@ -78,12 +78,8 @@ impl Api {
         let model = self.models.get(model).await?;
         let shape_field = requests.first().and_then(|request| request.shape.as_ref()).map(fields::field_of);
         let started = Generation::start(&self.models, model, caller, requests, per_prompt).await;
-        started.map_err(|mut error| {
-            // Those who compile shapes do not know where they came from.
-            if let (Some("response_format"), Some(field)) = (error.param.as_deref(), shape_field) {
-                error.param = Some(field.to_owned());
-            }
-            error
-        })
+        // Those who compile shapes do not know where they came from.
+        started
+            .map_err(|error| failure::renamed(error, &[("response_format", shape_field.unwrap_or("response_format"))]))
     }
 }

@@ -54,7 +54,7 @@ impl Shape {
     }
 
     /// The schemas in it.
-    fn schemas(&self) -> Vec<&serde_json::Value> {
+    pub(crate) fn schemas(&self) -> Vec<&serde_json::Value> {
         match self {
             Self::JsonSchema(schema) => vec![schema],
             Self::ToolCalls(calls) => calls.schemas(),
@@ -98,6 +98,11 @@ pub enum GrammarError {
     UnknownTool { name: String, known: String },
     #[error("tool_choice requires a tool call, but there are no tools")]
     NoTools,
+    #[error(
+        "with this model, an answer of a given shape could not be told from a tool call; leave out one of them, or set \
+         tool_choice"
+    )]
+    ShapeOrBareCall,
     #[error("the vocabulary has {got} bytes of text; masks can be made for at most {max}")]
     VocabularyTooLarge { got: usize, max: usize },
 }

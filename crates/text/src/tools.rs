@@ -22,10 +22,8 @@ use serde_json::Value;
 pub struct Tool {
     pub name: String,
     pub description: Option<String>,
-    /// JSON Schema of the arguments; `{}` means any object.
+    /// JSON Schema of the arguments, which are always held to it; null means that there are none, `{}` any object.
     pub parameters: Value,
-    /// Whether the caller insists on the schema. Arguments are held to it in any case.
-    pub strict: bool,
 }
 
 /// Whether the model calls tools.

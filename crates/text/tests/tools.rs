@@ -17,7 +17,7 @@ const FORMATS: [ToolFormat; 3] =
     [ToolFormat::Hermes, ToolFormat::BareJson, ToolFormat::Generic(Explanation::SystemMessage)];
 
 fn tool(name: &str, parameters: Value) -> Tool {
-    Tool { name: name.into(), description: Some(format!("Does {name}.")), parameters, strict: true }
+    Tool { name: name.into(), description: Some(format!("Does {name}.")), parameters }
 }
 
 fn tools() -> Vec<Tool> {
@@ -150,6 +150,37 @@ fn free_answers_are_text_and_whatever_begins_as_a_call_ends_as_one() {
         assert_eq!(follow(&mut matcher, call), Ok(()), "{format:?}");
         assert!(matcher.is_complete());
     }
+}
+
+#[test]
+fn beside_calls_an_answer_may_have_a_shape_of_its_own() {
+    let person = json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"],
+                         "additionalProperties": false });
+    let call =
+        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\", \"unit\": \"C\"}}\n</tool_call>";
+    let sums = "start: NUMBER (\"+\" NUMBER)*\nNUMBER: /[0-9]+/\n%ignore \" \"\n";
+    let answers = [
+        (Shape::JsonSchema(person), r#"{"name": "Ada"}"#, r#"{"name": 1}"#),
+        (Shape::Regex("yes|no".into()), "yes", "maybe"),
+        (Shape::Gbnf("root ::= \"a\"+ body\nbody ::= \"b\"".into()), "aab", "aa"),
+        (Shape::Lark(sums.into()), "1 + 22+3", "1 +"),
+    ];
+    for (answer, good, bad) in answers {
+        let shape = |choice| {
+            let Some(Shape::ToolCalls(calls)) = ToolFormat::Hermes.shape(&tools(), &choice, true).unwrap() else {
+                panic!("there are tools");
+            };
+            Shape::ToolCalls(calls.or(answer.clone()).unwrap())
+        };
+        let follows = |choice, text| follow(&mut COMPILER.compile(&shape(choice)).unwrap(), text).is_ok();
+        assert!(follows(ToolChoice::Auto, good) && follows(ToolChoice::Auto, call), "{answer:?}");
+        assert!(!follows(ToolChoice::Auto, bad) && !follows(ToolChoice::Auto, "Some text."), "{answer:?}");
+        assert!(!follows(ToolChoice::Required, good) && follows(ToolChoice::Required, call), "{answer:?}");
+    }
+    let Some(Shape::ToolCalls(bare)) = ToolFormat::BareJson.shape(&tools(), &ToolChoice::Auto, true).unwrap() else {
+        panic!("there are tools");
+    };
+    assert_eq!(bare.or(Shape::JsonObject), Err(GrammarError::ShapeOrBareCall));
 }
 
 #[test]

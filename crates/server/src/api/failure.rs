@@ -33,7 +33,6 @@ pub(crate) fn failure(error: &GenerateError) -> ApiError {
             ApiError::invalid_param("tool_choice", message)
         }
         GenerateError::Tools(_) => ApiError::invalid_param("tools", message).with_code("invalid_function_parameters"),
-        GenerateError::ShapeWithTools => ApiError::invalid_param("response_format", message),
         GenerateError::NoTemplate => ApiError::invalid_param("messages", message).with_code("no_chat_template"),
         GenerateError::Template(_) | GenerateError::Unencodable(_) => ApiError::invalid_param("messages", message),
     }

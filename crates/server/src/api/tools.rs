@@ -26,6 +26,7 @@ pub struct FunctionField {
     /// JSON Schema of the arguments. They always keep to it.
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Value>,
+    #[expect(dead_code, reason = "arguments keep to the schema in any case")]
     pub strict: Option<bool>,
 }
 
@@ -71,12 +72,11 @@ pub(crate) fn tools(
     let tools = tools.unwrap_or_default();
     let one = |(index, tool): (usize, &ToolField)| {
         check_kind(&tool.kind, &format!("tools[{index}].type"))?;
-        let FunctionField { name, description, parameters, strict } = &tool.function;
+        let FunctionField { name, description, parameters, .. } = &tool.function;
         Ok(Tool {
             name: name.clone(),
             description: description.clone(),
             parameters: parameters.clone().unwrap_or(Value::Null),
-            strict: strict.unwrap_or(false),
         })
     };
     let choice = match choice {
@@ -92,7 +92,7 @@ pub(crate) fn tools(
         return Err(ApiError::invalid_param("tool_choice", "tool_choice asks for a call, but there are no tools"));
     }
     let definitions = tools.iter().enumerate().map(one).collect::<Result<_, ApiError>>()?;
-    Ok(Tools { definitions, choice, are_parallel: parallel.unwrap_or(true) })
+    Ok(Tools { definitions, choice, are_parallel: parallel })
 }
 
 fn check_kind(kind: &str, param: &str) -> Result<(), ApiError> {

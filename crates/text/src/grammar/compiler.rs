@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::{ParserFactory, toktrie::TokEnv};
 use serde_json::json;
 
@@ -17,6 +17,7 @@ use super::token_trie::TokenTrie;
 use super::turns::Turns;
 use super::{GrammarError, Matcher, Shape, gbnf, lark, regex, schema, tool_calls};
 use crate::tokenizer::Tokenizer;
+use crate::tools::ToolCallMode;
 
 /// Compiles shapes for one tokenizer, and keeps what it compiled. One per model, shared by all requests.
 pub struct GrammarCompiler {
@@ -137,7 +138,15 @@ fn grammar(shape: &Shape) -> Result<TopLevelGrammar, GrammarError> {
         Shape::Regex(pattern) => TopLevelGrammar::from_lark(regex::to_lark(pattern)?),
         Shape::Gbnf(source) => TopLevelGrammar::from_lark(gbnf::to_lark(source)?),
         Shape::Lark(source) => TopLevelGrammar::from_lark(lark::checked(source)?),
-        Shape::ToolCalls(calls) => TopLevelGrammar::from_lark(tool_calls::to_lark(calls)?),
+        Shape::ToolCalls(calls) => {
+            let mut whole = TopLevelGrammar::from_lark(tool_calls::to_lark(calls)?);
+            if let ToolCallMode::ShapeOrCalls(answer) = &calls.mode {
+                let name = Some(tool_calls::ANSWER.to_owned());
+                let answer = grammar(answer)?.grammars.into_iter().next();
+                whole.grammars.extend(answer.map(|answer| GrammarWithLexer { name, ..answer }));
+            }
+            whole
+        }
     })
 }
 

@@ -3,18 +3,20 @@
 use serde_json::{Value, json};
 
 use super::{Tool, ToolFormat};
-use crate::grammar::GrammarError;
 use crate::grammar::schema::check_depth;
+use crate::grammar::{GrammarError, Shape};
 
 /// OpenAI accepts as many.
 const TOOLS_MAX: usize = 128;
 const NAME_CHARS_MAX: usize = 64;
 
 /// What may stand beside calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ToolCallMode {
     /// Text; and if a call begins, it is one of the tools and ends properly.
     TextOrCalls,
+    /// An answer of this shape, or calls.
+    ShapeOrCalls(Box<Shape>),
     /// Nothing: the answer is a call.
     CallsOnly,
 }
@@ -31,8 +33,23 @@ pub struct ToolCalls {
 }
 
 impl ToolCalls {
+    /// An answer that calls no tool has this shape.
+    pub fn or(mut self, shape: Shape) -> Result<Self, GrammarError> {
+        match (&self.mode, self.format) {
+            (ToolCallMode::CallsOnly, _) => {}
+            // Nobody could tell an answer from a call.
+            (_, ToolFormat::BareJson) => return Err(GrammarError::ShapeOrBareCall),
+            _ => self.mode = ToolCallMode::ShapeOrCalls(Box::new(shape)),
+        }
+        Ok(self)
+    }
+
     pub(crate) fn schemas(&self) -> Vec<&Value> {
-        self.tools.iter().map(|(_, schema)| schema).collect()
+        let of_answer = match &self.mode {
+            ToolCallMode::ShapeOrCalls(shape) => shape.schemas(),
+            ToolCallMode::TextOrCalls | ToolCallMode::CallsOnly => Vec::new(),
+        };
+        self.tools.iter().map(|(_, schema)| schema).chain(of_answer).collect()
     }
 
     /// The same for equal shapes only.

@@ -50,6 +50,11 @@ impl ToolFormat {
         Self::Generic(if refuses_system { Explanation::FirstUserMessage } else { Explanation::SystemMessage })
     }
 
+    /// The model was trained to write it; otherwise it only has our word for it.
+    pub fn is_of_the_model(&self) -> bool {
+        !matches!(self, Self::Generic(_))
+    }
+
     /// What the answer must look like; `None` if it is free.
     ///
     /// Schemas are checked when the shape is compiled, names here.

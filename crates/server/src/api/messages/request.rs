@@ -194,8 +194,8 @@ fn refuse_thinking(thinking: Option<&Value>) -> Result<(), ApiError> {
 fn tools(tools: Option<&[Value]>, choice: Option<&ToolChoiceField>) -> Result<Tools, ApiError> {
     let tool = |tool: &Typed<'_>| match tool.kind {
         None | Some("custom") => {
-            let ClientTool { name, description, input_schema, strict, .. } = tool.read()?;
-            Ok(Tool { name, description, parameters: input_schema, strict: strict.unwrap_or(false) })
+            let ClientTool { name, description, input_schema, .. } = tool.read()?;
+            Ok(Tool { name, description, parameters: input_schema })
         }
         Some(_) => Err(tool.unsupported("tools", "custom (this server runs no tools of its own)")),
     };
@@ -213,7 +213,7 @@ fn tools(tools: Option<&[Value]>, choice: Option<&ToolChoiceField>) -> Result<To
     if definitions.is_empty() && matches!(choice, ToolChoice::Required | ToolChoice::Named(_)) {
         return Err(ApiError::invalid_param("tool_choice", "tool_choice asks for a call, but there are no tools"));
     }
-    Ok(Tools { definitions, choice, are_parallel: !disables_parallel.unwrap_or(false) })
+    Ok(Tools { definitions, choice, are_parallel: disables_parallel.map(|disables| !disables) })
 }
 
 #[cfg(test)]
@@ -239,10 +239,10 @@ mod tests {
     fn choices_of_tools_mean_the_same_as_elsewhere() {
         let tool = json!([{"name": "f", "description": "d", "input_schema": {"type": "object"}}]);
         for (choice, expected, are_parallel) in [
-            (json!({"type": "auto"}), ToolChoice::Auto, true),
-            (json!({"type": "any", "disable_parallel_tool_use": true}), ToolChoice::Required, false),
-            (json!({"type": "tool", "name": "f"}), ToolChoice::Named("f".to_owned()), true),
-            (json!({"type": "none"}), ToolChoice::None, true),
+            (json!({"type": "auto"}), ToolChoice::Auto, None),
+            (json!({"type": "any", "disable_parallel_tool_use": true}), ToolChoice::Required, Some(false)),
+            (json!({"type": "tool", "name": "f"}), ToolChoice::Named("f".to_owned()), None),
+            (json!({"type": "none"}), ToolChoice::None, None),
         ] {
             let tools = request(json!({"tools": tool, "tool_choice": choice})).unwrap().tools;
             assert_eq!((tools.choice, tools.are_parallel), (expected, are_parallel), "{choice}");
