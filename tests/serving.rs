@@ -108,6 +108,18 @@ fn models_come_when_they_are_asked_for_and_go_when_they_are_told() {
 }
 
 #[test]
+fn a_model_that_is_served_by_its_path_can_be_loaded_again() {
+    let home = home();
+    let file = smollm2();
+    let server = start(&home, &["--context", "512", "--log-level", "warn", file.to_str().expect("a plain path")]);
+    let name = server.get_json("/admin/models")["models"][0]["name"].clone();
+    let mut body = question(2);
+    body["model"] = name.clone();
+    assert_eq!(server.post("/admin/models/reload", "", &json!({ "model": name })).0, 200);
+    assert_eq!(server.post("/v1/chat/completions", "", &body).0, 200);
+}
+
+#[test]
 fn an_answer_that_runs_is_finished_when_the_server_is_asked_to_stop() {
     let home = home();
     let server = start(&home, &["smollm2", "--context", "1024"]);

@@ -98,9 +98,9 @@ impl Serve {
             tokio::select! {
                 loaded = &mut loading, if is_loading => {
                     is_loading = false;
-                    loaded.context("loading a model failed")??;
+                    let names = loaded.context("loading a model failed")??;
                     lifecycle.advance(Phase::Ready);
-                    addresses.announce(gate.is_closed());
+                    addresses.announce(gate.is_closed(), names.first());
                 }
                 served = &mut serving => {
                     gate.save_usage();
@@ -161,12 +161,20 @@ impl Addresses {
         Self { api: url(bound), admin: admin.map(url) }
     }
 
-    fn announce(&self, needs_key: bool) {
+    /// `model` is one that is loaded.
+    fn announce(&self, needs_key: bool, model: Option<&String>) {
         let key = if needs_key { " -H \"Authorization: Bearer $RUVLLM_KEY\"" } else { "" };
         output::remark(&format!("listening on {}", self.api));
         if let Some(admin) = &self.admin {
             output::remark(&format!("administration on {admin}"));
         }
-        output::remark(&format!("try: curl{key} {}/openapi.json", self.api));
+        let try_it = match model {
+            Some(model) => {
+                let body = format!(r#"{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}"#);
+                format!("{}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'", self.api)
+            }
+            None => format!("{}/v1/models{key}", self.api),
+        };
+        output::remark(&format!("try: curl {try_it}"));
     }
 }

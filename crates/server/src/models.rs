@@ -45,23 +45,28 @@ pub struct ServedModel {
     pub engine: Engine,
     pub metrics: ModelMetrics,
     pub loaded_at: SystemTime,
-    /// It was named at the start, so it is never unloaded for others.
-    is_kept: bool,
     /// Counts up with each use of any model.
     used: AtomicU64,
 }
 
 /// A place for a model, empty while it is being loaded. Whoever asks meanwhile waits for the same load.
-type Slot = Arc<OnceCell<Arc<ServedModel>>>;
+#[derive(Debug, Default)]
+struct Slot {
+    /// What it is loaded from: a name of the store, or the path of a file that was named at the start.
+    source: String,
+    /// It was named at the start, so it is never unloaded for others.
+    is_kept: bool,
+    model: OnceCell<Arc<ServedModel>>,
+}
 
 pub struct Models {
-    store: Store,
+    store: Arc<Store>,
     builder: Builder,
     metrics: Arc<Metrics>,
     /// Further names, as `--alias` gives them.
     aliases: BTreeMap<String, String>,
     loaded_max: usize,
-    slots: Mutex<HashMap<String, Slot>>,
+    slots: Mutex<HashMap<String, Arc<Slot>>>,
     uses: AtomicU64,
 }
 
@@ -74,7 +79,7 @@ impl Models {
         loaded_max: usize,
     ) -> Self {
         let (slots, uses) = (Mutex::default(), AtomicU64::new(0));
-        Self { store, builder, metrics, aliases, loaded_max, slots, uses }
+        Self { store: Arc::new(store), builder, metrics, aliases, loaded_max, slots, uses }
     }
 
     /// Who is told of the steps of a model that is about to be loaded.
@@ -82,25 +87,27 @@ impl Models {
         self.metrics.model(name).steps()
     }
 
-    /// Serves an engine that was loaded at the start, for as long as the server runs.
-    pub fn keep(&self, name: &str, engine: Engine) {
-        let served = self.served(name, engine, true);
-        self.slots().insert(name.to_owned(), Arc::new(OnceCell::new_with(Some(served))));
+    /// Serves an engine that was loaded at the start, from a name or the path of a file, for as long as the server runs.
+    pub fn keep(&self, name: &str, source: &str, engine: Engine) {
+        let slot = Slot { source: source.to_owned(), is_kept: true, model: self.served(name, engine) };
+        self.slots().insert(name.to_owned(), Arc::new(slot));
     }
 
     /// The model of this name, loaded if need be.
     pub async fn get(&self, name: &str) -> Result<Arc<ServedModel>, ModelError> {
         let name = self.aliases.get(name).map_or(name, String::as_str);
-        let loaded = self.slots().get(name).cloned();
-        let slot = match loaded {
+        let known = self.slots().get(name).cloned();
+        let slot = match known {
             Some(slot) => slot,
             None => self.new_slot(name)?,
         };
-        let load = || async { Ok(self.served(name, self.load(name).await?, false)) };
-        let model = match slot.get_or_try_init(load).await {
+        let load = || async { Ok(self.serve(name, self.load(name, &slot.source).await?)) };
+        let model = match slot.model.get_or_try_init(load).await {
             Ok(model) => Arc::clone(model),
             Err(error) => {
-                self.remove_slot(name, &slot);
+                if !slot.is_kept {
+                    self.remove_slot(name, &slot);
+                }
                 return Err(error);
             }
         };
@@ -110,9 +117,10 @@ impl Models {
 
     /// Loads a model again and then takes it instead of the old one, which finishes what it has begun.
     pub async fn reload(&self, name: &str) -> Result<(), ModelError> {
-        let is_kept = self.loaded(name)?.is_kept;
-        let served = self.served(name, self.load(name).await?, is_kept);
-        self.slots().insert(name.to_owned(), Arc::new(OnceCell::new_with(Some(served))));
+        let slot = self.loaded(name)?;
+        let engine = self.load(name, &slot.source).await?;
+        let slot = Slot { source: slot.source.clone(), is_kept: slot.is_kept, model: self.served(name, engine) };
+        self.slots().insert(name.to_owned(), Arc::new(slot));
         Ok(())
     }
 
@@ -128,15 +136,17 @@ impl Models {
     /// An engine has failed: the next request loads it again.
     pub fn forget(&self, model: &Arc<ServedModel>) {
         let mut slots = self.slots();
-        let is_this = |slot: &Slot| slot.get().is_some_and(|other| Arc::ptr_eq(other, model));
-        if slots.get(&*model.name).is_some_and(is_this) {
-            slots.remove(&*model.name);
+        if let Some(slot) = slots.get_mut(&*model.name)
+            && slot.model.get().is_some_and(|other| Arc::ptr_eq(other, model))
+        {
+            let Slot { source, is_kept, .. } = &**slot;
+            *slot = Arc::new(Slot { source: source.clone(), is_kept: *is_kept, model: OnceCell::new() });
         }
     }
 
     /// All that are loaded, by name.
     pub fn all_loaded(&self) -> Vec<Arc<ServedModel>> {
-        let mut all: Vec<_> = self.slots().values().filter_map(|slot| slot.get().cloned()).collect();
+        let mut all: Vec<_> = self.slots().values().filter_map(|slot| slot.model.get().cloned()).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
@@ -158,48 +168,57 @@ impl Models {
         &self.aliases
     }
 
-    fn loaded(&self, name: &str) -> Result<Arc<ServedModel>, ModelError> {
-        let loaded = self.slots().get(name).and_then(|slot| slot.get().cloned());
+    fn loaded(&self, name: &str) -> Result<Arc<Slot>, ModelError> {
+        let loaded = self.slots().get(name).filter(|slot| slot.model.initialized()).cloned();
         loaded.ok_or_else(|| ModelError::NotLoaded { name: name.to_owned() })
     }
 
     /// A place for a model of the store. Another that nobody uses may have to go for it.
-    fn new_slot(&self, name: &str) -> Result<Slot, ModelError> {
+    fn new_slot(&self, name: &str) -> Result<Arc<Slot>, ModelError> {
         if !self.stored().iter().any(|file| file.name == name) {
             return Err(self.unknown(name));
         }
         let mut slots = self.slots();
         if slots.len() >= self.loaded_max && !slots.contains_key(name) {
             // Whoever generates holds the model too.
-            let is_idle = |model: &&Arc<ServedModel>| !model.is_kept && Arc::strong_count(model) == 1;
-            let idle = slots.values().filter_map(|slot| slot.get()).filter(is_idle);
+            let is_idle = |model: &&Arc<ServedModel>| Arc::strong_count(model) == 1;
+            let idle = slots.values().filter(|slot| !slot.is_kept).filter_map(|slot| slot.model.get()).filter(is_idle);
             let oldest =
                 idle.min_by_key(|model| model.used.load(Ordering::Relaxed)).map(|model| model.name.to_string());
             let oldest = oldest.ok_or(ModelError::Full { loaded: slots.len() })?;
             slots.remove(&oldest);
         }
-        Ok(Arc::clone(slots.entry(name.to_owned()).or_default()))
+        let slot = || Arc::new(Slot { source: name.to_owned(), ..Slot::default() });
+        Ok(Arc::clone(slots.entry(name.to_owned()).or_insert_with(slot)))
     }
 
-    fn remove_slot(&self, name: &str, slot: &Slot) {
+    fn remove_slot(&self, name: &str, slot: &Arc<Slot>) {
         let mut slots = self.slots();
         if slots.get(name).is_some_and(|other| Arc::ptr_eq(other, slot)) {
             slots.remove(name);
         }
     }
 
-    async fn load(&self, name: &str) -> Result<Engine, ModelError> {
-        let file = self.stored().into_iter().find(|file| file.name == name).ok_or_else(|| self.unknown(name))?;
-        let builder = (self.builder)(&file.path).step_metrics(self.step_metrics(name));
+    /// Loads from a name of the store or from a file; what was changed since it was pulled is refused.
+    async fn load(&self, name: &str, source: &str) -> Result<Engine, ModelError> {
         tracing::info!(model = name, "loading");
-        let built = tokio::task::spawn_blocking(move || builder.build()).await;
-        let built = built.map_err(|_| ModelError::Lost { name: name.to_owned() })?;
-        built.map_err(|error| ModelError::Build { name: name.to_owned(), error })
+        let (store, builder, steps) = (Arc::clone(&self.store), Arc::clone(&self.builder), self.step_metrics(name));
+        let (source, named) = (source.to_owned(), name.to_owned());
+        let built = tokio::task::spawn_blocking(move || {
+            let file = store.resolve(&source)?;
+            let built = builder(&file.path).step_metrics(steps).build();
+            built.map_err(|error| ModelError::Build { name: named, error })
+        });
+        built.await.map_err(|_| ModelError::Lost { name: name.to_owned() })?
     }
 
-    fn served(&self, name: &str, engine: Engine, is_kept: bool) -> Arc<ServedModel> {
+    fn serve(&self, name: &str, engine: Engine) -> Arc<ServedModel> {
         let (metrics, loaded_at) = (self.metrics.model(name), SystemTime::now());
-        Arc::new(ServedModel { name: name.into(), engine, metrics, loaded_at, is_kept, used: AtomicU64::new(0) })
+        Arc::new(ServedModel { name: name.into(), engine, metrics, loaded_at, used: AtomicU64::new(0) })
+    }
+
+    fn served(&self, name: &str, engine: Engine) -> OnceCell<Arc<ServedModel>> {
+        OnceCell::new_with(Some(self.serve(name, engine)))
     }
 
     fn unknown(&self, name: &str) -> ModelError {
@@ -211,7 +230,7 @@ impl Models {
         ModelError::Unknown { name: name.to_owned(), known }
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
+    fn slots(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
         // Nothing is done under the lock that leaves it half done.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }

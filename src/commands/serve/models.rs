@@ -52,8 +52,8 @@ pub struct Endpoints {
     /// The state of all loaded models, for `/metrics`.
     pub snapshots: Snapshots,
     /// Loads the models, on a thread of its own while the server listens already. `/ready` says so when it has returned;
-    /// if it fails, the server ends.
-    pub load: Box<dyn FnOnce() -> Result<()> + Send>,
+    /// if it fails, the server ends. The names are those that requests give.
+    pub load: Box<dyn FnOnce() -> Result<Vec<String>> + Send>,
 }
 
 impl ModelsFlags {
@@ -78,7 +78,7 @@ impl ModelsFlags {
                 let models = Arc::clone(&models);
                 Arc::new(move || models.snapshots())
             },
-            load: Box::new(move || names.iter().try_for_each(|name| self.load(name, &models))),
+            load: Box::new(move || names.iter().map(|name| self.load(name, &models)).collect()),
         })
     }
 
@@ -90,11 +90,11 @@ impl ModelsFlags {
     }
 
     /// Loads a model for as long as the server runs, fetched if need be.
-    fn load(&self, name: &str, models: &Models) -> Result<()> {
+    fn load(&self, name: &str, models: &Models) -> Result<String> {
         let file = model_file(name, Arc::new(AtomicBool::new(false)))?;
         let builder = self.builder(&file.path)?.step_metrics(models.step_metrics(&file.name));
-        models.keep(&file.name, build(builder, &file.path)?);
-        Ok(())
+        models.keep(&file.name, name, build(builder, &file.path)?);
+        Ok(file.name)
     }
 }
 

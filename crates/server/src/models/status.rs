@@ -51,16 +51,16 @@ impl ServedModel {
             evicted_pages: cache.evicted_pages,
             regretted_pages: cache.regretted_pages,
             cooled_pages: cache.cooled_pages,
-            tier_pages: Vec::new(),
+            tier_pages: status.tier_pages().map(|(format, pages)| (format, pages as u64)).collect(),
             disk: cache.disk.map(disk),
         }
     }
 
-    fn describe(&self) -> LoadedModel {
+    fn describe(&self, kept: bool) -> LoadedModel {
         let status = self.engine.status();
         LoadedModel {
             name: self.name.to_string(),
-            kept: self.is_kept,
+            kept,
             loaded_at: unix_s(self.loaded_at),
             context: self.engine.context(),
             kernels: self.engine.kernels().name().to_owned(),
@@ -83,6 +83,9 @@ impl Models {
 
     /// For operators.
     pub fn describe(&self) -> Vec<LoadedModel> {
-        self.all_loaded().iter().map(|model| model.describe()).collect()
+        let mut all: Vec<LoadedModel> =
+            self.slots().values().filter_map(|slot| Some(slot.model.get()?.describe(slot.is_kept))).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
     }
 }
