@@ -338,6 +338,10 @@ impl KvCache {
 
     pub fn stats(&self) -> CacheStats {
         let memory = self.memory();
+        let mut pages_by_format = [0; PageFormat::COUNT];
+        for (pages, format) in pages_by_format.iter_mut().zip(PageFormat::all()) {
+            *pages = memory.pages_of(format);
+        }
         CacheStats {
             lookups: self.lookups.values().copied().sum(),
             budget_bytes: memory.bytes_budget(),
@@ -345,6 +349,7 @@ impl KvCache {
             bookkeeping_bytes: self.tree.bookkeeping_bytes(),
             pages: memory.pages_in_use(),
             cached_pages: self.tree.pages(),
+            pages_by_format,
             evicted_pages: self.evicted_pages,
             regretted_pages: self.tree.regretted(),
             cooled_pages: self.cooled_pages,

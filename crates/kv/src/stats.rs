@@ -1,5 +1,7 @@
 //! What the cache has done.
 
+use ruvllm_kernels::ops::PageFormat;
+
 use crate::disk::DiskStats;
 
 /// Look-ups of prefixes.
@@ -52,6 +54,8 @@ pub struct CacheStats {
     /// Pages that hold something, and those of them that are cached prefixes.
     pub pages: usize,
     pub cached_pages: usize,
+    /// Pages that hold something, in the order of `PageFormat::all`.
+    pub pages_by_format: [usize; PageFormat::COUNT],
     pub evicted_pages: u64,
     /// Evicted pages that had to be computed again: many of them mean that the budget is too small.
     pub regretted_pages: u64,

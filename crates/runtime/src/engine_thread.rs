@@ -14,6 +14,7 @@ use metrics::Histogram;
 use ruvllm_engine::{
     CacheStats, Constraint, Core, Event, LookupStats, Request, SequenceId, StepError, SubmitError, Tenant,
 };
+use ruvllm_kernels::ops::PageFormat;
 use tokio::sync::{mpsc, oneshot};
 
 /// How often the disk is given more of what is cached while there is nothing else to do.
@@ -82,6 +83,14 @@ pub struct EngineStatus {
     /// Times that a sequence had to make room for others.
     pub pauses: u64,
     pub cache: CacheStats,
+}
+
+impl EngineStatus {
+    /// Pages of keys and values by their format, where there are any.
+    pub fn tier_pages(&self) -> impl Iterator<Item = (String, usize)> {
+        let all = PageFormat::all().zip(self.cache.pages_by_format).filter(|(_, pages)| *pages > 0);
+        all.map(|(format, pages)| (format.to_string(), pages))
+    }
 }
 
 #[derive(Debug)]

@@ -72,7 +72,7 @@ impl PageFormat {
     ];
 
     /// How many formats there are.
-    pub(crate) const COUNT: usize = KeyFormat::ALL.len() * ValueFormat::ALL.len();
+    pub const COUNT: usize = KeyFormat::ALL.len() * ValueFormat::ALL.len();
 
     /// All formats, hot keys first.
     pub fn all() -> impl Iterator<Item = Self> {
