@@ -1,4 +1,4 @@
-//! Warnings of the libraries, each as one line on standard error; with `RUVLLM_LOG=info`, remarks as well, such as where a
+//! Warnings of the libraries, each as one line on standard error; with `RUVLLM_LOG=debug`, remarks as well, such as where a
 //! prompt left a cached text.
 
 use std::fmt::{Debug, Write};

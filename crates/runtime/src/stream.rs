@@ -223,7 +223,11 @@ impl Stream {
             asked: text(&divergence.asked),
         });
         if let Some(divergence) = &self.response.divergence {
-            tracing::info!(cached_tokens = prefix.cached_tokens, "the prefix cache could not serve more: {divergence}");
+            // Shows what was said, so it is for those who look for it: servers log at info.
+            tracing::debug!(
+                cached_tokens = prefix.cached_tokens,
+                "the prefix cache could not serve more: {divergence}"
+            );
         }
     }
 

@@ -31,8 +31,6 @@ pub struct App {
     pub inference: OpenApiRouter,
     /// For keys of the scope `admin`; without any keys, for this machine only.
     pub admin: OpenApiRouter,
-    /// For everybody: pages and the like, nothing that computes.
-    pub open: Router,
 }
 
 impl std::fmt::Debug for App {
@@ -61,7 +59,6 @@ impl App {
             snapshots: Arc::new(Vec::new),
             inference: OpenApiRouter::new(),
             admin: OpenApiRouter::new(),
-            open: Router::new(),
         }
     }
 
@@ -69,16 +66,14 @@ impl App {
     pub fn build(mut self) -> Services {
         let mut routes = self.probes();
         routes = routes.merge(self.guarded_inference()).merge(self.guarded_admin());
-        let open = std::mem::take(&mut self.open);
-        Services { api: self.finish(routes, open), admin: None }
+        Services { api: self.finish(routes), admin: None }
     }
 
     /// Administration and metrics on a listener of their own, and only there.
     pub fn build_with_admin_listener(mut self) -> Services {
         let api = self.probes().merge(self.guarded_inference());
         let admin = self.probes().merge(self.guarded_admin());
-        let open = std::mem::take(&mut self.open);
-        Services { api: self.finish(api, open), admin: Some(self.finish(admin, Router::new())) }
+        Services { api: self.finish(api), admin: Some(self.finish(admin)) }
     }
 
     fn probes(&self) -> OpenApiRouter {
@@ -105,11 +100,10 @@ impl App {
     }
 
     /// What is written last is met first by a request.
-    fn finish(&self, routes: OpenApiRouter, open: Router) -> Router {
+    fn finish(&self, routes: OpenApiRouter) -> Router {
         let (router, document) = routes.split_for_parts();
         let router = router
             .route("/openapi.json", get(async move || Json(document)))
-            .merge(open)
             .fallback(no_such_path)
             .method_not_allowed_fallback(wrong_method)
             .layer(from_fn_with_state(self.body_limits, limit));

@@ -1,6 +1,7 @@
 //! One line in the log and one count for every request, when its answer has ended.
 //!
-//! Prompts and answers are never logged, nor are the queries of addresses.
+//! Prompts and answers are not logged, nor are the queries of addresses. (At the level debug, the runtime shows some words where a
+//! prompt left a cached text.)
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use toml::value::{Date, Datetime, Offset, Time};
+use ruvllm_text::strftime;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+use toml::value::{Datetime, Offset};
 
 pub(super) const DAY_S: u64 = 24 * 60 * 60;
 
@@ -19,18 +20,6 @@ impl Timestamp {
 
     pub fn after(self, time: Duration) -> Self {
         Self(self.0.saturating_add(time.as_secs()))
-    }
-
-    fn to_toml(self) -> Datetime {
-        let (year, month, day) = date_of(self.0 / DAY_S);
-        let second = self.0 % DAY_S;
-        let time = Time {
-            hour: (second / 3600) as u8,
-            minute: (second / 60 % 60) as u8,
-            second: Some((second % 60) as u8),
-            nanosecond: None,
-        };
-        Datetime { date: Some(Date { year, month, day }), time: Some(time), offset: Some(Offset::Z) }
     }
 
     /// `None` for times without date or offset, and for those before 1970.
@@ -48,13 +37,13 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.to_toml().fmt(f)
+        f.write_str(&strftime::format("%Y-%m-%dT%H:%M:%SZ", i64::try_from(self.0).unwrap_or(i64::MAX)))
     }
 }
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.to_toml().serialize(serializer)
+        self.to_string().parse::<Datetime>().map_err(ser::Error::custom)?.serialize(serializer)
     }
 }
 
@@ -79,18 +68,6 @@ fn days_to(year: u16, month: u8, day: u8) -> i64 {
 /// From the first of March of the year 0.
 const DAYS_TO_1970: i64 = 719_468;
 
-fn date_of(days: u64) -> (u16, u8, u8) {
-    let days = days as i64 + DAYS_TO_1970;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year + i64::from(month <= 2);
-    (u16::try_from(year).unwrap_or(u16::MAX), month as u8, day as u8)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,8 +91,8 @@ mod tests {
     #[test]
     fn every_day_of_eight_centuries_is_its_own() {
         for day in 0..800 * 365 {
-            let (year, month, date) = date_of(day);
-            assert_eq!(days_to(year, month, date), day as i64, "{year}-{month}-{date}");
+            let midnight = Timestamp(day * DAY_S);
+            assert_eq!(Timestamp::from_toml(&midnight.to_string().parse().unwrap()), Some(midnight), "{midnight}");
         }
     }
 }

@@ -44,7 +44,7 @@ impl Served {
         let engine = builder(&model).build().expect("the default model loads");
         let (metrics, lifecycle) = (Arc::new(Metrics::default()), Lifecycle::default());
         let models = Models::new(store, builder, Arc::clone(&metrics), BTreeMap::new(), 1);
-        models.keep("smollm2", engine);
+        models.keep("smollm2", "smollm2", engine);
         let api = Api { models: Arc::new(models), lifecycle: lifecycle.clone(), answer_time_max: None };
         let gate = Arc::new(Gate::open(file).expect("the keys can be read"));
         let mut app = App::new(gate, metrics, lifecycle.clone());
