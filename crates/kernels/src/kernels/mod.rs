@@ -8,8 +8,10 @@
 pub(crate) mod amx;
 pub(crate) mod append;
 pub(crate) mod attention;
+pub(crate) mod byte_rows;
 pub(crate) mod convert;
 pub(crate) mod matmul;
+pub(crate) mod ranges;
 pub(crate) mod rows;
 mod table;
 

@@ -32,6 +32,10 @@ pub(crate) struct Table {
     pub convert: unsafe fn(Cell, Cell, usize),
     pub attend_chunk: unsafe fn(Queries<'_>, Chunk<'_>, Partial<'_>),
     pub merge: unsafe fn(Partial<'_>, Partial<'_>, usize),
+    /// A row of bytes, the first of many such rows, the numbers of some of them, and their dot products with the one.
+    pub byte_dots: unsafe fn(&[i8], *const i8, &[u32], &mut [i32]),
+    /// Numbers, the least that is kept and how far the range goes beyond it, and a bit for each number.
+    pub keep_in_range: unsafe fn(&[u32], u32, u32, &mut [u64]),
 }
 
 /// Matmul of weights that are unpacked to bytes first, once for all tokens.
@@ -65,7 +69,7 @@ macro_rules! compile_kernels {
         #[allow(clippy::undocumented_unsafe_blocks)]
         mod $module {
             use super::*;
-            use crate::kernels::{append, attention, convert, matmul, rows};
+            use crate::kernels::{append, attention, byte_rows, convert, matmul, ranges, rows};
             use crate::lanes::$lanes as L;
             use crate::weights::{Format, for_format};
 
@@ -83,6 +87,8 @@ macro_rules! compile_kernels {
                 convert,
                 attend_chunk,
                 merge,
+                byte_dots,
+                keep_in_range,
             };
 
             $(#[target_feature(enable = $features)])?
@@ -174,6 +180,16 @@ macro_rules! compile_kernels {
             $(#[target_feature(enable = $features)])?
             unsafe fn merge(so_far: Partial<'_>, next: Partial<'_>, head_dim: usize) {
                 unsafe { attention::merge::<L>(so_far, next, head_dim) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn byte_dots(query: &[i8], rows: *const i8, numbers: &[u32], out: &mut [i32]) {
+                unsafe { byte_rows::dots::<L>(query, rows, numbers, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn keep_in_range(values: &[u32], least: u32, span: u32, kept: &mut [u64]) {
+                unsafe { ranges::keep_in_range::<L>(values, least, span, kept) }
             }
         }
     };

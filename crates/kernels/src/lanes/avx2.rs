@@ -215,6 +215,39 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn dot_signed(sums: Self::I, a: Self::B, b: Self::B) -> Self::I {
+        unsafe {
+            let ones = _mm256_set1_epi16(1);
+            // Magnitude times signed number: at most 2 * 127 * 127, which does not saturate.
+            let product = |a: __m256i, b: __m256i| {
+                _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(b, a)), ones)
+            };
+            [_mm256_add_epi32(sums[0], product(a[0], b[0])), _mm256_add_epi32(sums[1], product(a[1], b[1]))]
+        }
+    }
+    #[inline(always)]
+    unsafe fn total(v: Self::I) -> i32 {
+        unsafe {
+            let eight = _mm256_add_epi32(v[0], v[1]);
+            let four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256::<1>(eight));
+            let two = _mm_add_epi32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
+            _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<0b10_11_00_01>(two)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn within(from: *const u32, least: u32, span: u32) -> u64 {
+        unsafe {
+            let (least, span) = (_mm256_set1_epi32(least as i32), _mm256_set1_epi32(span as i32));
+            let [low, high] = both([from, from.add(8)], |half| {
+                let above = _mm256_sub_epi32(_mm256_loadu_si256(half.cast()), least);
+                // There is no unsigned comparison, but a minimum.
+                let within = _mm256_cmpeq_epi32(_mm256_min_epu32(above, span), above);
+                _mm256_movemask_ps(_mm256_castsi256_ps(within)) as u64
+            });
+            low | high << 8
+        }
+    }
+    #[inline(always)]
     unsafe fn load_words(from: *const i8) -> Self::W {
         unsafe { both([from, from.add(16)], |half| _mm256_cvtepi8_epi16(_mm_loadu_si128(half.cast()))) }
     }

@@ -20,6 +20,8 @@ impl Lanes for Avx512 {
     const TILES: usize = 2;
     const SUMS: usize = 16;
     const WIDE_IS_CENTERED: bool = false;
+    // Bytes of the one side are unsigned: 128 is added to each of its numbers.
+    const SIGNED_BIAS: i32 = 128;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self::F {
@@ -168,6 +170,21 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn dot_wide(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I {
         unsafe { Self::dot(sums, codes, x) }
+    }
+    #[inline(always)]
+    unsafe fn dot_signed(sums: Self::I, a: Self::B, b: Self::B) -> Self::I {
+        unsafe { _mm512_dpbusd_epi32(sums, _mm512_xor_si512(a, _mm512_set1_epi8(-128)), b) }
+    }
+    #[inline(always)]
+    unsafe fn total(v: Self::I) -> i32 {
+        unsafe { _mm512_reduce_add_epi32(v) }
+    }
+    #[inline(always)]
+    unsafe fn within(from: *const u32, least: u32, span: u32) -> u64 {
+        unsafe {
+            let above = _mm512_sub_epi32(_mm512_loadu_si512(from.cast()), _mm512_set1_epi32(least as i32));
+            u64::from(_mm512_cmple_epu32_mask(above, _mm512_set1_epi32(span as i32)))
+        }
     }
     #[inline(always)]
     unsafe fn load_words(from: *const i8) -> Self::W {

@@ -60,6 +60,8 @@ pub(crate) trait Lanes: Copy + 'static {
     const PAIRS: bool = false;
     /// Whether `dot_wide` takes codes as `code - 128`.
     const WIDE_IS_CENTERED: bool;
+    /// What `dot_signed` adds too much, for each number of `b`: this times the number.
+    const SIGNED_BIAS: i32 = 0;
 
     unsafe fn splat(value: f32) -> Self::F;
     unsafe fn load(from: *const f32) -> Self::F;
@@ -114,6 +116,13 @@ pub(crate) trait Lanes: Copy + 'static {
     unsafe fn dot(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I;
     /// `dot` for codes up to 255.
     unsafe fn dot_wide(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I;
+
+    /// Adds to each lane the dot product of its 4 signed numbers in each line, none of which is -128; and the bias.
+    unsafe fn dot_signed(sums: Self::I, a: Self::B, b: Self::B) -> Self::I;
+    /// The sum of all lanes.
+    unsafe fn total(v: Self::I) -> i32;
+    /// Which of 16 numbers lie in `least..=least + span`, the first in the lowest bit.
+    unsafe fn within(from: *const u32, least: u32, span: u32) -> u64;
 
     /// 32 signed bytes.
     unsafe fn load_words(from: *const i8) -> Self::W;

@@ -300,6 +300,29 @@ macro_rules! neon_lanes {
             }
 
             #[inline(always)]
+            unsafe fn dot_signed(sums: Ints, a: Bytes, b: Bytes) -> Ints {
+                let signed = |line: Bytes| four(line, |part| unsafe { vreinterpretq_s8_u8(part) });
+                let (a, b) = (signed(a), signed(b));
+                let product = |i: usize| unsafe { $dot(sums[i], a[i], b[i]) };
+                [product(0), product(1), product(2), product(3)]
+            }
+            #[inline(always)]
+            unsafe fn total(v: Ints) -> i32 {
+                unsafe { vaddvq_s32(vaddq_s32(vaddq_s32(v[0], v[1]), vaddq_s32(v[2], v[3]))) }
+            }
+            #[inline(always)]
+            unsafe fn within(from: *const u32, least: u32, span: u32) -> u64 {
+                unsafe {
+                    let bits = vld1q_u32([1, 2, 4, 8].as_ptr());
+                    let quarter = |i: usize| {
+                        let above = vsubq_u32(vld1q_u32(from.add(4 * i)), vdupq_n_u32(least));
+                        let within = vcleq_u32(above, vdupq_n_u32(span));
+                        u64::from(vaddvq_u32(vandq_u32(within, bits))) << (4 * i)
+                    };
+                    quarter(0) | quarter(1) | quarter(2) | quarter(3)
+                }
+            }
+            #[inline(always)]
             unsafe fn load_words(from: *const i8) -> Words {
                 unsafe { four([0, 8, 16, 24], |at| vmovl_s8(vld1_s8(from.add(at)))) }
             }

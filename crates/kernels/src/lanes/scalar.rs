@@ -131,6 +131,19 @@ impl Lanes for Scalar {
         // SAFETY: the same contract.
         unsafe { Self::dot(sums, codes, x) }
     }
+    unsafe fn dot_signed(sums: Self::I, a: Self::B, b: Self::B) -> Self::I {
+        let product = |i: usize| i32::from(a[i] as i8) * i32::from(b[i] as i8);
+        std::array::from_fn(|lane| sums[lane] + (lane * 4..lane * 4 + 4).map(product).sum::<i32>())
+    }
+    unsafe fn total(v: Self::I) -> i32 {
+        v.iter().sum()
+    }
+    unsafe fn within(from: *const u32, least: u32, span: u32) -> u64 {
+        // SAFETY: the caller gives 16 numbers.
+        let numbers = unsafe { from.cast::<[u32; LANES]>().read_unaligned() };
+        let bit = |(i, number): (usize, &u32)| u64::from(number.wrapping_sub(least) <= span) << i;
+        numbers.iter().enumerate().map(bit).sum()
+    }
     unsafe fn load_words(from: *const i8) -> Self::W {
         // SAFETY: the caller gives 32 bytes.
         unsafe { from.cast::<[i8; 32]>().read_unaligned() }.map(i16::from)
