@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use ruvllm_store::Listed;
+use ruvllm_store::{Listed, Manifest};
 use serde_json::{Value, json};
 
 use crate::model_flags::store;
@@ -26,7 +26,7 @@ impl List {
             let available: Vec<Value> = available
                 .iter()
                 .map(|entry| {
-                    json!({ "name": entry.name, "bytes": entry.bytes, "licence": entry.licence,
+                    json!({ "name": entry.name, "bytes": entry.bytes(), "licence": entry.licence,
                                      "description": entry.description })
                 })
                 .collect();
@@ -42,7 +42,7 @@ impl List {
                     let manifest = file.manifest.as_ref();
                     vec![
                         file.name.clone(),
-                        manifest.map_or_else(String::new, |manifest| output::bytes(manifest.bytes)),
+                        manifest.map_or_else(String::new, |manifest| output::bytes(manifest.bytes())),
                         manifest.and_then(|manifest| manifest.licence.clone()).unwrap_or_default(),
                         "here".to_owned(),
                     ]
@@ -53,7 +53,7 @@ impl List {
             });
         }
         for entry in available {
-            let row = [entry.name.clone(), output::bytes(entry.bytes), entry.licence.clone()];
+            let row = [entry.name.clone(), output::bytes(entry.bytes()), entry.licence.clone()];
             rows.push([&row[..], &[format!("ruvllm pull {}", entry.name)]].concat());
         }
         output::table(&rows)
@@ -67,8 +67,8 @@ fn to_json(item: &Listed) -> Value {
             json!({
                 "name": file.name,
                 "path": file.path,
-                "bytes": manifest.map(|manifest| manifest.bytes),
-                "sha256": manifest.map(|manifest| &manifest.sha256),
+                "bytes": manifest.map(Manifest::bytes),
+                "sha256": manifest.map(|manifest| &manifest.main.sha256),
                 "licence": manifest.and_then(|manifest| manifest.licence.as_ref()),
             })
         }

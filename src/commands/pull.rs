@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
+use ruvllm_store::Manifest;
 use serde_json::json;
 
 use crate::model_flags::store;
@@ -36,8 +37,8 @@ impl Pull {
             return output::json(&json!({
                 "name": file.name,
                 "path": file.path,
-                "bytes": manifest.map(|manifest| manifest.bytes),
-                "sha256": manifest.map(|manifest| &manifest.sha256),
+                "bytes": manifest.map(Manifest::bytes),
+                "sha256": manifest.map(|manifest| &manifest.main.sha256),
                 "source": manifest.map(|manifest| &manifest.source),
             }));
         }

@@ -47,7 +47,7 @@ impl Show {
         let licence = facts.license.clone().or_else(|| manifest.and_then(|manifest| manifest.licence.clone()));
         let backend = backend(&facts)?;
         if self.json {
-            let sha256 = manifest.map(|manifest| manifest.sha256.clone());
+            let sha256 = manifest.map(|manifest| manifest.main.sha256.clone());
             let mut object = to_json(&facts, licence, &backend);
             object["kv_cold"] = cold.as_ref().map(ColdFormat::to_json).into();
             object["path"] = json!(file.path);
@@ -60,7 +60,7 @@ impl Show {
         rows.push(("file", file.path.display().to_string()));
         if let Some(manifest) = manifest {
             let state = if self.verify { " (checked)" } else { "" };
-            rows.push(("sha256", format!("{}{state}", manifest.sha256)));
+            rows.push(("sha256", format!("{}{state}", manifest.main.sha256)));
             rows.push(("source", manifest.source.clone()));
         }
         let rows: Vec<Vec<String>> =

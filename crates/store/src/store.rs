@@ -3,14 +3,14 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use crate::catalogue::{Catalogue, CatalogueEntry};
+use crate::catalogue::{Catalogue, CatalogueEntry, PinnedFile};
 use crate::config::StoreConfig;
 use crate::digest;
 use crate::disk;
 use crate::error::StoreError;
 use crate::home::Layout;
 use crate::lock::ModelLock;
-use crate::manifest::{self, Manifest};
+use crate::manifest::{self, Manifest, StoredFile};
 use crate::name::ModelName;
 use crate::progress::Progress;
 use crate::sources::{self, HubFile};
@@ -23,9 +23,10 @@ pub struct Store {
     pub(crate) config: StoreConfig,
 }
 
-/// A model file ready to be opened.
+/// A model ready to be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelFile {
+    /// Of its main file. What else it is made of lies beside that.
     pub path: PathBuf,
     pub name: String,
     /// `None` for a file outside the store, used where it lies.
@@ -91,7 +92,7 @@ impl Store {
         match self.meaning_of(name_or_path)? {
             Meaning::File(path) => Ok(in_place(path)),
             Meaning::Entry(entry, name) => {
-                self.intact(&name, Some(&entry.sha256), quiet)?.ok_or_else(|| not_pulled(&name))
+                self.intact(&name, Some(&entry.files), quiet)?.ok_or_else(|| not_pulled(&name))
             }
             Meaning::Hub(file) => {
                 let name = file.default_name()?;
@@ -106,12 +107,12 @@ impl Store {
         }
     }
 
-    /// Reads the whole file, whatever its size and time say.
+    /// Reads all files, whatever their sizes and times say.
     pub fn verify(&self, name: &str, progress: &mut dyn Progress) -> Result<ModelFile, StoreError> {
         let (name, pinned) = self.stored_name(name)?;
         let folder = self.layout.model(&name);
         let manifest = Manifest::read(&folder, &name)?.ok_or_else(|| self.unknown(name.as_str()))?;
-        self.check_fully(&name, manifest, pinned.as_deref(), progress)
+        self.check_fully(&name, manifest, pinned, progress)
     }
 
     /// Everything in the models folder, by name. Foreign or damaged entries are reported, never fatal.
@@ -147,10 +148,10 @@ impl Store {
         disk::remove_if_there(&partial)
     }
 
-    /// The name a model would be stored under, and the hash the catalogue demands of it.
-    fn stored_name(&self, spec: &str) -> Result<(ModelName, Option<String>), StoreError> {
+    /// The name a model would be stored under, and the files that the catalogue demands of it.
+    fn stored_name(&self, spec: &str) -> Result<(ModelName, Option<&[PinnedFile]>), StoreError> {
         match self.config.catalogue.find(spec) {
-            Some(entry) => Ok((ModelName::parse(&entry.name)?, Some(entry.sha256.clone()))),
+            Some(entry) => Ok((ModelName::parse(&entry.name)?, Some(&entry.files))),
             None => match HubFile::parse(spec) {
                 Some(file) => Ok((file?.default_name()?, None)),
                 None => Ok((ModelName::parse(spec)?, None)),
@@ -162,17 +163,15 @@ impl Store {
     pub(crate) fn intact(
         &self,
         name: &ModelName,
-        pinned: Option<&str>,
+        pinned: Option<&[PinnedFile]>,
         progress: &mut dyn Progress,
     ) -> Result<Option<ModelFile>, StoreError> {
         let folder = self.layout.model(name);
         let Some(manifest) = Manifest::read(&folder, name)? else {
             return Ok(None);
         };
-        let path = manifest.path_in(&folder);
-        let unchanged = manifest::metadata_of(&path)?.is_some_and(|now| manifest.describes(&now));
-        if unchanged && pinned.is_none_or(|pinned| pinned == manifest.sha256) {
-            return Ok(Some(stored(path, manifest)));
+        if is_unchanged(&folder, &manifest)? && pinned.is_none_or(|pinned| is_what_was_pinned(&manifest, pinned)) {
+            return Ok(Some(stored(&folder, manifest)));
         }
         self.check_fully(name, manifest, pinned, progress).map(Some)
     }
@@ -181,37 +180,29 @@ impl Store {
         &self,
         name: &ModelName,
         mut manifest: Manifest,
-        pinned: Option<&str>,
+        pinned: Option<&[PinnedFile]>,
         progress: &mut dyn Progress,
     ) -> Result<ModelFile, StoreError> {
         let folder = self.layout.model(name);
-        let path = manifest.path_in(&folder);
-        let damaged = |expected: String, got: String| StoreError::Damaged {
-            name: name.to_string(),
-            path: path.clone(),
-            expected,
-            got,
-        };
-        let size = |bytes: u64| format!("{bytes} bytes");
-        let Some(metadata) = manifest::metadata_of(&path)? else {
-            return Err(damaged(size(manifest.bytes), "no file at all".to_owned()));
-        };
-        if !metadata.is_file() || metadata.len() != manifest.bytes {
-            return Err(damaged(size(manifest.bytes), size(metadata.len())));
+        let lacks = |pinned: &&PinnedFile| manifest.files().all(|stored| stored.file != pinned.file);
+        if let Some(lacking) = pinned.into_iter().flatten().find(lacks) {
+            return Err(StoreError::Damaged {
+                name: name.to_string(),
+                path: folder.join(&lacking.file),
+                expected: size(lacking.bytes),
+                got: NO_FILE.to_owned(),
+            });
         }
-        let sha256 = sha256_of(&path, metadata.len(), progress)?;
-        let expected = pinned.unwrap_or(&manifest.sha256);
-        if sha256 != expected {
-            return Err(damaged(format!("SHA-256 {expected}"), sha256));
+        let before = manifest.clone();
+        for file in manifest.files_mut() {
+            let pin = pinned.into_iter().flatten().find(|pin| pin.file == file.file);
+            check_file(name, &folder, file, pin, progress)?;
         }
-        manifest.sha256 = sha256;
-        let mtime = manifest::mtime_unix_ns(&metadata);
-        if mtime != manifest.mtime_unix_ns {
-            manifest.mtime_unix_ns = mtime;
+        if manifest != before {
             // A store that we may read but not write is still usable; it only costs the hash again next time.
             let _ = manifest.write(&folder);
         }
-        Ok(stored(path, manifest))
+        Ok(stored(&folder, manifest))
     }
 
     pub(crate) fn unknown(&self, name: &str) -> StoreError {
@@ -240,8 +231,60 @@ impl ModelFile {
     }
 }
 
-pub(crate) fn stored(path: PathBuf, manifest: Manifest) -> ModelFile {
-    ModelFile { path, name: manifest.name.clone(), manifest: Some(manifest) }
+pub(crate) fn stored(folder: &Path, manifest: Manifest) -> ModelFile {
+    ModelFile { path: manifest.main.path_in(folder), name: manifest.name.clone(), manifest: Some(manifest) }
+}
+
+const NO_FILE: &str = "no file at all";
+
+fn size(bytes: u64) -> String {
+    format!("{bytes} bytes")
+}
+
+/// The cheap check of all files.
+fn is_unchanged(folder: &Path, manifest: &Manifest) -> Result<bool, StoreError> {
+    for file in manifest.files() {
+        if !manifest::metadata_of(&file.path_in(folder))?.is_some_and(|now| file.describes(&now)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_what_was_pinned(manifest: &Manifest, pinned: &[PinnedFile]) -> bool {
+    let is_there = |pin: &PinnedFile| manifest.files().any(|file| file.file == pin.file && file.sha256 == pin.sha256);
+    pinned.iter().all(is_there)
+}
+
+/// Hashes a file; what is known of it is brought up to date.
+fn check_file(
+    name: &ModelName,
+    folder: &Path,
+    file: &mut StoredFile,
+    pin: Option<&PinnedFile>,
+    progress: &mut dyn Progress,
+) -> Result<(), StoreError> {
+    let path = file.path_in(folder);
+    let damaged = |expected: String, got: String| StoreError::Damaged {
+        name: name.to_string(),
+        path: path.clone(),
+        expected,
+        got,
+    };
+    let Some(metadata) = manifest::metadata_of(&path)? else {
+        return Err(damaged(size(file.bytes), NO_FILE.to_owned()));
+    };
+    if !metadata.is_file() || metadata.len() != file.bytes {
+        return Err(damaged(size(file.bytes), size(metadata.len())));
+    }
+    let sha256 = sha256_of(&path, metadata.len(), progress)?;
+    let expected = pin.map_or(&file.sha256, |pin| &pin.sha256);
+    if sha256 != *expected {
+        return Err(damaged(format!("SHA-256 {expected}"), sha256));
+    }
+    file.sha256 = sha256;
+    file.mtime_unix_ns = manifest::mtime_unix_ns(&metadata);
+    Ok(())
 }
 
 fn in_place(path: &Path) -> ModelFile {
@@ -271,14 +314,19 @@ fn model_in(folder: &Path) -> Result<ModelFile, StoreError> {
     let bad = |why: &str| StoreError::BadManifest { path: folder.join(manifest::FILE_NAME), why: why.to_owned() };
     let name = ModelName::from_folder(folder).ok_or_else(|| bad("the folder is not named like a model"))?;
     let manifest = Manifest::read(folder, &name)?.ok_or_else(|| bad("it is missing"))?;
-    let path = manifest.path_in(folder);
-    match manifest::metadata_of(&path)? {
-        Some(metadata) if metadata.len() == manifest.bytes => Ok(stored(path, manifest)),
-        found => Err(StoreError::Damaged {
-            name: manifest.name,
-            path,
-            expected: format!("{} bytes", manifest.bytes),
-            got: found.map_or("no file at all".to_owned(), |metadata| format!("{} bytes", metadata.len())),
-        }),
+    for file in manifest.files() {
+        let path = file.path_in(folder);
+        match manifest::metadata_of(&path)? {
+            Some(metadata) if metadata.len() == file.bytes => {}
+            found => {
+                return Err(StoreError::Damaged {
+                    name: name.to_string(),
+                    path,
+                    expected: size(file.bytes),
+                    got: found.map_or(NO_FILE.to_owned(), |metadata| size(metadata.len())),
+                });
+            }
+        }
     }
+    Ok(stored(folder, manifest))
 }

@@ -37,7 +37,7 @@ fn a_pulled_model_is_resolved_under_all_its_names_and_fetched_once() {
     assert_eq!(store.ensure("toy", &mut quiet).unwrap(), model);
     assert_eq!(store.pull("toy", &mut quiet).unwrap(), model);
     let manifest = model.manifest.unwrap();
-    assert_eq!(manifest.sha256, sha256(&content(SIZE)));
+    assert_eq!(manifest.main.sha256, sha256(&content(SIZE)));
     assert_eq!(manifest.source, "hf:owner/repo/toy.gguf");
     assert_eq!(manifest.licence.as_deref(), Some("MIT"));
     let paths: Vec<String> = server.requests().into_iter().map(|request| request.path).collect();
@@ -80,7 +80,7 @@ fn a_later_pull_resumes_what_an_earlier_one_left() {
     assert!(error.to_string().contains("broke at byte 400000"), "{error}");
     let model = store_at(&server, &home).pull("toy", &mut quiet).unwrap();
     assert_eq!(fs::read(&model.path).unwrap(), content(SIZE));
-    assert_eq!(model.manifest.unwrap().sha256, sha256(&content(SIZE)));
+    assert_eq!(model.manifest.unwrap().main.sha256, sha256(&content(SIZE)));
     assert_eq!(server.requests().last().unwrap().range_start(), Some(400_000));
 }
 
@@ -282,7 +282,7 @@ fn any_hub_file_can_be_pulled_by_address_and_its_hash_is_recorded() {
     assert_eq!(model.name, "some/thing@v2");
     assert_eq!(server.requests()[0].path, "/Some/Repo/resolve/v2/sub/thing.gguf");
     let manifest = model.manifest.clone().unwrap();
-    assert_eq!((manifest.sha256, manifest.source), (sha256(&content(SIZE)), spec.to_owned()));
+    assert_eq!((manifest.main.sha256, manifest.source), (sha256(&content(SIZE)), spec.to_owned()));
     for name in [spec, "some/thing@v2"] {
         assert_eq!(store.resolve(name).unwrap(), model);
         assert_eq!(store.pull(name, &mut quiet).unwrap(), model);

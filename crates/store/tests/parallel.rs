@@ -48,7 +48,7 @@ fn pieces_are_fetched_at_once_and_joined_in_order() {
         })
         .unwrap();
     assert_eq!(fs::read(&model.path).unwrap(), content(SIZE));
-    assert_eq!(model.manifest.unwrap().sha256, sha256(&content(SIZE)));
+    assert_eq!(model.manifest.unwrap().main.sha256, sha256(&content(SIZE)));
     assert!(seen.load(Ordering::SeqCst) >= 3, "{seen:?} connections at once");
     assert!(counts.is_sorted(), "{counts:?}");
     assert_eq!(counts.last(), Some(&(SIZE as u64)));

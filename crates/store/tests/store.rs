@@ -68,7 +68,7 @@ fn a_local_file_is_copied_under_the_given_name_and_survives_its_original() {
     assert!(model.path.starts_with(fixture.home.path()));
     assert_eq!(fixture.store.resolve("me/mine").unwrap(), model);
     assert_eq!(fs::read(&model.path).unwrap(), content(SIZE));
-    assert_eq!(model.manifest.unwrap().sha256, sha256(&content(SIZE)));
+    assert_eq!(model.manifest.unwrap().main.sha256, sha256(&content(SIZE)));
 }
 
 #[test]

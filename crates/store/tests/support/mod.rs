@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ruvllm_store::{Catalogue, CatalogueEntry, Event, HubConfig, HubFile, PipConfig, Source, StoreConfig};
+use ruvllm_store::{Catalogue, CatalogueEntry, Event, HubConfig, HubFile, PinnedFile, PipConfig, Source, StoreConfig};
 use sha2::{Digest, Sha256};
 
 #[derive(Debug, Clone)]
@@ -175,10 +175,8 @@ pub fn toy(content: &[u8], sources: Vec<Source>) -> Catalogue {
             aliases: vec!["plaything".to_owned()],
             description: "a toy".to_owned(),
             licence: "MIT".to_owned(),
-            file: "toy.gguf".to_owned(),
-            bytes: content.len() as u64,
-            sha256: sha256(content),
-            sources,
+            files: vec![PinnedFile::new("toy.gguf", content.len() as u64, &sha256(content))],
+            offers: sources.into_iter().map(|source| vec![source]).collect(),
         }],
     }
 }
