@@ -57,3 +57,45 @@ fn tokenizer_json(vocabulary: &Vocabulary) -> String {
     })
     .to_string()
 }
+
+/// A small BERT vocabulary.
+fn word_pieces() -> Tokenizer {
+    let words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "cat", "##s", "sep", "[", "]"];
+    let vocab: Map<String, Value> =
+        words.iter().enumerate().map(|(id, word)| ((*word).to_owned(), json!(id))).collect();
+    let special = |id: usize| {
+        json!({ "id": id, "content": words[id], "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true })
+    };
+    let around = |token: &str, id: u32| (token.to_owned(), json!({ "id": token, "ids": [id], "tokens": [token] }));
+    let file = json!({
+        "version": "1.0", "truncation": { "max_length": 4, "strategy": "LongestFirst", "stride": 0 }, "padding": null,
+        "added_tokens": (0..4).map(special).collect::<Vec<_>>(),
+        "normalizer": { "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+                        "strip_accents": null, "lowercase": true },
+        "pre_tokenizer": { "type": "BertPreTokenizer" },
+        "post_processor": { "type": "TemplateProcessing",
+            "single": [{ "SpecialToken": { "id": "[CLS]", "type_id": 0 } }, { "Sequence": { "id": "A", "type_id": 0 } },
+                       { "SpecialToken": { "id": "[SEP]", "type_id": 0 } }],
+            "pair": [{ "Sequence": { "id": "A", "type_id": 0 } }, { "Sequence": { "id": "B", "type_id": 1 } }],
+            "special_tokens": Map::from_iter([around("[CLS]", 2), around("[SEP]", 3)]) },
+        "decoder": { "type": "WordPiece", "prefix": "##", "cleanup": true },
+        "model": { "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                   "max_input_chars_per_word": 100, "vocab": vocab },
+    });
+    Tokenizer::from_tokenizer_json(file.to_string().as_bytes()).unwrap()
+}
+
+#[test]
+fn word_pieces_read_unknown_words_as_unknown_and_keep_the_others() {
+    let tokenizer = word_pieces();
+    let encode = |text: &str| tokenizer.with_bos_and_eos(tokenizer.encode(text, SpecialTokens::AsText));
+    assert_eq!(encode("A CATS zebra, a cat"), [2, 4, 5, 6, 1, 1, 4, 5, 3]);
+    assert_eq!(encode(""), [2, 3]);
+}
+
+#[test]
+fn word_pieces_do_not_take_special_tokens_from_text() {
+    let tokenizer = word_pieces();
+    assert_eq!(tokenizer.encode("cat [SEP] cat", SpecialTokens::AsText), [5, 8, 7, 9, 5]);
+}

@@ -59,6 +59,9 @@ fn load_unfenced(bytes: &[u8]) -> Result<Tokenizer, TokenizerError> {
     for (&id, token) in &added {
         kinds[id as usize] = if token.special { TokenKind::Control } else { TokenKind::UserDefined };
     }
+    if let Some(unknown) = unknown_of_word_pieces(&json, &inner) {
+        kinds[unknown as usize] = TokenKind::Unknown;
+    }
     inner.with_added_vocabulary(AddedVocabulary::new());
     // A character that no vocabulary has: a model that cannot even say "unknown" fails here, not on a user's text.
     inner.encode_fast("\u{10FFFD}", false).map_err(|error| unreadable(error.to_string()))?;
@@ -109,6 +112,14 @@ fn texts_and_kinds(inner: &tokenizers::Tokenizer) -> Result<(Vec<String>, Vec<To
     }
     vocabulary.validate()?;
     Ok((vocabulary.tokens, kinds))
+}
+
+/// What WordPiece says for a word that it cannot spell. Files list it among the special tokens, but it comes from texts: a
+/// model was trained to read it there.
+fn unknown_of_word_pieces(json: &Value, inner: &tokenizers::Tokenizer) -> Option<u32> {
+    let model = &json["model"];
+    let unknown = model["unk_token"].as_str().filter(|_| model["type"] == "WordPiece")?;
+    inner.token_to_id(unknown)
 }
 
 /// The tokens that the file's post-processor puts around a text.
