@@ -13,6 +13,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod backend;
 mod builder;
 mod constraint;
 mod engine;
@@ -27,6 +28,7 @@ mod stream;
 mod truncation;
 mod vocabulary;
 
+pub use backend::{Backend, EmbedError, EmbedInput, EmbedRequest, Embeddings, Patience, TooLong};
 pub use builder::{BuildError, BuildProgress, EngineBuilder, KvChoice, open_tokenizer};
 pub use engine::{Engine, GenerateError};
 pub use engine_thread::{EngineStatus, StepMetrics};

@@ -1,0 +1,47 @@
+//! BERT: a token, its place and its segment are added up.
+
+use candle_core::{Module, Result, Tensor};
+use candle_nn::{Embedding, LayerNorm};
+
+use crate::config::Config;
+use crate::error::LoadError;
+use crate::transformer::{Layer, LayerNames};
+use crate::weights::Weights;
+
+const NAMES: LayerNames = LayerNames {
+    query: "attention.self.query",
+    key: "attention.self.key",
+    value: "attention.self.value",
+    attention_output: "attention.output.dense",
+    attention_norm: "attention.output.LayerNorm",
+};
+
+#[derive(Debug)]
+pub(crate) struct Bert {
+    words: Embedding,
+    /// With the segment that all texts have. `[positions, hidden]`
+    positions: Tensor,
+    norm: LayerNorm,
+    layers: Vec<Layer>,
+}
+
+impl Bert {
+    pub(super) fn load(weights: &Weights, config: &Config) -> std::result::Result<Self, LoadError> {
+        let hidden = config.hidden;
+        let words = weights.tensor("embeddings.word_embeddings.weight", &[config.vocabulary, hidden])?;
+        let positions = weights.tensor("embeddings.position_embeddings.weight", &[config.positions, hidden])?;
+        let segments = weights.tensor("embeddings.token_type_embeddings.weight", &[config.segments, hidden])?;
+        Ok(Self {
+            words: Embedding::new(words, hidden),
+            positions: positions.broadcast_add(&segments.get(0)?)?,
+            norm: weights.norm("embeddings.LayerNorm", hidden, config.norm_epsilon)?,
+            layers: Layer::load_all(weights, config, &NAMES)?,
+        })
+    }
+
+    pub(super) fn forward(&self, tokens: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+        let positions = self.positions.narrow(0, 0, tokens.dim(1)?)?;
+        let x = self.norm.forward(&self.words.forward(tokens)?.broadcast_add(&positions)?)?;
+        self.layers.iter().try_fold(x, |x, layer| layer.forward(&x, mask))
+    }
+}

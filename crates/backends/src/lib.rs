@@ -1,0 +1,18 @@
+//! Other ways to run models than the native engine.
+//!
+//! Here is one: an [`Encoder`] turns texts into vectors, on candle. It reads the folder that sentence-transformers write:
+//! `model.safetensors` with `config.json` and `tokenizer.json` beside it, and what they say of pooling and of the length
+//! of texts. Nothing here knows stores, HTTP or terminals.
+
+mod architectures;
+mod batches;
+mod config;
+mod encoder;
+mod error;
+mod gelu;
+mod pooling;
+mod transformer;
+mod weights;
+
+pub use encoder::{Encoder, EncoderFacts, is_encoder};
+pub use error::LoadError;
