@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
+use ruvllm_backends::is_encoder;
 use ruvllm_runtime::{BuildError, BuildProgress, Engine, EngineBuilder};
 use ruvllm_store::{ModelFile, Store, default_home};
 
@@ -76,6 +77,9 @@ impl ModelFlags {
 
 impl EngineFlags {
     pub fn builder(&self, file: &Path) -> Result<EngineBuilder> {
+        if is_encoder(file) {
+            bail!("this model turns texts into vectors and generates nothing: see ruvllm embed --help");
+        }
         let builder = Engine::builder(file).threads(self.threads).context(self.context);
         Ok(self.kv.apply(builder).guard_folder(guard_folder()?))
     }

@@ -6,6 +6,7 @@ pub mod chat;
 pub mod completions;
 pub mod config;
 pub mod doctor;
+pub mod embed;
 pub mod keys;
 pub mod list;
 pub mod man;

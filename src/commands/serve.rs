@@ -19,7 +19,7 @@ use tokio::time::interval;
 use crate::output;
 use listen_flags::{LimitFlags, ListenFlags};
 use log_flags::LogFlags;
-use models::ModelsFlags;
+use models::{Endpoint, ModelsFlags, Ready};
 
 /// Requests whose prompts are prepared at the same time; others wait a moment.
 const PREPARING_MAX: usize = 32;
@@ -98,9 +98,9 @@ impl Serve {
             tokio::select! {
                 loaded = &mut loading, if is_loading => {
                     is_loading = false;
-                    let names = loaded.context("loading a model failed")??;
+                    let ready = loaded.context("loading a model failed")??;
                     lifecycle.advance(Phase::Ready);
-                    addresses.announce(gate.is_closed(), names.first());
+                    addresses.announce(gate.is_closed(), ready.first());
                 }
                 served = &mut serving => {
                     gate.save_usage();
@@ -162,16 +162,20 @@ impl Addresses {
     }
 
     /// `model` is one that is loaded.
-    fn announce(&self, needs_key: bool, model: Option<&String>) {
+    fn announce(&self, needs_key: bool, model: Option<&Ready>) {
         let key = if needs_key { " -H \"Authorization: Bearer $RUVLLM_KEY\"" } else { "" };
         output::remark(&format!("listening on {}", self.api));
         if let Some(admin) = &self.admin {
             output::remark(&format!("administration on {admin}"));
         }
         let try_it = match model {
-            Some(model) => {
-                let body = format!(r#"{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}"#);
-                format!("{}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'", self.api)
+            Some(Ready { name, endpoint }) => {
+                let (path, asked) = match endpoint {
+                    Endpoint::Chat => ("chat/completions", r#""messages": [{"role": "user", "content": "Hello"}]"#),
+                    Endpoint::Embeddings => ("embeddings", r#""input": "Hello""#),
+                };
+                let body = format!(r#"{{"model": "{name}", {asked}}}"#);
+                format!("{}/v1/{path}{key} -H 'Content-Type: application/json' -d '{body}'", self.api)
             }
             None => format!("{}/v1/models{key}", self.api),
         };

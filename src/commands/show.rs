@@ -2,10 +2,12 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
+use ruvllm_backends::{EncoderFacts, is_encoder};
 use ruvllm_model::ARCHITECTURES;
 use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_model::formats::gguf::facts::{ModelFacts, PerLayer};
 use ruvllm_runtime::{ColdFormat, hardware};
+use ruvllm_store::{ModelFile, StoredFile};
 use serde_json::{Value, json};
 
 use crate::model_flags::{guard_folder, store};
@@ -36,6 +38,9 @@ impl Show {
         } else {
             store.resolve(&self.model)?
         };
+        if is_encoder(&file.path) {
+            return self.show_encoder(&file);
+        }
         let shown = || format!("cannot read {}", file.path.display());
         let gguf = Gguf::open(&file.path).with_context(shown)?;
         let facts = ModelFacts::of(&gguf).with_context(shown)?;
@@ -63,10 +68,60 @@ impl Show {
             rows.push(("sha256", format!("{}{state}", manifest.main.sha256)));
             rows.push(("source", manifest.source.clone()));
         }
-        let rows: Vec<Vec<String>> =
-            rows.into_iter().map(|(name, value)| vec![name.to_owned(), output::printable(&value)]).collect();
-        output::table(&rows)
+        print(rows)
     }
+
+    /// A model for embeddings: a folder of several files.
+    fn show_encoder(&self, file: &ModelFile) -> Result<()> {
+        let facts = EncoderFacts::of(&file.path).with_context(|| format!("cannot read {}", file.path.display()))?;
+        if self.template {
+            return output::line("");
+        }
+        let manifest = file.manifest.as_ref();
+        let reason = format!("it knows the architecture '{}', for embeddings", facts.architecture);
+        if self.json {
+            let stored = |file: &StoredFile| json!({ "file": file.file, "bytes": file.bytes, "sha256": file.sha256 });
+            return output::json(&json!({
+                "name": file.name,
+                "architecture": facts.architecture,
+                "context": facts.context,
+                "layers": facts.layers,
+                "embedding": facts.dimensions,
+                "heads": facts.heads,
+                "vocabulary": facts.vocabulary,
+                "licence": manifest.and_then(|manifest| manifest.licence.clone()),
+                "backend": { "name": "candle", "reason": reason },
+                "path": file.path,
+                "sha256": manifest.map(|manifest| manifest.main.sha256.clone()),
+                "files": manifest.map(|manifest| manifest.files().map(stored).collect::<Vec<_>>()),
+            }));
+        }
+        let mut rows = vec![
+            ("name", file.name.clone()),
+            ("architecture", facts.architecture.to_owned()),
+            ("context", facts.context.to_string()),
+            ("layers", facts.layers.to_string()),
+            ("embedding", facts.dimensions.to_string()),
+            ("heads", facts.heads.to_string()),
+            ("vocabulary", facts.vocabulary.to_string()),
+            ("backend", format!("candle: {reason}")),
+            ("file", file.path.display().to_string()),
+        ];
+        if let Some(manifest) = manifest {
+            let state = if self.verify { " (checked)" } else { "" };
+            rows.push(("licence", manifest.licence.clone().unwrap_or_else(|| "not stated".to_owned())));
+            rows.push(("size", output::bytes(manifest.bytes())));
+            rows.extend(manifest.files().map(|file| ("sha256", format!("{} {}{state}", file.sha256, file.file))));
+            rows.push(("source", manifest.source.clone()));
+        }
+        print(rows)
+    }
+}
+
+fn print(rows: Vec<(&str, String)>) -> Result<()> {
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|(name, value)| vec![name.to_owned(), output::printable(&value)]).collect();
+    output::table(&rows)
 }
 
 /// What would run the model, and why.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use ruvllm_backends::is_encoder;
 use ruvllm_text::SpecialTokens;
 use serde_json::{Value, json};
 
@@ -41,7 +42,8 @@ impl Tokenize {
         let path = if self.model.ends_with(".json") {
             PathBuf::from(&self.model)
         } else {
-            store()?.ensure(&self.model, &mut PullProgress::new(interrupt_flag()))?.path
+            let path = store()?.ensure(&self.model, &mut PullProgress::new(interrupt_flag()))?.path;
+            if is_encoder(&path) { path.with_file_name("tokenizer.json") } else { path }
         };
         let tokenizer =
             ruvllm_runtime::open_tokenizer(&path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -13,8 +13,17 @@ use serde_json::Value;
 
 /// The default model, fetched on first use into the store that all tests share.
 pub fn smollm2() -> PathBuf {
+    model("smollm2")
+}
+
+/// The model for embeddings, from the same store.
+pub fn minilm() -> PathBuf {
+    model("minilm")
+}
+
+fn model(name: &str) -> PathBuf {
     let store = Store::open(&default_home().expect("a home folder"));
-    store.ensure("smollm2", &mut |_| {}).expect("the default model can be fetched").path
+    store.ensure(name, &mut |_| {}).unwrap_or_else(|error| panic!("{name} can be fetched: {error}")).path
 }
 
 pub fn engine() -> Engine {

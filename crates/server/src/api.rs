@@ -7,6 +7,7 @@ mod admin;
 mod chat;
 mod completions;
 mod conversation;
+mod embeddings;
 mod failure;
 mod fields;
 mod generation;
@@ -54,6 +55,7 @@ impl Api {
         let others = OpenApiRouter::new()
             .routes(routes!(chat::chat_completions))
             .routes(routes!(completions::completions))
+            .routes(routes!(embeddings::embeddings))
             .routes(routes!(messages::create_message))
             .routes(routes!(messages::count_tokens))
             .routes(routes!(model_list::list_models))

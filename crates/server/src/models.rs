@@ -2,6 +2,8 @@
 //!
 //! Over HTTP a model is known by its name in the store only: a client can neither name a file nor have one fetched.
 
+mod embedding_queue;
+mod runner;
 mod status;
 
 use std::collections::{BTreeMap, HashMap};
@@ -10,15 +12,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ruvllm_runtime::{BuildError, Engine, EngineBuilder, StepMetrics};
+use ruvllm_runtime::{Backend, Engine, StepMetrics};
 use ruvllm_store::{Listed, ModelFile, Store, StoreError};
 use tokio::sync::OnceCell;
 
 use crate::metrics::{Metrics, ModelMetrics};
+pub(crate) use embedding_queue::EmbeddingQueue;
+pub use runner::Runner;
 pub use status::LoadedModel;
 
-/// Prepares an engine for a file, with the settings of this server.
-pub type Builder = Arc<dyn Fn(&Path) -> EngineBuilder + Send + Sync>;
+/// Loads the model of a file, with the settings of this server. An engine tells the metrics of its steps.
+pub type Loader = Arc<dyn Fn(&Path, StepMetrics) -> Result<Runner, LoadFailure> + Send + Sync>;
+
+/// Why a model could not be loaded; each kind has reasons of its own.
+pub type LoadFailure = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -31,7 +38,11 @@ pub enum ModelError {
     #[error("model {name:?} is not loaded")]
     NotLoaded { name: String },
     #[error("model {name:?} cannot be loaded: {error}")]
-    Build { name: String, error: BuildError },
+    Load { name: String, error: LoadFailure },
+    #[error("model {name:?} turns texts into vectors and generates nothing; it answers at /v1/embeddings")]
+    NoGenerator { name: String },
+    #[error("model {name:?} generates text; /v1/embeddings needs a model for embeddings, such as minilm")]
+    NoEncoder { name: String },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("loading model {name:?} was broken off")]
@@ -42,11 +53,25 @@ pub enum ModelError {
 #[derive(Debug)]
 pub struct ServedModel {
     pub name: Arc<str>,
-    pub engine: Engine,
+    pub runner: Runner,
     pub metrics: ModelMetrics,
     pub loaded_at: SystemTime,
+    /// Whoever embeds with it.
+    pub(crate) embedding: EmbeddingQueue,
     /// Counts up with each use of any model.
     used: AtomicU64,
+}
+
+impl ServedModel {
+    /// What generates text, if that is what the model is for.
+    pub fn generator(&self) -> Result<&Engine, ModelError> {
+        self.runner.generator().ok_or_else(|| ModelError::NoGenerator { name: self.name.to_string() })
+    }
+
+    /// What embeds texts, if that is what the model is for.
+    pub fn encoder(&self) -> Result<&Arc<dyn Backend>, ModelError> {
+        self.runner.encoder().ok_or_else(|| ModelError::NoEncoder { name: self.name.to_string() })
+    }
 }
 
 /// A place for a model, empty while it is being loaded. Whoever asks meanwhile waits for the same load.
@@ -61,7 +86,7 @@ struct Slot {
 
 pub struct Models {
     store: Arc<Store>,
-    builder: Builder,
+    loader: Loader,
     metrics: Arc<Metrics>,
     /// Further names, as `--alias` gives them.
     aliases: BTreeMap<String, String>,
@@ -73,13 +98,13 @@ pub struct Models {
 impl Models {
     pub fn new(
         store: Store,
-        builder: Builder,
+        loader: Loader,
         metrics: Arc<Metrics>,
         aliases: BTreeMap<String, String>,
         loaded_max: usize,
     ) -> Self {
         let (slots, uses) = (Mutex::default(), AtomicU64::new(0));
-        Self { store: Arc::new(store), builder, metrics, aliases, loaded_max, slots, uses }
+        Self { store: Arc::new(store), loader, metrics, aliases, loaded_max, slots, uses }
     }
 
     /// Who is told of the steps of a model that is about to be loaded.
@@ -87,9 +112,9 @@ impl Models {
         self.metrics.model(name).steps()
     }
 
-    /// Serves an engine that was loaded at the start, from a name or the path of a file, for as long as the server runs.
-    pub fn keep(&self, name: &str, source: &str, engine: Engine) {
-        let slot = Slot { source: source.to_owned(), is_kept: true, model: self.served(name, engine) };
+    /// Serves a model that was loaded at the start, from a name or the path of a file, for as long as the server runs.
+    pub fn keep(&self, name: &str, source: &str, runner: Runner) {
+        let slot = Slot { source: source.to_owned(), is_kept: true, model: self.served(name, runner) };
         self.slots().insert(name.to_owned(), Arc::new(slot));
     }
 
@@ -118,8 +143,8 @@ impl Models {
     /// Loads a model again and then takes it instead of the old one, which finishes what it has begun.
     pub async fn reload(&self, name: &str) -> Result<(), ModelError> {
         let slot = self.loaded(name)?;
-        let engine = self.load(name, &slot.source).await?;
-        let slot = Slot { source: slot.source.clone(), is_kept: slot.is_kept, model: self.served(name, engine) };
+        let runner = self.load(name, &slot.source).await?;
+        let slot = Slot { source: slot.source.clone(), is_kept: slot.is_kept, model: self.served(name, runner) };
         self.slots().insert(name.to_owned(), Arc::new(slot));
         Ok(())
     }
@@ -200,25 +225,25 @@ impl Models {
     }
 
     /// Loads from a name of the store or from a file; what was changed since it was pulled is refused.
-    async fn load(&self, name: &str, source: &str) -> Result<Engine, ModelError> {
+    async fn load(&self, name: &str, source: &str) -> Result<Runner, ModelError> {
         tracing::info!(model = name, "loading");
-        let (store, builder, steps) = (Arc::clone(&self.store), Arc::clone(&self.builder), self.step_metrics(name));
+        let (store, loader, steps) = (Arc::clone(&self.store), Arc::clone(&self.loader), self.step_metrics(name));
         let (source, named) = (source.to_owned(), name.to_owned());
-        let built = tokio::task::spawn_blocking(move || {
+        let loaded = tokio::task::spawn_blocking(move || {
             let file = store.resolve(&source)?;
-            let built = builder(&file.path).step_metrics(steps).build();
-            built.map_err(|error| ModelError::Build { name: named, error })
+            loader(&file.path, steps).map_err(|error| ModelError::Load { name: named, error })
         });
-        built.await.map_err(|_| ModelError::Lost { name: name.to_owned() })?
+        loaded.await.map_err(|_| ModelError::Lost { name: name.to_owned() })?
     }
 
-    fn serve(&self, name: &str, engine: Engine) -> Arc<ServedModel> {
+    fn serve(&self, name: &str, runner: Runner) -> Arc<ServedModel> {
         let (metrics, loaded_at) = (self.metrics.model(name), SystemTime::now());
-        Arc::new(ServedModel { name: name.into(), engine, metrics, loaded_at, used: AtomicU64::new(0) })
+        let (used, embedding) = (AtomicU64::new(0), EmbeddingQueue::default());
+        Arc::new(ServedModel { name: name.into(), runner, metrics, loaded_at, used, embedding })
     }
 
-    fn served(&self, name: &str, engine: Engine) -> OnceCell<Arc<ServedModel>> {
-        OnceCell::new_with(Some(self.serve(name, engine)))
+    fn served(&self, name: &str, runner: Runner) -> OnceCell<Arc<ServedModel>> {
+        OnceCell::new_with(Some(self.serve(name, runner)))
     }
 
     fn unknown(&self, name: &str) -> ModelError {

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ruvllm_runtime::{EngineBuilder, Quota, Tenant};
+use ruvllm_backends::{Encoder, is_encoder};
+use ruvllm_runtime::{Engine, EngineBuilder, Quota, StepMetrics, Tenant};
 use ruvllm_server::metrics::{Metrics, Snapshots};
-use ruvllm_server::models::{Builder, Models};
+use ruvllm_server::models::{Loader, Models, Runner};
 use ruvllm_server::{Api, Lifecycle, OpenApiRouter};
 
 use crate::kv_flags::parse_size;
@@ -52,8 +53,22 @@ pub struct Endpoints {
     /// The state of all loaded models, for `/metrics`.
     pub snapshots: Snapshots,
     /// Loads the models, on a thread of its own while the server listens already. `/ready` says so when it has returned;
-    /// if it fails, the server ends. The names are those that requests give.
-    pub load: Box<dyn FnOnce() -> Result<Vec<String>> + Send>,
+    /// if it fails, the server ends.
+    pub load: Box<dyn FnOnce() -> Result<Vec<Ready>> + Send>,
+}
+
+/// A model that was loaded at the start.
+pub struct Ready {
+    /// As requests give it.
+    pub name: String,
+    pub endpoint: Endpoint,
+}
+
+/// What to try a model with.
+#[derive(Clone, Copy)]
+pub enum Endpoint {
+    Chat,
+    Embeddings,
 }
 
 impl ModelsFlags {
@@ -63,12 +78,11 @@ impl ModelsFlags {
             bail!("{} models are named and --models-max is {}; raise it", names.len(), self.models_max);
         }
         let aliases: BTreeMap<String, String> = self.alias.iter().cloned().collect();
-        // The folder of what is known of KV formats must be findable.
-        self.builder(Path::new(""))?;
         let (models_max, answer_time_max) = (self.models_max, Duration::from_secs(self.answer_timeout));
         let flags = self.clone();
-        let builder: Builder = Arc::new(move |file| flags.builder(file).expect("it was found before"));
-        let models = Arc::new(Models::new(store()?, builder, Arc::clone(metrics), aliases, models_max));
+        let loader: Loader =
+            Arc::new(move |file, steps| flags.open(file, steps, EngineBuilder::build).map_err(Into::into));
+        let models = Arc::new(Models::new(store()?, loader, Arc::clone(metrics), aliases, models_max));
         let (lifecycle, answer_time_max) = (lifecycle.clone(), Some(answer_time_max));
         let api = Api { models: Arc::clone(&models), lifecycle, answer_time_max };
         Ok(Endpoints {
@@ -90,11 +104,28 @@ impl ModelsFlags {
     }
 
     /// Loads a model for as long as the server runs, fetched if need be.
-    fn load(&self, name: &str, models: &Models) -> Result<String> {
+    fn load(&self, name: &str, models: &Models) -> Result<Ready> {
         let file = model_file(name, Arc::new(AtomicBool::new(false)))?;
-        let builder = self.builder(&file.path)?.step_metrics(models.step_metrics(&file.name));
-        models.keep(&file.name, name, build(builder, &file.path)?);
-        Ok(file.name)
+        let runner = self.open(&file.path, models.step_metrics(&file.name), |builder| build(builder, &file.path))?;
+        let endpoint = if runner.encoder().is_some() { Endpoint::Embeddings } else { Endpoint::Chat };
+        models.keep(&file.name, name, runner);
+        Ok(Ready { name: file.name, endpoint })
+    }
+
+    /// Loads whatever kind of model it is; `build` is how an engine is built.
+    fn open<E>(
+        &self,
+        file: &Path,
+        steps: StepMetrics,
+        build: impl FnOnce(EngineBuilder) -> Result<Engine, E>,
+    ) -> Result<Runner>
+    where
+        anyhow::Error: From<E>,
+    {
+        if is_encoder(file) {
+            return Ok(Runner::Encoder(Arc::new(Encoder::open(file)?)));
+        }
+        Ok(Runner::Generator(build(self.builder(file)?.step_metrics(steps))?))
     }
 }
 

@@ -137,9 +137,10 @@ async fn reload_model(
 async fn cache(State(api): State<Api>) -> Json<CacheReport> {
     let mut models = Vec::new();
     for model in api.models.all_loaded() {
-        let cache = model.engine.status().cache;
+        let Some(engine) = model.runner.generator() else { continue };
+        let cache = engine.status().cache;
         // An engine that has failed knows of nobody.
-        let tenants = model.engine.tenants().await.unwrap_or_default();
+        let tenants = engine.tenants().await.unwrap_or_default();
         models.push(ModelCache {
             model: model.name.to_string(),
             budget_bytes: cache.budget_bytes,

@@ -55,7 +55,7 @@ pub(crate) async fn chat_completions(
         return Ok(sse::respond(generation, wire, api.lifecycle.clone()));
     }
     generation.finish().await?;
-    let tokenizer = generation.model().engine.tokenizer();
+    let tokenizer = generation.tokenizer();
     let choice = |index| ChatChoice::new(index, generation.response(index), tokenizer, wants_logprobs);
     let choices = (0..generation.len()).map(choice).collect();
     let (usage, timings) = (generation.usage().into(), generation.response(0).timings.into());
@@ -83,7 +83,7 @@ impl ChatWire {
             return None;
         }
         let response = generation.response(choice);
-        let content = TokenLogprobs::of(response, self.reported[choice], generation.model().engine.tokenizer());
+        let content = TokenLogprobs::of(response, self.reported[choice], generation.tokenizer());
         self.reported[choice] += content.len();
         (!content.is_empty()).then_some(ChatLogprobs { content, refusal: None })
     }

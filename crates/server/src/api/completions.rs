@@ -1,6 +1,6 @@
 //! `POST /v1/completions`
 
-mod request;
+pub(crate) mod request;
 mod response;
 
 use axum::extract::State;
@@ -37,7 +37,7 @@ pub(crate) async fn completions(
     let per_prompt = request.n.unwrap_or(1);
     let prompts: Vec<Prompt> = requests.iter().map(|request| request.prompt.clone()).collect();
     let mut generation = api.generate(&request.model, &caller, requests, per_prompt).await?;
-    let tokenizer = generation.model().engine.tokenizer();
+    let tokenizer = generation.tokenizer();
     let echo = |prompt: &Prompt| match prompt {
         Prompt::Text(text) => text.clone(),
         Prompt::Tokens(tokens) => text_of(tokens, tokenizer),
@@ -97,7 +97,7 @@ impl CompletionWire {
     /// A whole answer.
     fn choice(&self, index: usize, generation: &Generation) -> CompletionChoice {
         let response = generation.response(index);
-        let tokenizer = generation.model().engine.tokenizer();
+        let tokenizer = generation.tokenizer();
         CompletionChoice {
             text: format!("{}{}", self.echo(index), response.text),
             index,
@@ -125,7 +125,7 @@ impl Wire for CompletionWire {
         let Part { choice: index, piece } = part;
         let response = generation.response(index);
         let new = self.wants_logprobs && response.logprobs.len() > self.reported[index];
-        let tokenizer = generation.model().engine.tokenizer();
+        let tokenizer = generation.tokenizer();
         let logprobs = new.then(|| CompletionLogprobs::of(response, self.reported[index], tokenizer));
         self.reported[index] += logprobs.as_ref().map_or(0, |logprobs| logprobs.tokens.len());
         let finish_reason = piece.is_none().then(|| finish_reason(response));

@@ -13,13 +13,22 @@ const QUEUE_RETRY: Duration = Duration::from_secs(1);
 /// When a model that could not be loaded for lack of room is.
 const LOAD_RETRY: Duration = Duration::from_secs(5);
 
+/// Of an endpoint's own queue.
+pub(crate) fn queue_full(message: impl Into<String>) -> ApiError {
+    let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, ErrorKind::RequestRate, message);
+    error.with_code("queue_full").with_retry_after(QUEUE_RETRY)
+}
+
+/// Of an answer that takes longer than the server allows.
+pub(crate) fn deadline_passed(message: impl Into<String>) -> ApiError {
+    ApiError::new(StatusCode::GATEWAY_TIMEOUT, ErrorKind::Timeout, message).with_code("deadline_passed")
+}
+
 pub(crate) fn failure(error: &GenerateError) -> ApiError {
     let message = error.to_string();
     match error {
         GenerateError::Submit(error) => submission(error),
-        GenerateError::Step(StepError::DeadlinePassed { .. }) => {
-            ApiError::new(StatusCode::GATEWAY_TIMEOUT, ErrorKind::Timeout, message).with_code("deadline_passed")
-        }
+        GenerateError::Step(StepError::DeadlinePassed { .. }) => deadline_passed(message),
         GenerateError::Step(_) => ApiError::internal(message),
         GenerateError::EngineFailed => {
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Overloaded, message).with_code("engine_failed")
@@ -50,9 +59,7 @@ pub(crate) fn renamed(mut error: ApiError, names: &[(&str, &str)]) -> ApiError {
 fn submission(error: &SubmitError) -> ApiError {
     let message = error.to_string();
     match error {
-        SubmitError::QueueFull(_) => ApiError::new(StatusCode::TOO_MANY_REQUESTS, ErrorKind::RequestRate, message)
-            .with_code("queue_full")
-            .with_retry_after(QUEUE_RETRY),
+        SubmitError::QueueFull(_) => queue_full(message),
         SubmitError::PromptTooLong { .. } | SubmitError::TooLargeForCache { .. } => {
             ApiError::invalid_param("messages", message).with_code("context_length_exceeded")
         }
@@ -78,7 +85,10 @@ impl From<ModelError> for ApiError {
                 .with_code("models_in_use")
                 .with_retry_after(LOAD_RETRY),
             ModelError::Kept { .. } => ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message),
-            ModelError::Build { .. } | ModelError::Store(_) | ModelError::Lost { .. } => {
+            ModelError::NoGenerator { .. } | ModelError::NoEncoder { .. } => {
+                ApiError::invalid_param("model", message).with_code("unsupported_model")
+            }
+            ModelError::Load { .. } | ModelError::Store(_) | ModelError::Lost { .. } => {
                 tracing::error!("{message}");
                 ApiError::internal(message).with_code("model_not_loadable")
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use ruvllm_runtime::{FinishReason, GenerateError, Piece, Request, Response, Stream, Tenant, Usage};
+use ruvllm_runtime::{Engine, FinishReason, GenerateError, Piece, Request, Response, Stream, Tenant, Tokenizer, Usage};
 
 use crate::access::Caller;
 use crate::api::failure::failure;
@@ -20,6 +20,7 @@ use crate::models::{Models, ServedModel};
 pub(crate) struct Generation {
     choices: Vec<Choice>,
     model: Arc<ServedModel>,
+    engine: Engine,
     models: Arc<Models>,
     /// Choices that belong to each prompt.
     per_prompt: usize,
@@ -46,12 +47,13 @@ impl Generation {
         per_prompt: usize,
     ) -> Result<Self, ApiError> {
         let started = Instant::now();
+        let engine = model.generator()?.clone();
         caller.note_model(&model.name);
-        let engine = model.engine.clone();
         let tenant = Tenant::new(&caller.tenant);
+        let preparing = engine.clone();
         let streams = tokio::task::spawn_blocking(move || {
             let requests = requests.into_iter().map(|request| Request { tenant: tenant.clone(), ..request });
-            engine.streams(requests.collect())
+            preparing.streams(requests.collect())
         });
         let streams = streams.await.map_err(|_| ApiError::internal("the request could not be prepared"))?;
         let streams = streams.map_err(|error| Self::failed(models, &model, &error))?;
@@ -60,11 +62,11 @@ impl Generation {
             Choice::new(stream, model.metrics.clone(), caller.clone(), started, pays_for_prompt)
         };
         let choices = streams.into_iter().enumerate().map(choice).collect();
-        Ok(Self { choices, model, models: Arc::clone(models), per_prompt, next: 0 })
+        Ok(Self { choices, model, engine, models: Arc::clone(models), per_prompt, next: 0 })
     }
 
-    pub(crate) fn model(&self) -> &ServedModel {
-        &self.model
+    pub(crate) fn tokenizer(&self) -> &Tokenizer {
+        self.engine.tokenizer()
     }
 
     pub(crate) fn len(&self) -> usize {

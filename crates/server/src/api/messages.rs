@@ -79,8 +79,8 @@ pub(crate) async fn count_tokens(
 ) -> Result<Json<TokenCount>, ApiError> {
     let (prompt, tools) = request.prompt()?;
     let model = api.models.get(&request.model).await?;
+    let engine = model.generator()?.clone();
     caller.note_model(&model.name);
-    let engine = model.engine.clone();
     // Rendering and tokenizing take time, so they are done where that holds up nobody else.
     let encoded = tokio::task::spawn_blocking(move || engine.encode_with_tools(&prompt, &tools)).await;
     let encoded = encoded.map_err(|_| ApiError::internal("the prompt could not be prepared"))?;

@@ -71,7 +71,7 @@ fn cards(api: &Api) -> BTreeMap<String, ModelCard> {
         cards.insert(file.name.clone(), card(&file.name, modified.map_or(0, unix_s), None));
     }
     for model in api.models.all_loaded() {
-        let context = Some(model.engine.context());
+        let context = Some(model.runner.context());
         cards.insert(model.name.to_string(), card(&model.name, unix_s(model.loaded_at), context));
     }
     for (alias, name) in api.models.aliases() {

@@ -67,8 +67,8 @@ pub(crate) async fn tokenize(
     };
     let tools = tools(request.tools.as_deref(), None, None)?;
     let model = api.models.get(&request.model).await?;
+    let engine = model.generator()?.clone();
     caller.note_model(&model.name);
-    let engine = model.engine.clone();
     let max_model_len = engine.context();
     let encoded = tokio::task::spawn_blocking(move || engine.encode_with_tools(&prompt, &tools)).await;
     let encoded: Result<Vec<u32>, GenerateError> =
@@ -89,7 +89,7 @@ pub(crate) async fn detokenize(
 ) -> Result<Json<Text>, ApiError> {
     let model = api.models.get(&request.model).await?;
     caller.note_model(&model.name);
-    let tokenizer = model.engine.tokenizer();
+    let tokenizer = model.generator()?.tokenizer();
     if let Some(token) = request.tokens.iter().find(|token| **token as usize >= tokenizer.vocab_size()) {
         let message = format!("token {token} is not in the vocabulary of {}", tokenizer.vocab_size());
         return Err(ApiError::invalid_param("tokens", message));

@@ -4,11 +4,11 @@ use ruvllm_runtime::DiskStats;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Models, ServedModel, unix_s};
+use super::{Models, Runner, ServedModel, unix_s};
 use crate::metrics::{DiskSnapshot, ModelSnapshot};
 
 /// A loaded model, for operators.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct LoadedModel {
     pub name: String,
     /// Whether it was named when the server was started. Others may be unloaded to make room.
@@ -16,8 +16,10 @@ pub struct LoadedModel {
     /// Unix time.
     pub loaded_at: u64,
     pub context: usize,
+    /// What computes: an instruction set, or another backend.
     pub kernels: String,
-    pub threads: usize,
+    /// `null` where the backend takes as many as it finds.
+    pub threads: Option<usize>,
     pub running: usize,
     pub waiting: usize,
     pub kv_used_bytes: usize,
@@ -29,7 +31,11 @@ pub struct LoadedModel {
 
 impl ServedModel {
     fn snapshot(&self) -> ModelSnapshot {
-        let status = self.engine.status();
+        let Some(engine) = self.runner.generator() else {
+            let (running, waiting) = (self.embedding.running(), self.embedding.waiting());
+            return ModelSnapshot { name: self.name.to_string(), running, waiting, ..ModelSnapshot::default() };
+        };
+        let status = engine.status();
         let cache = status.cache;
         let disk = |disk: DiskStats| DiskSnapshot {
             bytes: disk.bytes,
@@ -57,21 +63,31 @@ impl ServedModel {
     }
 
     fn describe(&self, kept: bool) -> LoadedModel {
-        let status = self.engine.status();
-        LoadedModel {
+        let (running, waiting) = (self.embedding.running(), self.embedding.waiting());
+        let mut described = LoadedModel {
             name: self.name.to_string(),
             kept,
             loaded_at: unix_s(self.loaded_at),
-            context: self.engine.context(),
-            kernels: self.engine.kernels().name().to_owned(),
-            threads: self.engine.threads(),
-            running: status.running,
-            waiting: status.waiting,
-            kv_used_bytes: status.cache.used_bytes,
-            kv_budget_bytes: status.cache.budget_bytes,
-            prompt_tokens: status.cache.lookups.tokens,
-            cached_tokens: status.cache.lookups.tokens_saved,
+            context: self.runner.context(),
+            running,
+            waiting,
+            ..LoadedModel::default()
+        };
+        match &self.runner {
+            Runner::Encoder(encoder) => described.kernels = encoder.name().to_owned(),
+            Runner::Generator(engine) => {
+                let status = engine.status();
+                described.kernels = engine.kernels().name().to_owned();
+                described.threads = Some(engine.threads());
+                described.running += status.running;
+                described.waiting += status.waiting;
+                described.kv_used_bytes = status.cache.used_bytes;
+                described.kv_budget_bytes = status.cache.budget_bytes;
+                described.prompt_tokens = status.cache.lookups.tokens;
+                described.cached_tokens = status.cache.lookups.tokens_saved;
+            }
         }
+        described
     }
 }
 

@@ -9,10 +9,10 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use ruvllm_runtime::Engine;
+use ruvllm_runtime::{Engine, StepMetrics};
 use ruvllm_server::access::{Gate, KeyFile, NewKey, Scope, Scopes, StoredKey};
 use ruvllm_server::metrics::Metrics;
-use ruvllm_server::models::Models;
+use ruvllm_server::models::{Loader, Models, Runner};
 use ruvllm_server::{Api, App, Lifecycle, Phase};
 use ruvllm_store::{Store, default_home};
 use serde_json::Value;
@@ -40,11 +40,13 @@ impl Served {
         }
         let store = Store::open(&default_home().expect("a home folder"));
         let model = store.ensure("smollm2", &mut |_| {}).expect("the default model can be fetched").path;
-        let builder: ruvllm_server::models::Builder = Arc::new(|path| Engine::builder(path).context(Some(1024)));
-        let engine = builder(&model).build().expect("the default model loads");
+        let loader: Loader = Arc::new(|path, steps| {
+            Ok(Runner::Generator(Engine::builder(path).context(Some(1024)).step_metrics(steps).build()?))
+        });
+        let runner = loader(&model, StepMetrics::default()).expect("the default model loads");
         let (metrics, lifecycle) = (Arc::new(Metrics::default()), Lifecycle::default());
-        let models = Models::new(store, builder, Arc::clone(&metrics), BTreeMap::new(), 1);
-        models.keep("smollm2", "smollm2", engine);
+        let models = Models::new(store, loader, Arc::clone(&metrics), BTreeMap::new(), 1);
+        models.keep("smollm2", "smollm2", runner);
         let api = Api { models: Arc::new(models), lifecycle: lifecycle.clone(), answer_time_max: None };
         let gate = Arc::new(Gate::open(file).expect("the keys can be read"));
         let mut app = App::new(gate, metrics, lifecycle.clone());

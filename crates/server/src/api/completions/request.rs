@@ -83,7 +83,7 @@ pub enum PromptField {
 }
 
 impl PromptField {
-    fn prompts(&self) -> Vec<Prompt> {
+    pub(crate) fn prompts(&self) -> Vec<Prompt> {
         match self {
             Self::Text(text) => vec![Prompt::Text(text.clone())],
             Self::Texts(texts) => texts.iter().cloned().map(Prompt::Text).collect(),

@@ -58,7 +58,7 @@ impl Answer {
         if !self.wants_logprobs {
             return Vec::new();
         }
-        TokenLogprobs::of(generation.response(0), first, generation.model().engine.tokenizer())
+        TokenLogprobs::of(generation.response(0), first, generation.tokenizer())
     }
 
     /// All has been generated.

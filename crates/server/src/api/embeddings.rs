@@ -1,0 +1,97 @@
+//! `POST /v1/embeddings`: texts as vectors.
+
+mod request;
+mod response;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use ruvllm_runtime::{EmbedError, EmbedRequest, Embeddings, Patience};
+use tokio::time::timeout;
+
+use self::request::EmbeddingRequest;
+use self::response::EmbeddingList;
+use crate::access::Caller;
+use crate::api::{Api, failure};
+use crate::body::Body;
+use crate::error::ApiError;
+use crate::metrics::{Finished, FinishedReason};
+use crate::models::ServedModel;
+use crate::openapi::ErrorBody;
+
+/// Turn texts into vectors
+#[utoipa::path(post, path = "/v1/embeddings", tag = "inference", request_body = EmbeddingRequest,
+    responses((status = 200, description = "A vector of length 1 for each text", body = EmbeddingList),
+              (status = 400, description = "A field is wrong; `param` names it", body = ErrorBody),
+              (status = 404, description = "There is no such model", body = ErrorBody),
+              (status = 429, description = "Too many requests", body = ErrorBody)))]
+pub(crate) async fn embeddings(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Body(request): Body<EmbeddingRequest>,
+) -> Result<Json<EmbeddingList>, ApiError> {
+    let work = request.work()?;
+    caller.note_user(request.user.as_deref());
+    let model = api.models.get(&request.model).await?;
+    request.check_dimensions(model.encoder()?.dimensions())?;
+    caller.note_model(&model.name);
+    let computing = compute(&model, &caller, work);
+    let computed = match api.answer_time_max {
+        Some(time_max) => timeout(time_max, computing).await.map_err(|_| {
+            let message = format!("embedding took longer than {} s; send fewer texts at a time", time_max.as_secs());
+            failure::deadline_passed(message)
+        })?,
+        None => computing.await,
+    };
+    let embeddings = computed.map_err(|error| match error {
+        Failure::Embed(error) => request.explain(&error),
+        Failure::Other(error) => error,
+    })?;
+    Ok(Json(EmbeddingList::new(embeddings, &request)))
+}
+
+enum Failure {
+    Embed(EmbedError),
+    Other(ApiError),
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self::Other(error)
+    }
+}
+
+/// Waits for a place and computes. When this is dropped, because the client went away or its time is over, it ends soon;
+/// what was computed is charged in any case.
+async fn compute(model: &Arc<ServedModel>, caller: &Caller, work: EmbedRequest) -> Result<Embeddings, Failure> {
+    let arrived = Instant::now();
+    let _end = EndWhenDropped(work.patience.clone());
+    let place = model.embedding.enter().await.map_err(|full| failure::queue_full(full.to_string()))?;
+    model.metrics.started(arrived.elapsed());
+    let encoder = Arc::clone(model.encoder().map_err(ApiError::from)?);
+    let (model, caller) = (Arc::clone(model), caller.clone());
+    let computing = tokio::task::spawn_blocking(move || {
+        let computed = encoder.embed(&work);
+        let (reason, prompt_tokens) = match &computed {
+            Ok(embeddings) => (FinishedReason::Stop, embeddings.tokens.iter().sum()),
+            Err(EmbedError::Abandoned { tokens }) => (FinishedReason::Abort, *tokens),
+            Err(_) => (FinishedReason::Error, 0),
+        };
+        caller.charge(prompt_tokens as u64);
+        let took = arrived.elapsed();
+        model.metrics.finished(&Finished { reason, took, prompt_tokens, cached_tokens: 0, generated_tokens: 0 });
+        drop(place);
+        computed
+    });
+    computing.await.map_err(|_| ApiError::internal("the texts could not be embedded"))?.map_err(Failure::Embed)
+}
+
+struct EndWhenDropped(Patience);
+
+impl Drop for EndWhenDropped {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}

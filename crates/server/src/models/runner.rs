@@ -1,0 +1,38 @@
+//! What computes for a served model.
+
+use std::sync::Arc;
+
+use ruvllm_runtime::{Backend, Engine};
+
+/// One of the kinds of models.
+#[derive(Clone, Debug)]
+pub enum Runner {
+    /// Generates text.
+    Generator(Engine),
+    /// Turns texts into vectors.
+    Encoder(Arc<dyn Backend>),
+}
+
+impl Runner {
+    pub fn generator(&self) -> Option<&Engine> {
+        match self {
+            Self::Generator(engine) => Some(engine),
+            Self::Encoder(_) => None,
+        }
+    }
+
+    pub fn encoder(&self) -> Option<&Arc<dyn Backend>> {
+        match self {
+            Self::Generator(_) => None,
+            Self::Encoder(encoder) => Some(encoder),
+        }
+    }
+
+    /// Tokens of a text at most.
+    pub fn context(&self) -> usize {
+        match self {
+            Self::Generator(engine) => engine.context(),
+            Self::Encoder(encoder) => encoder.context(),
+        }
+    }
+}
