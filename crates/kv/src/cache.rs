@@ -16,6 +16,7 @@ use ruvllm_kernels::ops::{KvMemory, KvShape, PAGE_TOKENS, PageFormat, PageId, Ro
 pub use self::begin::Start;
 use crate::accounts::{AccountId, Accounts, Quota};
 use crate::disk::DiskTier;
+use crate::notes::Notes;
 use crate::pages::Pages;
 use crate::prefix::{Namespace, PageHash, PrefixTree};
 use crate::stats::{CacheStats, LookupStats};
@@ -33,14 +34,28 @@ pub struct KvOptions {
     pub tiers: Tiers,
     /// The basis in which keys and values are stored.
     pub rotation: Rotation,
+    /// Bytes that whoever runs the model keeps about each token, beside its keys and values and within the same budget.
+    pub note_bytes: usize,
     /// Where pages go that leave memory or should outlive the process.
     pub disk: Option<DiskOptions>,
 }
 
 impl KvOptions {
-    /// No memory yet, no rotation, no disk.
+    /// No memory yet, no rotation, no notes, no disk.
     pub fn new(tiers: Tiers) -> Self {
-        Self { budget_bytes: 0, tiers, rotation: Rotation::None, disk: None }
+        Self { budget_bytes: 0, tiers, rotation: Rotation::None, note_bytes: 0, disk: None }
+    }
+
+    /// The budget in which so many hot pages fit, with the notes on them.
+    pub fn budget_for(&self, shape: KvShape, pages: usize) -> usize {
+        let bytes = KvMemory::budget_for(shape, self.tiers.hot, pages);
+        bytes + bytes.div_ceil(shape.page_bytes(self.tiers.cold)) * self.note_bytes * PAGE_TOKENS
+    }
+
+    /// Pages of the budget that can have notes: as many as there can be at all, if all were cold.
+    fn noted_pages(&self, shape: KvShape) -> usize {
+        let (page_bytes, note_bytes) = (shape.page_bytes(self.tiers.cold), self.note_bytes * PAGE_TOKENS);
+        if note_bytes == 0 { 0 } else { self.budget_bytes / (page_bytes + note_bytes) }
     }
 }
 
@@ -109,7 +124,9 @@ pub struct KvCache {
 impl KvCache {
     /// Memory for the threads of `pool`. Fails if the folder of the disk tier cannot be used.
     pub fn new(pool: &Pool, shape: KvShape, options: &KvOptions) -> io::Result<Self> {
-        let memory = KvMemory::new(pool, shape, options.rotation, options.budget_bytes);
+        let noted_pages = options.noted_pages(shape);
+        let for_notes = noted_pages * options.note_bytes * PAGE_TOKENS;
+        let memory = KvMemory::new(pool, shape, options.rotation, options.budget_bytes - for_notes);
         let page_bytes = memory.page_bytes(options.tiers.hot) as u64;
         let open = |disk: &DiskOptions| {
             if disk.budget_bytes <= page_bytes {
@@ -120,10 +137,10 @@ impl KvCache {
             let queue_bytes_max = (options.budget_bytes / DISK_QUEUE_SHARE).min(DISK_QUEUE_BYTES_MAX);
             DiskTier::open(&disk.folder, disk.budget_bytes, queue_bytes_max)
         };
-        let most = options.budget_bytes / memory.page_bytes(options.tiers.hot);
+        let most = memory.bytes_budget() / memory.page_bytes(options.tiers.hot);
         let pages_max = (0..=most).rev().find(|pages| memory.could_allocate(options.tiers.hot, *pages)).unwrap_or(0);
         Ok(Self {
-            pages: Pages::new(memory),
+            pages: Pages::new(memory, Notes::new(options.note_bytes, noted_pages)),
             pages_max,
             tree: PrefixTree::new(),
             disk: options.disk.as_ref().map(open).transpose()?,
@@ -266,6 +283,16 @@ impl KvCache {
         }
     }
 
+    /// Room for a note on a token of a sequence, if it may have one. Panics if the token's page is cached already.
+    pub fn note_mut(&mut self, table: &PageTable, token: usize) -> Option<&mut [u8]> {
+        self.pages.note_mut(table.pages[token / PAGE_TOKENS], token % PAGE_TOKENS)
+    }
+
+    /// The note on a token of a sequence; none, or all zero, if nobody wrote any.
+    pub fn note(&self, table: &PageTable, token: usize) -> Option<&[u8]> {
+        self.pages.notes().token(table.pages[token / PAGE_TOKENS], token % PAGE_TOKENS)
+    }
+
     fn cached(&self, page: PageId) -> Option<Cached> {
         self.cached.get(page.0 as usize).copied().flatten()
     }
@@ -347,6 +374,7 @@ impl KvCache {
             budget_bytes: memory.bytes_budget(),
             used_bytes: memory.bytes_in_use(),
             bookkeeping_bytes: self.tree.bookkeeping_bytes(),
+            note_bytes: self.pages.notes().bytes(),
             pages: memory.pages_in_use(),
             cached_pages: self.tree.pages(),
             pages_by_format,

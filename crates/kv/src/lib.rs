@@ -4,6 +4,7 @@
 mod accounts;
 mod cache;
 mod disk;
+mod notes;
 mod pages;
 mod prefix;
 mod stats;

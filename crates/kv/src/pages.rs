@@ -1,7 +1,11 @@
-//! Pages with the number of their users.
+//! Pages with the number of their users and the notes on their tokens.
+
+use std::borrow::Cow;
 
 use ruvllm_kernels::Pool;
 use ruvllm_kernels::ops::{ConvertError, KvMemory, PageFormat, PageId, Rotation};
+
+use crate::notes::Notes;
 
 /// Hands out pages and takes each back when its last user is gone.
 #[derive(Debug)]
@@ -9,11 +13,12 @@ pub struct Pages {
     memory: KvMemory,
     /// By number of the page; 0 for those that are free.
     users: Vec<u32>,
+    notes: Notes,
 }
 
 impl Pages {
-    pub fn new(memory: KvMemory) -> Self {
-        Self { memory, users: Vec::new() }
+    pub fn new(memory: KvMemory, notes: Notes) -> Self {
+        Self { memory, users: Vec::new(), notes }
     }
 
     pub fn memory(&self) -> &KvMemory {
@@ -34,12 +39,14 @@ impl Pages {
         }
         debug_assert_eq!(self.users[at], 0);
         self.users[at] = 1;
+        self.notes.clear(page);
         Some(page)
     }
 
     /// Copies the contents of a page to another of the same format.
     pub fn copy(&mut self, from: PageId, to: PageId) {
         self.memory.copy(from, to);
+        self.notes.copy(from, to);
     }
 
     /// Adds a user.
@@ -71,12 +78,35 @@ impl Pages {
         }
     }
 
-    pub fn bytes(&mut self, page: PageId) -> &[u8] {
-        self.memory.bytes(page)
+    pub fn notes(&self) -> &Notes {
+        &self.notes
     }
 
-    /// Fills a page from its saved bytes; tells whether these are as long as they should be.
-    pub fn restore(&mut self, page: PageId, bytes: &[u8]) -> bool {
+    /// Room for the note on a token, if it may have one. Panics if others use the page: they count on what it holds.
+    pub fn note_mut(&mut self, page: PageId, token: usize) -> Option<&mut [u8]> {
+        assert_eq!(self.users(page), 1, "{page:?} has other users");
+        self.notes.token_mut(page, token)
+    }
+
+    /// What is saved of a page: its bytes, and behind them the notes on it if there are any.
+    pub fn to_save(&mut self, page: PageId) -> Cow<'_, [u8]> {
+        let bytes = self.memory.bytes(page);
+        match self.notes.page(page) {
+            Some(notes) => Cow::Owned([bytes, notes].concat()),
+            None => Cow::Borrowed(bytes),
+        }
+    }
+
+    /// Fills a page from what was saved of one; tells whether that is as long as it should be. Notes may be missing, or be
+    /// there and not wanted: they are no part of what makes a page.
+    pub fn restore(&mut self, page: PageId, saved: &[u8]) -> bool {
+        let page_bytes = self.memory.page_bytes(self.memory.format(page));
+        let Some((bytes, saved_notes)) = saved.split_at_checked(page_bytes) else { return false };
+        if saved_notes.len() == self.notes.page_bytes()
+            && let Some(notes) = self.notes.page_mut(page)
+        {
+            notes.copy_from_slice(saved_notes);
+        }
         self.memory.restore(page, bytes).is_ok()
     }
 }

@@ -51,6 +51,8 @@ pub struct CacheStats {
     pub used_bytes: usize,
     /// Of the tree of prefixes itself.
     pub bookkeeping_bytes: usize,
+    /// Of the notes on tokens. Their share of the budget that was asked for is not part of `budget_bytes`.
+    pub note_bytes: usize,
     /// Pages that hold something, and those of them that are cached prefixes.
     pub pages: usize,
     pub cached_pages: usize,

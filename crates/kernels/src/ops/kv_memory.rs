@@ -28,6 +28,11 @@ impl KvShape {
         std::array::from_fn(|_| PageLayout::new(formats.next().expect("as many"), cells, self.head_dim))
     }
 
+    /// Bytes of a page of a format.
+    pub fn page_bytes(&self, format: PageFormat) -> usize {
+        self.page_sizes()[format.index()]
+    }
+
     fn page_sizes(&self) -> PageBytes {
         self.layouts().map(|layout| layout.page_bytes)
     }

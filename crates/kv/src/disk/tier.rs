@@ -1,5 +1,6 @@
 //! A folder of pages within a budget.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
@@ -96,17 +97,18 @@ impl DiskTier {
     }
 
     /// Takes a page to be saved. It can be read at once. One that is there already is only marked as used.
-    pub fn write(&mut self, hash: PageHash, format: PageFormat, page: &[u8]) {
+    pub fn write<'p>(&mut self, hash: PageHash, format: PageFormat, page: impl Into<Cow<'p, [u8]>>) {
         if self.contains(hash) {
             self.touch(hash);
             return;
         }
+        let page = page.into();
         let bytes = page_file::file_bytes(page.len());
         if bytes > self.budget_bytes {
             return;
         }
         self.shrink(bytes);
-        self.writer.push(Job::Write(hash, Arc::new(SavedPage { format, bytes: page.to_vec() })));
+        self.writer.push(Job::Write(hash, Arc::new(SavedPage { format, bytes: page.into_owned() })));
         self.add(hash, bytes);
         self.stats.written += 1;
     }
