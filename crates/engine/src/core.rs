@@ -2,6 +2,7 @@
 
 mod admission;
 mod evaluate;
+mod keep_states;
 #[cfg(test)]
 mod simulation;
 
@@ -42,6 +43,8 @@ pub struct CoreOptions {
     pub shares_prefixes: bool,
     /// What tenants may count on of the memory for keys and values. Without effect where they share prefixes.
     pub quotas: Vec<(Tenant, Quota)>,
+    /// Whether hidden states are kept beside the keys and values of each token, for requests that want them.
+    pub keeps_states: bool,
 }
 
 impl CoreOptions {
@@ -56,6 +59,7 @@ impl CoreOptions {
             fingerprint: [0; 32],
             shares_prefixes: false,
             quotas: Vec::new(),
+            keeps_states: false,
         }
     }
 }
@@ -87,8 +91,11 @@ pub struct Core {
 
 impl Core {
     /// Fails if the folder of the disk tier cannot be used.
-    pub fn new(model: Model, pool: Pool, options: CoreOptions) -> io::Result<Self> {
+    pub fn new(model: Model, pool: Pool, mut options: CoreOptions) -> io::Result<Self> {
         let rows = options.batch_rows.max(options.sequences_max);
+        if options.keeps_states {
+            options.kv.note_bytes = Self::state_bytes(&model);
+        }
         let mut cache = KvCache::new(&pool, model.config().kv_shape(), &options.kv)?;
         let quotas = if options.shares_prefixes { &[][..] } else { &options.quotas };
         let tenants = Tenants::new(quotas, &mut cache);
@@ -373,7 +380,7 @@ impl Core {
         results: &mut Vec<Result<Event, StepError>>,
     ) {
         let mut ended = Vec::new();
-        let mut first = 0;
+        let (mut first, mut first_row) = (0, 0);
         for (slice, masks) in plan.slices.iter().zip(masks) {
             let sequence = &mut self.schedule.running[slice.running];
             sequence.computed = slice.tokens.end;
@@ -399,6 +406,11 @@ impl Core {
                 }
                 first += draft.len() + 1;
             }
+            if self.options.keeps_states {
+                self.keep_states(slice, first_row, &mut results[before..]);
+            }
+            first_row += slice.tokens.len() + slice.drafts.len();
+            let sequence = &mut self.schedule.running[slice.running];
             self.schedule.shares.serve(&sequence.tenant, slice.tokens.len(), results.len() - before);
             if sequence.prefix_use.enabled {
                 self.cache.keep(sequence.namespace, &sequence.tokens[..sequence.computed], &mut sequence.table);

@@ -16,6 +16,17 @@ pub struct Event {
     pub counts: Counts,
     /// With the first token: what of the prompt was cached.
     pub prefix: Option<Box<PrefixReport>>,
+    /// For requests that want them.
+    pub states: Option<Box<HiddenStates>>,
+}
+
+/// What the model made of the tokens, behind its last layer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HiddenStates {
+    /// With the first token: the mean over the tokens of the prompt that were asked about, as far as it is known.
+    pub prompt: Option<Vec<f32>>,
+    /// The state that this token was chosen from: that of the token before it.
+    pub last: Vec<f32>,
 }
 
 /// What a sequence did not have to compute of its prompt.

@@ -13,11 +13,12 @@ mod sampling;
 mod schedule;
 mod sequence;
 mod speculation;
+mod states;
 mod tenants;
 
 pub use constraint::{Constraint, ConstraintError};
 pub use core::{Core, CoreOptions};
-pub use event::{Event, PrefixReport, StepError};
+pub use event::{Event, HiddenStates, PrefixReport, StepError};
 pub use request::{FinishReason, PrefixUse, Request, SequenceId, SubmitError, Tenant};
 pub use ruvllm_kv::{CacheStats, DiskOptions, DiskStats, Divergence, KvOptions, LookupStats, Quota, Tiers, TiersError};
 pub use sampler::{Sampled, TokenLogprob};

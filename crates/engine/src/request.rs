@@ -1,6 +1,7 @@
 //! What a caller asks of the engine, and why it may be refused.
 
 use std::borrow::Borrow;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub struct Request {
     /// When nobody waits for the answer any more, by the time that `Core::set_time` tells.
     pub deadline: Option<Duration>,
     pub prefix_use: PrefixUse,
+    /// Tokens of the prompt over which hidden states are averaged, where these are wanted. The first of a prompt never counts.
+    pub states_of: Option<Range<usize>>,
 }
 
 impl Request {
@@ -41,6 +44,7 @@ impl Request {
             priority: 0,
             deadline: None,
             prefix_use: PrefixUse::default(),
+            states_of: None,
         }
     }
 }
@@ -123,6 +127,8 @@ pub enum SubmitError {
     TooLargeForCache { needed: usize, pages: usize },
     #[error("{0} requests are waiting already; try again later")]
     QueueFull(usize),
+    #[error("hidden states are wanted, and this engine does not keep them; build it so that it does")]
+    NoStates,
     #[error("the thread for grammars cannot be started: {0}")]
     NoThread(String),
     #[error(transparent)]

@@ -1,6 +1,7 @@
 //! A sequence from its submission to its end, and how it takes its next tokens.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use ruvllm_kv::{Namespace, PageHash, PageTable};
@@ -20,6 +21,7 @@ pub(crate) struct Sequence {
     pub priority: i8,
     pub deadline: Option<Duration>,
     pub prefix_use: PrefixUse,
+    pub states_of: Option<Range<usize>>,
     pub namespace: Namespace,
     /// Prompt and generated tokens.
     pub tokens: Vec<u32>,
@@ -63,6 +65,7 @@ impl Sequence {
             priority: request.priority,
             deadline: request.deadline,
             prefix_use: request.prefix_use,
+            states_of: request.states_of,
             namespace,
             speculates: request.speculation.applies(&request.sampling),
             constraint: None,
@@ -175,7 +178,7 @@ impl Sequence {
             }
             let finish = self.finish(token);
             let prefix = self.prefix.take();
-            results.push(Ok(Event { sequence: self.id, sampled, finish, counts: self.counts, prefix }));
+            results.push(Ok(Event { sequence: self.id, sampled, finish, counts: self.counts, prefix, states: None }));
             if finish.is_some() {
                 return Outcome::Ended;
             }

@@ -63,6 +63,9 @@ impl Core {
         if needed > pages {
             return Err(SubmitError::TooLargeForCache { needed, pages });
         }
+        if request.states_of.is_some() && !self.options.keeps_states {
+            return Err(SubmitError::NoStates);
+        }
         request.sampling.check(vocabulary)?;
         Ok(length_max)
     }

@@ -13,7 +13,7 @@ use ruvllm_model::formats::gguf::{Gguf, Value};
 
 use super::{Core, CoreOptions};
 use crate::random::Random;
-use crate::{PrefixUse, Request, Sampling, SequenceId, Speculation, Tenant};
+use crate::{HiddenStates, PrefixUse, Request, Sampling, SequenceId, Speculation, Tenant};
 
 const VOCABULARY: u32 = 48;
 const CONTEXT: usize = 320;
@@ -29,6 +29,8 @@ struct Setting {
     head_dim: usize,
     budget_bytes: usize,
     with_disk: bool,
+    /// Whether hidden states are kept, and wanted.
+    keeps_states: bool,
 }
 
 impl Setting {
@@ -36,15 +38,23 @@ impl Setting {
         self.tiers.parse().expect("sound tiers")
     }
 
-    fn core(&self, options: CoreOptions) -> Core {
+    fn core(&self, mut options: CoreOptions) -> Core {
         let model = model(self.heads, self.head_dim);
+        options.keeps_states = self.keeps_states;
         Core::new(model, Pool::new(2, KernelSet::best()), options).expect("the folder can be used")
     }
 }
 
 /// Pages of 2 KiB in half floats.
-const TINY: Setting =
-    Setting { seed: 0, tiers: "f16", heads: 1, head_dim: 16, budget_bytes: 30 << 11, with_disk: true };
+const TINY: Setting = Setting {
+    seed: 0,
+    tiers: "f16",
+    heads: 1,
+    head_dim: 16,
+    budget_bytes: 30 << 11,
+    with_disk: true,
+    keeps_states: false,
+};
 
 /// Two layers and random weights.
 fn model(heads: usize, head_dim: usize) -> Model {
@@ -124,8 +134,11 @@ fn request(random: &mut Random) -> Request {
 /// A request in flight and what it has given.
 struct InFlight {
     request: Request,
-    tokens: Vec<u32>,
+    answer: Answer,
 }
+
+/// Tokens, and the hidden states that came with them.
+type Answer = Vec<(u32, Option<Box<HiddenStates>>)>;
 
 /// Answers of requests that run alone, with nothing cached and all the memory they like.
 struct Alone(Core);
@@ -136,15 +149,16 @@ impl Alone {
         Self(setting.core(CoreOptions { kv, ..CoreOptions::new(0) }))
     }
 
-    fn answer(&mut self, request: &Request) -> Vec<u32> {
+    fn answer(&mut self, request: &Request) -> Answer {
         let request =
             Request { prefix_use: PrefixUse::OFF, speculation: Speculation::Off, deadline: None, ..request.clone() };
         self.0.submit(request).expect("a sound request");
-        let mut tokens = Vec::new();
+        let mut answer = Vec::new();
         while !self.0.is_idle() {
-            tokens.extend(self.0.step().into_iter().map(|event| event.expect("sound logits").sampled.token));
+            let events = self.0.step().into_iter().map(|event| event.expect("sound logits"));
+            answer.extend(events.map(|event| (event.sampled.token, event.states)));
         }
-        tokens
+        answer
     }
 }
 
@@ -214,8 +228,11 @@ fn simulate(setting: Setting) -> Seen {
             if random.unit() < 0.05 {
                 request.deadline = Some(Duration::from_millis(step as u64 + 10));
             }
+            // Of something in the middle, with pages that it begins and ends in.
+            let len = request.prompt.len();
+            request.states_of = setting.keeps_states.then_some(len / 3..len - len / 4);
             match core.submit(request.clone()) {
-                Ok(id) => drop(flights.insert(id, InFlight { request, tokens: Vec::new() })),
+                Ok(id) => drop(flights.insert(id, InFlight { request, answer: Vec::new() })),
                 Err(_) => seen.refused += 1,
             }
         }
@@ -224,7 +241,7 @@ fn simulate(setting: Setting) -> Seen {
         {
             core.cancel(id);
             let flight = flights.remove(&id).expect("it is in flight");
-            let is_right = !is_exact || alone.answer(&flight.request).starts_with(&flight.tokens);
+            let is_right = !is_exact || alone.answer(&flight.request).starts_with(&flight.answer);
             assert!(is_right, "seed {seed}, step {step}");
             seen.cancelled += 1;
         }
@@ -248,11 +265,11 @@ fn simulate(setting: Setting) -> Seen {
                 seen.loaded_tokens += prefix.loaded_tokens;
             }
             let flight = flights.get_mut(&event.sequence).expect("it is in flight");
-            flight.tokens.push(event.sampled.token);
+            flight.answer.push((event.sampled.token, event.states));
             if event.finish.is_some() {
                 let flight = flights.remove(&event.sequence).expect("it is in flight");
                 if is_exact {
-                    assert_eq!(flight.tokens, alone.answer(&flight.request), "seed {seed}, step {step}");
+                    assert!(flight.answer == alone.answer(&flight.request), "seed {seed}, step {step}");
                 }
                 seen.answers += 1;
             }
@@ -294,6 +311,18 @@ fn every_answer_is_the_one_that_the_request_gets_alone() {
         assert!(seen.cached_tokens > 1000 && seen.loaded_tokens > 100, "{seen:?}");
         assert!(seen.pauses > 0 && seen.evicted > 100, "{seen:?}");
     }
+}
+
+/// Wherever they come from: computed, in memory, from disk, before or after a pause, behind guesses.
+#[test]
+fn hidden_states_are_those_that_the_request_gets_alone() {
+    // The states of a page take 576 bytes.
+    let with_states = Setting { keeps_states: true, budget_bytes: 30 * (2048 + 576), ..TINY };
+    let seen = simulate(Setting { seed: 1, ..with_states });
+    assert!(seen.answers > 100 && seen.cached_tokens > 1000 && seen.loaded_tokens > 100, "{seen:?}");
+    assert!(seen.pauses > 0 && seen.evicted > 100, "{seen:?}");
+    let plain = simulate(Setting { seed: 1, ..TINY });
+    assert_eq!((seen.answers, seen.pauses), (plain.answers, plain.pauses), "keeping states makes no other difference");
 }
 
 #[test]

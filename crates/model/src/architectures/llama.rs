@@ -177,6 +177,15 @@ impl Llama {
         }
     }
 
+    /// The state of a row behind all layers in the last forward pass, normalized as the output matrix is given it.
+    pub fn final_state(&self, state: &mut RunState, row: usize, out: &mut [f32]) {
+        let x = &*state.x.row_mut(row);
+        let scale = 1.0 / (mean_square(x) + self.config.norm_epsilon).sqrt();
+        for ((out, x), norm) in out.iter_mut().zip(x).zip(&self.output_norm) {
+            *out = x * scale * norm;
+        }
+    }
+
     fn attention_shape(&self) -> AttentionShape {
         AttentionShape { heads: self.config.heads, scale: 1.0 / (self.config.head_dim as f32).sqrt() }
     }
@@ -201,6 +210,15 @@ impl Llama {
             logits: Matrix::new(pool, logit_rows, config.vocabulary),
         }
     }
+}
+
+fn mean_square(x: &[f32]) -> f32 {
+    // Several sums at a time, which the compiler may not make of one.
+    let mut sums = [0f32; 16];
+    for part in x.chunks(sums.len()) {
+        sums.iter_mut().zip(part).for_each(|(sum, x)| *sum += x * x);
+    }
+    sums.iter().sum::<f32>() / x.len() as f32
 }
 
 fn load_embedding(gguf: &Gguf, tensors: &mut Tensors<'_>, config: &Config) -> Result<Embedding, LoadError> {

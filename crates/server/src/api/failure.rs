@@ -29,7 +29,7 @@ pub(crate) fn failure(error: &GenerateError) -> ApiError {
     match error {
         GenerateError::Submit(error) => submission(error),
         GenerateError::Step(StepError::DeadlinePassed { .. }) => deadline_passed(message),
-        GenerateError::Step(_) => ApiError::internal(message),
+        GenerateError::Step(_) | GenerateError::NoEmbedding => ApiError::internal(message),
         GenerateError::EngineFailed => {
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Overloaded, message).with_code("engine_failed")
         }
@@ -70,7 +70,7 @@ fn submission(error: &SubmitError) -> ApiError {
         SubmitError::NothingToGenerate => ApiError::invalid_param("max_tokens", message),
         SubmitError::Sampling(SamplingError::OutOfRange { field, .. }) => ApiError::invalid_param(*field, message),
         SubmitError::Sampling(SamplingError::BiasToken { .. }) => ApiError::invalid_param("logit_bias", message),
-        SubmitError::NoThread(_) => ApiError::internal(message),
+        SubmitError::NoThread(_) | SubmitError::NoStates => ApiError::internal(message),
     }
 }
 
