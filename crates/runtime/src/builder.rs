@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ruvllm_engine::{Core, CoreOptions, DiskOptions, KvOptions, Quota, SubmitError, Tenant, Tiers, TiersError};
-use ruvllm_kernels::ops::{KvMemory, PageFormat};
+use ruvllm_kernels::ops::PageFormat;
 use ruvllm_kernels::{KernelSet, Pool};
 use ruvllm_kv::KvCache;
 use ruvllm_model::formats::gguf::facts::ModelFacts;
@@ -108,6 +108,7 @@ pub struct EngineBuilder {
     disk: Option<DiskOptions>,
     quotas: Vec<(Tenant, Quota)>,
     shares_prefixes: bool,
+    keeps_hidden_states: bool,
     step_metrics: StepMetrics,
 }
 
@@ -126,6 +127,7 @@ impl EngineBuilder {
             disk: None,
             quotas: Vec::new(),
             shares_prefixes: false,
+            keeps_hidden_states: false,
             step_metrics: StepMetrics::default(),
         }
     }
@@ -198,6 +200,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Keeps hidden states beside keys and values, for [`Request::embeddings`](crate::Request::embeddings) and [`Engine::embed`].
+    /// They take a few hundredths of the KV budget.
+    pub fn keep_hidden_states(mut self, keep: bool) -> Self {
+        self.keeps_hidden_states = keep;
+        self
+    }
+
     /// Who is told of every step.
     pub fn step_metrics(mut self, metrics: StepMetrics) -> Self {
         self.step_metrics = metrics;
@@ -230,26 +239,29 @@ impl EngineBuilder {
             KvChoice::Tiers(tiers) => tiers,
             KvChoice::Auto => Tiers::with_cold(PageFormat::Q8),
         };
-        let budget_bytes = self.kv_budget_bytes.unwrap_or_else(|| {
+        let note_bytes = if self.keeps_hidden_states { Core::state_bytes(&model) } else { 0 };
+        let mut kv = KvOptions { disk: self.disk, note_bytes, ..KvOptions::new(tiers) };
+        kv.budget_bytes = self.kv_budget_bytes.unwrap_or_else(|| {
             let pages =
                 KvCache::pages_for(context).saturating_mul(self.sequences).saturating_mul(KV_SLACK.0) / KV_SLACK.1;
-            let all = KvMemory::budget_for(model.config().kv_shape(), tiers.hot, pages + 1);
-            let one = KvMemory::budget_for(model.config().kv_shape(), tiers.hot, KvCache::pages_for(context) + 2);
+            let all = kv.budget_for(model.config().kv_shape(), pages + 1);
+            let one = kv.budget_for(model.config().kv_shape(), KvCache::pages_for(context) + 2);
             let free = hardware.memory_available_bytes.and_then(|free| usize::try_from(free).ok());
             all.min(free.map_or(all, |free| free / KV_BUDGET_SHARE)).max(one)
         });
         let guaranteed: usize = self.quotas.iter().map(|(_, quota)| quota.guaranteed_bytes).sum();
-        if guaranteed > budget_bytes / 2 {
-            return Err(BuildError::Guarantees { guaranteed, budget: budget_bytes });
+        if guaranteed > kv.budget_bytes / 2 {
+            return Err(BuildError::Guarantees { guaranteed, budget: kv.budget_bytes });
         }
         let options = CoreOptions {
             batch_rows: self.batch_rows,
             sequences_max: self.sequences,
             queue_max: QUEUE_MAX,
-            kv: KvOptions { budget_bytes, disk: self.disk, ..KvOptions::new(tiers) },
+            kv,
             fingerprint,
             quotas: self.quotas,
             shares_prefixes: self.shares_prefixes,
+            keeps_states: self.keeps_hidden_states,
             ..CoreOptions::new(0)
         };
         let folder = options.kv.disk.as_ref().map(|disk| disk.folder.clone()).unwrap_or_default();

@@ -7,8 +7,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use ruvllm_engine::{Constraint, Core, LookupStats, StepError, SubmitError, Tenant};
 use ruvllm_kernels::KernelSet;
 use ruvllm_text::{
-    ChatTemplate, ChatTemplateError, Conversation, GrammarCompiler, GrammarError, NextTurn, Shape, StopMatcher,
-    StopStringError, Tokenizer, ToolCallParser, ToolFormat,
+    ChatTemplate, ChatTemplateError, Conversation, GrammarCompiler, GrammarError, NextTurn, RenderedPrompt, Shape,
+    StopMatcher, StopStringError, Tokenizer, ToolCallParser, ToolFormat,
 };
 
 use crate::constraint::Grammar;
@@ -35,6 +35,8 @@ pub enum GenerateError {
     Tools(GrammarError),
     #[error("the engine has failed and must be loaded again; its log tells why")]
     EngineFailed,
+    #[error("the model has no hidden states of this text's tokens")]
+    NoEmbedding,
     #[error("the character {0:?} cannot be written with this model's vocabulary")]
     Unencodable(char),
 }
@@ -130,10 +132,22 @@ impl Engine {
     }
 
     fn encode_messages(&self, messages: &[Message], tools: &Tools) -> Result<Vec<u32>, GenerateError> {
+        let prompt = self.render(messages, tools, SystemTime::now())?;
+        self.check_encodable(prompt.text())?;
+        Ok(self.0.tokenizer.encode_prompt(&prompt))
+    }
+
+    /// A conversation in the model's own chat format, as it is at some time: some formats tell the date.
+    pub(crate) fn render(
+        &self,
+        messages: &[Message],
+        tools: &Tools,
+        now: SystemTime,
+    ) -> Result<RenderedPrompt, GenerateError> {
         let template = self.0.template.as_ref().ok_or(GenerateError::NoTemplate)?;
         let messages: Vec<_> = messages.iter().map(Message::to_json).collect();
         let (messages, tools) = self.0.tool_format.conversation(&messages, tools.offered());
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let conversation = Conversation {
             messages: &messages,
             tools: tools.as_ref(),
@@ -141,9 +155,7 @@ impl Engine {
             variables: &serde_json::Map::new(),
             now_unix_s: i64::try_from(now).unwrap_or(i64::MAX),
         };
-        let prompt = template.render(&conversation)?;
-        self.check_encodable(prompt.text())?;
-        Ok(self.0.tokenizer.encode_prompt(&prompt))
+        Ok(template.render(&conversation)?)
     }
 
     /// Encoding leaves out what the vocabulary has no token for; nothing is to vanish in silence.
@@ -173,6 +185,8 @@ impl Engine {
             _ => None,
         };
         let prompt_tokens = prompt.len();
+        let states_of =
+            if request.embeddings { Some(self.subject(&request.prompt, &request.tools, prompt_tokens)?) } else { None };
         let started = Instant::now();
         let submission = Submission {
             request: ruvllm_engine::Request {
@@ -183,6 +197,7 @@ impl Engine {
                 tenant: request.tenant,
                 priority: request.priority,
                 prefix_use: request.prefix_use,
+                states_of,
                 ..ruvllm_engine::Request::new(prompt)
             },
             constraint,

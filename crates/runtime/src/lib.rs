@@ -16,6 +16,7 @@
 mod backend;
 mod builder;
 mod constraint;
+mod embeddings;
 mod engine;
 mod engine_thread;
 mod fingerprint;
@@ -25,11 +26,13 @@ mod perplexity;
 mod prompt;
 mod request;
 mod stream;
+mod subject;
 mod truncation;
 mod vocabulary;
 
 pub use backend::{Backend, EmbedError, EmbedInput, EmbedRequest, Embeddings, Patience, TooLong};
 pub use builder::{BuildError, BuildProgress, EngineBuilder, KvChoice, open_tokenizer};
+pub use embeddings::TextEmbeddings;
 pub use engine::{Engine, GenerateError};
 pub use engine_thread::{EngineStatus, StepMetrics};
 pub use kv_guard::ColdFormat;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ruvllm_engine::{FinishReason, PrefixUse, Sampling, Speculation, Tenant, TokenLogprob};
 
-use crate::{Prompt, Shape, Tool, ToolCall, ToolChoice, Truncation};
+use crate::{Prompt, Shape, TextEmbeddings, Tool, ToolCall, ToolChoice, Truncation};
 
 /// What to generate, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +32,8 @@ pub struct Request {
     pub patience: Option<Duration>,
     /// Whether and how the prefix cache is used. Makes no difference to the answer with KV of one format.
     pub prefix_use: PrefixUse,
+    /// Whether the response carries embeddings of prompt and answer. Only engines that keep hidden states give any.
+    pub embeddings: bool,
 }
 
 impl Request {
@@ -49,6 +51,7 @@ impl Request {
             priority: 0,
             patience: None,
             prefix_use: PrefixUse::default(),
+            embeddings: false,
         }
     }
 }
@@ -145,4 +148,6 @@ pub struct Response {
     /// Where the prompt left a cached text, if there is one that began like it and went on otherwise.
     pub divergence: Option<Divergence>,
     pub timings: Timings,
+    /// Where asked for, once the answer is finished.
+    pub embeddings: TextEmbeddings,
 }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use ruvllm_engine::{Event, FinishReason, PrefixReport, SequenceId};
+use ruvllm_engine::{Event, FinishReason, HiddenStates, PrefixReport, SequenceId};
 use ruvllm_text::{Detokenizer, StopMatcher, StopOutcome, ToolCallParser, ToolPiece};
 
+use crate::embeddings::{Sum, unit};
 use crate::engine::GenerateError;
 use crate::engine_thread::{Events, Told};
 use crate::{Divergence, Engine, Response, ToolCall, Usage};
@@ -48,6 +49,8 @@ pub struct Stream {
     /// Finds calls in the text, where there are tools.
     tool_calls: Option<ToolCallParser>,
     response: Response,
+    /// Of the states that the answer's tokens were chosen from, where asked for.
+    answer_states: Sum,
     started: Instant,
     first: Option<Instant>,
     last: Option<Instant>,
@@ -75,6 +78,7 @@ impl Stream {
             stop,
             tool_calls,
             response,
+            answer_states: Sum::default(),
             started,
             first: None,
             last: None,
@@ -191,6 +195,9 @@ impl Stream {
         if let Some(prefix) = &event.prefix {
             self.note_prefix(prefix);
         }
+        if let Some(states) = &event.states {
+            self.note_states(states);
+        }
         let response = &mut self.response;
         response.tokens.push(event.sampled.token);
         response.logprobs.extend(event.sampled.logprobs.clone());
@@ -205,6 +212,13 @@ impl Stream {
         let decode_s = (at - first).as_secs_f64();
         if decode_s > 0.0 {
             response.timings.decode_tok_s = (response.tokens.len() - 1) as f64 / decode_s;
+        }
+    }
+
+    fn note_states(&mut self, states: &HiddenStates) {
+        self.answer_states.add(&states.last);
+        if let Some(prompt) = &states.prompt {
+            self.response.embeddings.prompt = unit(prompt);
         }
     }
 
@@ -233,6 +247,7 @@ impl Stream {
 
     fn finish(&mut self, reason: FinishReason) {
         self.response.finish_reason = Some(reason);
+        self.response.embeddings.answer = self.answer_states.direction();
         self.is_done = true;
     }
 }

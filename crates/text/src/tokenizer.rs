@@ -14,6 +14,8 @@ mod sentence_piece;
 mod special_tokens;
 mod token_table;
 
+use std::ops::Range;
+
 use crate::chat_template::RenderedPrompt;
 use crate::vocabulary::{TokenKind, Vocabulary, VocabularyError, WhitespaceAfterSpecial};
 use bpe::{Bpe, VISIBLE_SPACE};
@@ -129,17 +131,41 @@ impl Tokenizer {
         self.encode_guarded(prompt.text(), SpecialTokens::Parse, prompt.guards())
     }
 
-    fn encode_guarded(&self, text: &str, special: SpecialTokens, guards: &[usize]) -> Vec<u32> {
-        let mut out = Vec::with_capacity(text.len() / 3);
-        for piece in self.specials.split(text, special, guards) {
-            match (piece, &self.encoder) {
-                (Piece::Token(id), _) => out.push(id),
-                (Piece::Text(run), Encoder::Bpe(bpe)) => bpe.encode(run, &mut out),
-                (Piece::Text(run), Encoder::SentencePiece(pieces)) => pieces.encode(run, &mut out),
-                (Piece::Text(run), Encoder::HuggingFace(model)) => model.encode(run, &self.table, &mut out),
+    /// The same, and which of the tokens hold bytes of `part` of the text; possibly one more where the model puts a space
+    /// before a text.
+    pub fn encode_prompt_with_part(&self, prompt: &RenderedPrompt, part: Range<usize>) -> (Vec<u32>, Range<usize>) {
+        let mut out = Vec::with_capacity(prompt.text().len() / 3);
+        let mut tokens: Option<Range<usize>> = None;
+        for piece in self.specials.split(prompt.text(), SpecialTokens::Parse, prompt.guards()) {
+            let first = out.len();
+            self.encode_piece(&piece, &mut out);
+            let Piece::Text(run) = piece else { continue };
+            let mut at = run.as_ptr().addr() - prompt.text().as_ptr().addr();
+            for (index, id) in out.iter().enumerate().skip(first) {
+                let end = at + self.token_bytes(*id).len();
+                if at < part.end && end > part.start {
+                    tokens = Some(tokens.map_or(index, |tokens| tokens.start)..index + 1);
+                }
+                at = end;
             }
         }
+        let tokens = tokens.unwrap_or(out.len()..out.len());
+        (out, tokens)
+    }
+
+    fn encode_guarded(&self, text: &str, special: SpecialTokens, guards: &[usize]) -> Vec<u32> {
+        let mut out = Vec::with_capacity(text.len() / 3);
+        self.specials.split(text, special, guards).iter().for_each(|piece| self.encode_piece(piece, &mut out));
         out
+    }
+
+    fn encode_piece(&self, piece: &Piece<'_>, out: &mut Vec<u32>) {
+        match (piece, &self.encoder) {
+            (Piece::Token(id), _) => out.push(*id),
+            (Piece::Text(run), Encoder::Bpe(bpe)) => bpe.encode(run, out),
+            (Piece::Text(run), Encoder::SentencePiece(pieces)) => pieces.encode(run, out),
+            (Piece::Text(run), Encoder::HuggingFace(model)) => model.encode(run, &self.table, out),
+        }
     }
 
     /// The first character of `text` that encoding would leave out or replace by "unknown".
