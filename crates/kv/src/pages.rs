@@ -89,7 +89,7 @@ impl Pages {
     }
 
     /// What is saved of a page: its bytes, and behind them the notes on it if there are any.
-    pub fn to_save(&mut self, page: PageId) -> Cow<'_, [u8]> {
+    pub fn saved(&mut self, page: PageId) -> Cow<'_, [u8]> {
         let bytes = self.memory.bytes(page);
         match self.notes.page(page) {
             Some(notes) => Cow::Owned([bytes, notes].concat()),

@@ -121,7 +121,7 @@ impl KvCache {
         let Some(Cached { hash, .. }) = self.cached(page) else { return };
         let format = self.memory().format(page);
         if let Some(disk) = &mut self.disk {
-            disk.write(hash, format, self.pages.to_save(page));
+            disk.write(hash, format, self.pages.saved(page));
         }
     }
 

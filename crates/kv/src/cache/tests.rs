@@ -183,3 +183,20 @@ fn a_tenant_with_a_limit_keeps_what_is_worth_most_within_it() {
     assert_eq!(cache.cached_bytes(account), 6 * page, "a text that is longer alone is kept in part");
     cache.audit([].into_iter()).unwrap();
 }
+
+#[test]
+fn notes_are_part_of_the_budget() {
+    let pool = Pool::new(1, KernelSet::Scalar);
+    let mut options = KvOptions { note_bytes: 40, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) };
+    options.budget_bytes = options.budget_for(SHAPE, 20);
+    let mut cache = KvCache::new(&pool, SHAPE, &options).unwrap();
+    assert!(cache.pages_max(namespace()) >= 20, "there is room for what was asked for");
+    let mut table = PageTable::default();
+    let tokens = cache.pages_max(namespace()) * PAGE_TOKENS;
+    cache.extend(namespace(), &mut table, tokens).unwrap();
+    (0..tokens).for_each(|token| cache.note_mut(&table, token).expect("every page has room for notes").fill(1));
+    let stats = cache.stats();
+    assert_eq!(stats.note_bytes, tokens * 40);
+    assert!(stats.used_bytes + stats.note_bytes <= options.budget_bytes, "{stats:?}");
+    cache.end(None, &[], table);
+}

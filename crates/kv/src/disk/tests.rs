@@ -35,7 +35,7 @@ fn pages_are_found_again_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut tier = open(folder.path(), 1 << 20);
     for number in 0..5 {
-        tier.write(hash(number), PageFormat::Q8, &page(number));
+        tier.write(hash(number), PageFormat::Q8, page(number));
     }
     drop(tier);
     let mut tier = open(folder.path(), 1 << 20);
@@ -49,10 +49,10 @@ fn the_budget_holds_and_what_is_used_stays() {
     let folder = tempfile::tempdir().unwrap();
     let mut tier = open(folder.path(), 5500);
     for number in 0..5 {
-        tier.write(hash(number), PageFormat::F16, &page(number));
+        tier.write(hash(number), PageFormat::F16, page(number));
     }
     tier.read(hash(0)).unwrap();
-    tier.write(hash(5), PageFormat::F16, &page(5));
+    tier.write(hash(5), PageFormat::F16, page(5));
     assert!(tier.contains(hash(0)) && !tier.contains(hash(1)));
     assert_eq!(bytes(&tier), tier.stats().bytes);
     assert!(bytes(&tier) <= 5500);
@@ -69,7 +69,7 @@ fn other_users_cannot_read_pages() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let mut tier = open(folder.path(), 1 << 20);
-    tier.write(hash(0), PageFormat::Q8, &page(0));
+    tier.write(hash(0), PageFormat::Q8, page(0));
     let shelf = files(&tier)[0].parent().unwrap().metadata().unwrap();
     assert_eq!(shelf.permissions().mode() & 0o777, 0o700);
 }
@@ -78,7 +78,7 @@ fn other_users_cannot_read_pages() {
 fn damage_is_noticed_wherever_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let mut tier = open(folder.path(), 1 << 20);
-    tier.write(hash(0), PageFormat::Q8, &page(0));
+    tier.write(hash(0), PageFormat::Q8, page(0));
     let path = files(&tier).remove(0);
     let sound = fs::read(&path).unwrap();
     let mut damages = 0;
@@ -103,10 +103,10 @@ fn damage_is_noticed_wherever_it_is() {
 fn a_page_under_another_name_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut tier = open(folder.path(), 1 << 20);
-    tier.write(hash(0), PageFormat::Q8, &page(0));
+    tier.write(hash(0), PageFormat::Q8, page(0));
     let path = files(&tier).remove(0);
     let bytes = fs::read(&path).unwrap();
-    tier.write(hash(1), PageFormat::Q8, &page(1));
+    tier.write(hash(1), PageFormat::Q8, page(1));
     let other = files(&tier).into_iter().find(|file| *file != path).unwrap();
     fs::write(&other, bytes).unwrap();
     assert_eq!(tier.read(hash(1)), None);
@@ -117,7 +117,7 @@ fn a_page_under_another_name_is_refused() {
 fn what_others_remove_or_leave_behind_does_no_harm() {
     let folder = tempfile::tempdir().unwrap();
     let mut tier = open(folder.path(), 1 << 20);
-    tier.write(hash(0), PageFormat::Q8, &page(0));
+    tier.write(hash(0), PageFormat::Q8, page(0));
     let path = files(&tier).remove(0);
     fs::write(path.with_extension("77.part"), b"half a page").unwrap();
     fs::write(path.with_extension("txt"), b"a note").unwrap();
@@ -134,7 +134,7 @@ fn a_page_is_there_before_it_is_on_disk() {
     let mut tier = DiskTier::stopped(folder.path(), 1 << 20, 2500).unwrap();
     for number in 0..2 {
         assert!(tier.has_room(1000));
-        tier.write(hash(number), PageFormat::Q8, &page(number));
+        tier.write(hash(number), PageFormat::Q8, page(number));
     }
     assert!(!tier.has_room(1000), "the queue is bounded");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -148,7 +148,7 @@ fn a_page_that_was_removed_does_not_come_back() {
     // Room for two pages, whose files take 1,060 bytes each: most are removed before they are written.
     let mut tier = open(folder.path(), 2200);
     for number in 0..200 {
-        tier.write(hash(number % 7), PageFormat::Q8, &page(number % 7));
+        tier.write(hash(number % 7), PageFormat::Q8, page(number % 7));
         let stats = tier.stats();
         assert!(stats.pages <= 2 && stats.bytes <= 2200);
     }
@@ -162,7 +162,7 @@ fn a_full_queue_waits_and_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     // Less than one page: each waits for the one before.
     let mut tier = DiskTier::open(folder.path(), 1 << 20, 10).unwrap();
-    (0..50).for_each(|number| tier.write(hash(number), PageFormat::Q8, &page(number)));
+    (0..50).for_each(|number| tier.write(hash(number), PageFormat::Q8, page(number)));
     drop(tier);
     let mut tier = open(folder.path(), 1 << 20);
     assert!((0..50).all(|number| tier.read(hash(number)).is_some_and(|saved| saved.bytes == page(number))));
@@ -175,7 +175,7 @@ fn a_folder_that_is_gone_is_told_and_not_made_again() {
     let mut tier = open(&folder, 1 << 20);
     fs::remove_dir_all(&folder).unwrap();
     for number in 0..3 {
-        tier.write(hash(number), PageFormat::Q8, &page(number));
+        tier.write(hash(number), PageFormat::Q8, page(number));
     }
     tier.flush();
     assert_eq!(tier.check().unwrap_err().kind(), std::io::ErrorKind::NotFound);
