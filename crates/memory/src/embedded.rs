@@ -1,0 +1,261 @@
+//! The memory in one encrypted file: SQLite with SQLCipher, and our own index of vectors beside it.
+//!
+//! One connection writes, others read; readers never wait. Vectors lie in the file as codes; the index over them is in
+//! memory and its finished segments are saved in the file too, so that it need not be built again at the next start.
+
+mod connect;
+mod index;
+mod upkeep;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ToSql, params_from_iter};
+
+use crate::database::{Database, Near, Reading, StoredVector, Value, Writing};
+use crate::error::{MemoryError, Result};
+use crate::key::Key;
+use crate::schema;
+use crate::vector::Filter;
+
+pub use connect::Durability;
+use index::{Change, Index};
+pub(crate) use upkeep::restore;
+
+/// Readers that are kept for the next one who asks.
+const IDLE_READERS_MAX: usize = 4;
+
+/// Pages of 4 KiB that are given back at a time: as many as hold nobody up.
+const VACUUM: &str = "PRAGMA incremental_vacuum(4000)";
+
+#[derive(Debug)]
+pub struct Embedded {
+    path: PathBuf,
+    key: Mutex<Key>,
+    durability: Durability,
+    writer: Mutex<Connection>,
+    readers: Mutex<Vec<Connection>>,
+    index: Index,
+}
+
+impl Embedded {
+    /// Opens the file, made if it is not there, and brings it to this version.
+    pub(crate) fn open(path: &Path, key: Key, dimension: usize, durability: Durability) -> Result<Self> {
+        let writer = connect::open(path, &key, durability)?;
+        let embedded = Self {
+            path: path.to_owned(),
+            key: Mutex::new(key),
+            durability,
+            writer: Mutex::new(writer),
+            readers: Mutex::default(),
+            index: Index::new(dimension),
+        };
+        let vectors = index::TABLES.map(str::to_owned);
+        let dialect = schema::Dialect { id: "INTEGER PRIMARY KEY", vectors: &vectors };
+        embedded.write(&mut |writing| schema::migrate(writing, dialect))?;
+        Ok(embedded)
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Connection> {
+        // A transaction that was left by a panic is rolled back by the next one's start.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reader(&self) -> Result<Connection> {
+        let idle = self.readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        match idle {
+            Some(reader) => Ok(reader),
+            None => connect::open(&self.path, &self.key(), self.durability),
+        }
+    }
+
+    fn key(&self) -> MutexGuard<'_, Key> {
+        self.key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads with a connection that nobody else has meanwhile.
+    fn with_reader<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let reader = self.reader()?;
+        let result = work(&reader);
+        let mut idle = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_READERS_MAX {
+            idle.push(reader);
+        }
+        result
+    }
+}
+
+impl Database for Embedded {
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn read(&self, work: &mut dyn FnMut(&mut dyn Reading) -> Result<()>) -> Result<()> {
+        self.with_reader(|reader| {
+            // All of one reading sees the same state.
+            reader.execute_batch("BEGIN")?;
+            let result = work(&mut ReadingNow(reader));
+            reader.execute_batch("COMMIT")?;
+            result
+        })
+    }
+
+    fn write(&self, work: &mut dyn FnMut(&mut dyn Writing) -> Result<()>) -> Result<()> {
+        let writer = self.writer();
+        if !writer.is_autocommit() {
+            writer.execute_batch("ROLLBACK")?;
+        }
+        writer.execute_batch("BEGIN IMMEDIATE")?;
+        let mut transaction = Transaction { connection: &writer, changes: Vec::new() };
+        let result = work(&mut transaction);
+        let changes = transaction.changes;
+        match result.and_then(|()| writer.execute_batch("COMMIT").map_err(MemoryError::from)) {
+            // Still under the writer's lock: the index sees changes in the order in which they were stored.
+            Ok(()) => self.index.apply(changes),
+            Err(error) => {
+                writer.execute_batch("ROLLBACK").ok();
+                Err(error)
+            }
+        }
+    }
+
+    fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Near>> {
+        self.index.load(|| self.writer())?;
+        self.index.nearest(vector, count, filter)
+    }
+
+    fn bytes(&self) -> Result<u64> {
+        connect::files(&self.path).iter().try_fold(0, |sum, file| match std::fs::metadata(file) {
+            Ok(metadata) => Ok(sum + metadata.len()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(sum),
+            Err(error) => Err(MemoryError::io(file)(error)),
+        })
+    }
+
+    fn used_bytes(&self) -> Result<u64> {
+        self.with_reader(|reader| {
+            let number = |pragma: &str| reader.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0));
+            let pages = number("page_count")? - number("freelist_count")?;
+            Ok(u64::try_from(pages).unwrap_or(0) * connect::PAGE_BYTES)
+        })
+    }
+
+    fn tidy(&self) -> Result<()> {
+        let writer = self.writer();
+        self.index.catch_up(&writer)?;
+        self.index.save(&writer, index::Saved::Finished)?;
+        // What was deleted gives its room back a little at a time, which is done as its rows are read.
+        for pragma in [VACUUM, "PRAGMA optimize", "PRAGMA wal_checkpoint(TRUNCATE)"] {
+            let mut statement = writer.prepare(pragma)?;
+            let mut rows = statement.query([])?;
+            while rows.next()?.is_some() {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Embedded {
+    /// The next start need not build the index again. If this fails, it does, and nothing is lost.
+    fn drop(&mut self) {
+        let writer = self.writer();
+        if let Err(error) = self.index.save(&writer, index::Saved::Everything) {
+            tracing::warn!("the index of the memory was not saved; the next start takes longer: {error}");
+        }
+    }
+}
+
+struct ReadingNow<'a>(&'a Connection);
+
+struct Transaction<'a> {
+    connection: &'a Connection,
+    changes: Vec<Change>,
+}
+
+impl Reading for ReadingNow<'_> {
+    fn rows(&mut self, sql: &str, params: &[Value], each: &mut dyn FnMut(&[Value]) -> Result<()>) -> Result<()> {
+        rows(self.0, sql, params, each)
+    }
+}
+
+impl Reading for Transaction<'_> {
+    fn rows(&mut self, sql: &str, params: &[Value], each: &mut dyn FnMut(&[Value]) -> Result<()>) -> Result<()> {
+        rows(self.connection, sql, params, each)
+    }
+}
+
+impl Writing for Transaction<'_> {
+    fn as_reading(&mut self) -> &mut dyn Reading {
+        self
+    }
+
+    fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64> {
+        let changed = self.connection.prepare_cached(sql)?.execute(params_from_iter(params))?;
+        Ok(changed as u64)
+    }
+
+    fn put_vector(&mut self, vector: StoredVector) -> Result<()> {
+        index::put(self.connection, &vector)?;
+        self.changes.push(Change::Put(vector));
+        Ok(())
+    }
+
+    fn remove_vectors(&mut self, ids: &[i64]) -> Result<()> {
+        for id in ids {
+            index::remove(self.connection, *id)?;
+            self.changes.push(Change::Remove(*id));
+        }
+        Ok(())
+    }
+
+    fn remove_all_vectors(&mut self) -> Result<()> {
+        index::remove_all(self.connection)?;
+        self.changes.push(Change::Clear);
+        Ok(())
+    }
+}
+
+fn rows(
+    connection: &Connection,
+    sql: &str,
+    params: &[Value],
+    each: &mut dyn FnMut(&[Value]) -> Result<()>,
+) -> Result<()> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let columns = statement.column_count();
+    let mut rows = statement.query(params_from_iter(params))?;
+    let mut values = Vec::with_capacity(columns);
+    while let Some(row) = rows.next()? {
+        values.clear();
+        for column in 0..columns {
+            values.push(value(row.get_ref(column)?)?);
+        }
+        each(&values)?;
+    }
+    Ok(())
+}
+
+fn value(value: ValueRef<'_>) -> Result<Value> {
+    Ok(match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(value) => Value::Integer(value),
+        ValueRef::Real(value) => Value::Real(value),
+        ValueRef::Text(text) => {
+            let text = std::str::from_utf8(text).map_err(|_| MemoryError::damaged("a text is not UTF-8"))?;
+            Value::Text(text.to_owned())
+        }
+        ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),
+    })
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Null => ValueRef::Null,
+            Self::Integer(value) => ValueRef::Integer(*value),
+            Self::Real(value) => ValueRef::Real(*value),
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Bytes(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}

@@ -1,0 +1,84 @@
+//! Connections to the encrypted file.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::error::{MemoryError, Result};
+use crate::key::Key;
+
+/// SQLCipher's default.
+pub(super) const PAGE_BYTES: u64 = 4096;
+
+/// How long a program waits for another that writes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What "stored" means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Survives the end of the process, however it comes. The last second may be lost with the machine's power.
+    #[default]
+    Process,
+    /// Survives loss of power: every transaction waits for the disk.
+    Power,
+}
+
+/// The file and what SQLite keeps beside it.
+pub(super) fn files(path: &Path) -> [PathBuf; 3] {
+    ["", "-wal", "-shm"].map(|suffix| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        name.into()
+    })
+}
+
+pub(super) fn open(path: &Path, key: &Key, durability: Durability) -> Result<Connection> {
+    private(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(PATIENCE)?;
+    unlock(&connection, key, path)?;
+    let synchronous = match durability {
+        Durability::Process => "NORMAL",
+        Durability::Power => "FULL",
+    };
+    // Nothing that is stored may lie unencrypted in a temporary file.
+    connection.execute_batch(&format!(
+        "PRAGMA temp_store = MEMORY; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; \
+         PRAGMA synchronous = {synchronous}; PRAGMA cache_size = -2000; PRAGMA journal_size_limit = 16777216;"
+    ))?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+/// Gives the key and makes sure that it fits: SQLite would only notice at the first use.
+pub(super) fn unlock(connection: &Connection, key: &Key, path: &Path) -> Result<()> {
+    // What is wrong is told by our errors; it would write to the terminal by itself.
+    connection.execute_batch("PRAGMA cipher_log_level = NONE")?;
+    connection.execute_batch(&format!("PRAGMA key = \"x'{}'\"", key.hex().as_str()))?;
+    let first_page = connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get::<_, i64>(0));
+    match first_page {
+        Ok(_) => Ok(()),
+        Err(rusqlite::Error::SqliteFailure(error, _)) if error.code == ErrorCode::NotADatabase => {
+            Err(MemoryError::WrongKey { path: path.to_owned() })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Only the user may read the file, although it is encrypted.
+fn private(path: &Path) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(MemoryError::io(folder))?;
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map_err(MemoryError::io(path)).map(drop)
+}

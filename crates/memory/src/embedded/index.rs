@@ -1,0 +1,207 @@
+//! The index of vectors beside the file, and what of it lies in the file.
+//!
+//! It is read when somebody first searches. From then on it follows what is stored; what other programs store is caught up
+//! with now and then.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rusqlite::{Connection, params};
+
+use crate::database::{Near, StoredVector};
+use crate::error::{MemoryError, Result};
+use crate::vector::{Blob, FACETS, Facets, Filter, IndexOptions, Query, SegmentId, VectorCode, VectorIndex};
+
+pub(super) const TABLES: [&str; 2] = [
+    "CREATE TABLE vectors (id INTEGER PRIMARY KEY, code BYTEA NOT NULL, facets BYTEA NOT NULL)",
+    "CREATE TABLE segments (id INTEGER PRIMARY KEY, bytes BYTEA NOT NULL)",
+];
+
+/// Entries that are linked at a time: others may search in between.
+const LINKED_AT_ONCE: usize = 16;
+
+/// What became of a vector in a transaction.
+#[derive(Debug)]
+pub(super) enum Change {
+    Put(StoredVector),
+    Remove(i64),
+    Clear,
+}
+
+/// How much of the index is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Saved {
+    /// Segments that will not change much any more.
+    Finished,
+    Everything,
+}
+
+#[derive(Debug)]
+pub(super) struct Index {
+    dimension: usize,
+    loaded: OnceLock<RwLock<VectorIndex>>,
+    /// All vectors up to this id are in it. Whoever stores later gets a higher one.
+    known: AtomicI64,
+}
+
+impl Index {
+    pub fn new(dimension: usize) -> Self {
+        Self { dimension, loaded: OnceLock::new(), known: AtomicI64::new(0) }
+    }
+
+    /// Reads it if that was not done yet. Nobody writes meanwhile, so that no change is missed.
+    pub fn load<'a>(&self, writer: impl FnOnce() -> MutexGuard<'a, Connection>) -> Result<()> {
+        if self.loaded.get().is_some() {
+            return Ok(());
+        }
+        let writer = writer();
+        if self.loaded.get().is_none() {
+            let index = read(&writer, self.dimension)?;
+            // Only whoever holds the writer sets it.
+            self.loaded.set(RwLock::new(index)).ok();
+        }
+        Ok(())
+    }
+
+    /// Follows what was stored. What nobody has searched yet will be read with the rest.
+    pub fn apply(&self, changes: Vec<Change>) -> Result<()> {
+        if self.loaded.get().is_none() {
+            return Ok(());
+        }
+        for change in changes {
+            // Locked anew for each, so that searches wait for one insertion at most.
+            let Some(mut index) = self.write() else { return Ok(()) };
+            match change {
+                Change::Put(vector) => index.insert(key(vector.id), &vector.code, vector.facets)?,
+                Change::Remove(id) => {
+                    index.remove(key(id));
+                }
+                Change::Clear => *index = VectorIndex::new(self.dimension, IndexOptions::default())?,
+            }
+        }
+        Ok(())
+    }
+
+    pub fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Near>> {
+        let Some(index) = self.read() else { return Ok(Vec::new()) };
+        let hits = index.search(&Query { vector, k: count, filter: filter.clone(), ef: None })?;
+        Ok(hits.into_iter().map(|hit| Near { id: hit.id as i64, similarity: hit.similarity }).collect())
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.read().map_or(0, |index| index.memory_bytes())
+    }
+
+    /// Takes over what other programs stored, and links what is waiting to be.
+    pub fn catch_up(&self, connection: &Connection) -> Result<()> {
+        let Some(index) = self.read() else { return Ok(()) };
+        let mut ids = connection.prepare_cached("SELECT id FROM vectors WHERE id > ?1 ORDER BY id")?;
+        let known = self.known.load(Ordering::Relaxed);
+        let stored = ids.query_map([known], |row| row.get::<_, i64>(0))?.collect::<rusqlite::Result<Vec<_>>>()?;
+        let new: Vec<i64> = stored.iter().copied().filter(|id| !index.contains(key(*id))).collect();
+        drop(index);
+        let mut one = connection.prepare_cached("SELECT id, code, facets FROM vectors WHERE id = ?1")?;
+        for id in new {
+            let (id, code, facets) = one.query_row([id], entry)??;
+            if let Some(mut index) = self.write() {
+                index.insert(id, &code, facets)?;
+            }
+        }
+        self.known.store(stored.last().copied().unwrap_or(known), Ordering::Relaxed);
+        while self.write().is_some_and(|mut index| index.maintain(LINKED_AT_ONCE)) {}
+        Ok(())
+    }
+
+    pub fn save(&self, connection: &Connection, saved: Saved) -> Result<()> {
+        // Under a read lock, which holds up no search.
+        let Some(unsaved) = self.read().map(|index| match saved {
+            Saved::Finished => index.unsaved(),
+            Saved::Everything => index.all_unsaved(),
+        }) else {
+            return Ok(());
+        };
+        if unsaved.write.is_empty() && unsaved.delete.is_empty() {
+            return Ok(());
+        }
+        let transaction = connection.unchecked_transaction()?;
+        for Blob { id: SegmentId(id), bytes } in &unsaved.write {
+            let sql = "INSERT INTO segments (id, bytes) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes";
+            transaction.execute(sql, params![*id as i64, bytes])?;
+        }
+        for SegmentId(id) in &unsaved.delete {
+            transaction.execute("DELETE FROM segments WHERE id = ?1", [*id as i64])?;
+        }
+        transaction.commit()?;
+        if let Some(mut index) = self.write() {
+            index.mark_saved(&unsaved);
+        }
+        Ok(())
+    }
+
+    fn read(&self) -> Option<RwLockReadGuard<'_, VectorIndex>> {
+        self.loaded.get().map(|index| index.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write(&self) -> Option<RwLockWriteGuard<'_, VectorIndex>> {
+        self.loaded.get().map(|index| index.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+pub(super) fn put(connection: &Connection, vector: &StoredVector) -> Result<()> {
+    let sql = "INSERT INTO vectors (id, code, facets) VALUES (?1, ?2, ?3) \
+               ON CONFLICT (id) DO UPDATE SET code = excluded.code, facets = excluded.facets";
+    let values = params![vector.id, vector.code.to_bytes(), facet_bytes(vector.facets)];
+    connection.prepare_cached(sql)?.execute(values)?;
+    Ok(())
+}
+
+pub(super) fn remove(connection: &Connection, id: i64) -> Result<()> {
+    connection.prepare_cached("DELETE FROM vectors WHERE id = ?1")?.execute([id])?;
+    Ok(())
+}
+
+pub(super) fn remove_all(connection: &Connection) -> Result<()> {
+    Ok(connection.execute_batch("DELETE FROM vectors; DELETE FROM segments;")?)
+}
+
+fn read(connection: &Connection, dimension: usize) -> Result<VectorIndex> {
+    let mut segments = connection.prepare("SELECT id, bytes FROM segments")?;
+    let blob = |row: &rusqlite::Row<'_>| {
+        let id: i64 = row.get(0)?;
+        Ok(Blob { id: SegmentId(id as u64), bytes: row.get(1)? })
+    };
+    let blobs = segments.query_map([], blob)?.collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut vectors = connection.prepare("SELECT id, code, facets FROM vectors")?;
+    let entries = vectors.query_map([], entry)?.map(|row| row?).collect::<Result<Vec<_>>>()?;
+    let (index, report) = VectorIndex::load(dimension, IndexOptions::default(), blobs, entries)?;
+    for (SegmentId(id), problem) in report.unreadable {
+        tracing::warn!("part {id} of the memory's index is built again: {problem}");
+    }
+    Ok(index)
+}
+
+fn entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<(u64, VectorCode, Facets)>> {
+    let (id, code, facets): (i64, Vec<u8>, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+    let read = || Ok((key(id), VectorCode::from_bytes(&code)?, facets_of(&facets)?));
+    Ok(read())
+}
+
+fn facet_bytes(facets: Facets) -> Vec<u8> {
+    facets.0.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn facets_of(bytes: &[u8]) -> Result<Facets> {
+    let mut facets = [0; FACETS];
+    if bytes.len() != 4 * FACETS {
+        return Err(MemoryError::damaged("facets of a vector have the wrong length"));
+    }
+    for (facet, bytes) in facets.iter_mut().zip(bytes.chunks_exact(4)) {
+        *facet = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    }
+    Ok(Facets(facets))
+}
+
+/// Numbers of the store are never negative.
+fn key(id: i64) -> u64 {
+    id as u64
+}

@@ -1,0 +1,122 @@
+//! Copies of the file, and another key for it.
+
+use std::fs;
+use std::path::Path;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use rusqlite::backup::{Backup, Progress};
+
+use super::{Embedded, connect};
+use crate::error::{MemoryError, Result};
+use crate::key::{Key, KeySource};
+
+/// Pages that are copied at a time, between which others may write.
+const PAGES_AT_ONCE: i32 = 1000;
+
+impl Embedded {
+    /// Copies the memory as it is now, while it is used. The copy has the same key. `progress` hears of pages: copied, all.
+    pub(crate) fn backup(&self, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        if to.exists() {
+            let problem = format!("{} is there already; name a file that is not", to.display());
+            return Err(MemoryError::invalid("backup", problem));
+        }
+        // It appears under its name when it is complete.
+        let beside = to.with_extension("partial");
+        remove_if_there(&beside)?;
+        let key = self.key().clone();
+        let copied = self.with_reader(|source| copy(source, &beside, &key, progress));
+        let renamed = copied.and_then(|()| fs::rename(&beside, to).map_err(MemoryError::io(to)));
+        if renamed.is_err() {
+            remove_if_there(&beside)?;
+        }
+        renamed
+    }
+
+    /// Encrypts everything anew. If this is cut off, either the old key opens it or the one that is staged.
+    pub(crate) fn rekey(&self, new: &Key, source: &KeySource) -> Result<()> {
+        source.stage(new)?;
+        let writer = self.writer();
+        // Others would go on with the old key.
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        // Every page is written: as one transaction with a journal, which a log beside the file would only copy.
+        writer.execute_batch("PRAGMA wal_checkpoint(TRUNCATE); PRAGMA journal_mode = DELETE;")?;
+        writer.execute_batch(&format!("PRAGMA rekey = \"x'{}'\"", new.hex().as_str()))?;
+        writer.execute_batch("PRAGMA journal_mode = WAL;")?;
+        *self.key() = new.clone();
+        source.promote()
+    }
+
+    /// Reads every page.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.with_reader(|reader| {
+            for pragma in ["PRAGMA cipher_integrity_check", "PRAGMA quick_check(1)"] {
+                let mut statement = reader.prepare(pragma)?;
+                let told = statement.query_map([], |row| row.get::<_, String>(0))?;
+                let told = told.collect::<rusqlite::Result<Vec<_>>>()?;
+                if let Some(problem) = told.into_iter().find(|told| told != "ok") {
+                    return Err(MemoryError::Damaged(problem));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// What the index takes in memory.
+    pub(crate) fn index_bytes(&self) -> usize {
+        self.index.memory_bytes()
+    }
+}
+
+/// Puts a backup in the place of a memory that nobody uses. It is opened first, so that nothing is lost for a file that is
+/// of no use; what was there before is kept beside it.
+pub(crate) fn restore(from: &Path, to: &Path, key: &Key) -> Result<()> {
+    fs::metadata(from).map_err(MemoryError::io(from))?;
+    let beside = to.with_extension("restoring");
+    remove_if_there(&beside)?;
+    fs::copy(from, &beside).map_err(MemoryError::io(from))?;
+    let check = || {
+        let copy = Connection::open(&beside)?;
+        connect::unlock(&copy, key, from)?;
+        let verdict: String = copy.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        if verdict == "ok" { Ok(()) } else { Err(MemoryError::damaged(format!("the backup: {verdict}"))) }
+    };
+    if let Err(error) = check() {
+        remove_if_there(&beside)?;
+        return Err(error);
+    }
+    if to.exists() {
+        let replaced = to.with_extension("replaced");
+        fs::rename(to, &replaced).map_err(MemoryError::io(to))?;
+    }
+    for file in &connect::files(to)[1..] {
+        remove_if_there(file)?;
+    }
+    fs::rename(&beside, to).map_err(MemoryError::io(to))
+}
+
+fn copy(source: &Connection, to: &Path, key: &Key, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    let mut target = connect::open(to, key, connect::Durability::Process)?;
+    target.execute_batch("PRAGMA journal_mode = DELETE;")?;
+    let backup = Backup::new(source, &mut target)?;
+    loop {
+        let step = backup.step(PAGES_AT_ONCE)?;
+        let Progress { remaining, pagecount } = backup.progress();
+        progress((pagecount - remaining).max(0) as u64, pagecount.max(0) as u64);
+        match step {
+            rusqlite::backup::StepResult::Done => break,
+            rusqlite::backup::StepResult::More => {}
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+    drop(backup);
+    Ok(target.execute_batch("PRAGMA journal_mode = DELETE;")?)
+}
+
+fn remove_if_there(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(MemoryError::io(path)(error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,90 @@
+//! What can go wrong with a memory, told with the place and the remedy.
+
+use std::io;
+use std::path::PathBuf;
+
+use rusqlite::ErrorCode;
+
+use crate::vector::VectorError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    #[error(
+        "the key does not open the memory at {path}: it was encrypted with another one; give the right key, or restore \
+         a backup with its key"
+    )]
+    WrongKey { path: PathBuf },
+    #[error(
+        "the memory at {path} is encrypted and its key file {key} is missing; put it back, or give the key in \
+         RUVLLM_MEMORY_KEY"
+    )]
+    KeyMissing { path: PathBuf, key: PathBuf },
+    #[error("{source_name} does not hold a key of 64 hexadecimal digits")]
+    KeyMalformed { source_name: String },
+    #[error("the command for the memory's key failed: {0}")]
+    KeyCommand(String),
+    #[error("{path}: {error}")]
+    Io { path: PathBuf, error: io::Error },
+    #[error("the memory is damaged: {0}; restore a backup, or remove it to begin anew")]
+    Damaged(String),
+    #[error("the memory was written by a newer RuvLLM (schema {found}, this one knows {known}); use that one")]
+    NewerSchema { found: i64, known: i64 },
+    #[error(
+        "the memory holds embeddings of {stored:?}, which cannot be compared with those of {given:?}; use \
+         `ruvllm memory reembed` to forget the old ones, or the embedding model {stored:?}"
+    )]
+    OtherEmbedding { stored: String, given: String },
+    #[error("{field}: {problem}")]
+    Invalid { field: &'static str, problem: String },
+    #[error("there is no {kind} {name:?}{}", if *.is_tenants { " of this tenant" } else { "" })]
+    NotFound { kind: &'static str, name: String, is_tenants: bool },
+    #[error("{0} is not possible with the memory in a server database; use the database's own means")]
+    NotOnServer(&'static str),
+    #[error("the thread that writes the memory cannot be started: {0}")]
+    Thread(io::Error),
+    #[error("no database: {0}")]
+    Connect(String),
+    #[error(transparent)]
+    Vector(#[from] VectorError),
+    #[error("the database: {0}")]
+    Sqlite(rusqlite::Error),
+    #[error("the database: {}", told(.0))]
+    Postgres(#[from] postgres::Error),
+}
+
+pub type Result<T> = std::result::Result<T, MemoryError>;
+
+impl MemoryError {
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |error| Self::Io { path, error }
+    }
+
+    /// A session whose messages make no sense.
+    pub fn unreadable_session(name: &str) -> Self {
+        Self::damaged(format!("the messages of the session {name:?} cannot be read"))
+    }
+
+    pub(crate) fn damaged(what: impl Into<String>) -> Self {
+        Self::Damaged(what.into())
+    }
+
+    pub(crate) fn invalid(field: &'static str, problem: impl Into<String>) -> Self {
+        Self::Invalid { field, problem: problem.into() }
+    }
+}
+
+impl From<rusqlite::Error> for MemoryError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            // Each page is authenticated: one changed byte, and it can no longer be read.
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::damaged(error.to_string()),
+            _ => Self::Sqlite(error),
+        }
+    }
+}
+
+/// The client says only "db error" by itself.
+fn told(error: &postgres::Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
+}

@@ -1,0 +1,541 @@
+//! The memory as the rest of RuvLLM sees it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::database::{Database, Reading, Writing, reading, writing};
+use crate::embedded::{Durability, Embedded, restore};
+use crate::error::{MemoryError, Result};
+use crate::facets::{Kind, Limits, Part, entry_of};
+use crate::graph::{self, Direction, Edge, EdgeKind};
+use crate::key::{Key, KeySource};
+use crate::names::Names;
+use crate::policies::{self, Policies, Policy, PolicyCache, PolicyQuery};
+use crate::postgres::Postgres;
+use crate::recorder::Trace;
+use crate::schema::{meta, set_meta};
+use crate::sessions::{self, Session, SessionQuery};
+use crate::vector::{DIMENSION_DEFAULT, VectorCode};
+use crate::witness::{
+    self, ExportFormat, Exported, Found, Prepared, Removed, Retention, Verified, WitnessEntry, WitnessQuery,
+    WitnessStats,
+};
+
+/// The file in the memory's folder, and its key beside it.
+const FILE: &str = "memory.db";
+const KEY_FILE: &str = "memory.key";
+
+/// Policies are read again from the store after this time.
+const POLICY_LIFETIME: Duration = Duration::from_secs(5);
+
+/// Batches and sessions that are removed in one transaction.
+const REMOVED_AT_ONCE: usize = 50;
+
+/// Where the memory is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// An encrypted file in this folder.
+    Folder { folder: PathBuf, key: Option<KeySource> },
+    /// The address of a PostgreSQL database.
+    Postgres { url: String },
+}
+
+#[derive(Clone, Debug)]
+pub struct MemoryOptions {
+    pub place: Place,
+    pub durability: Durability,
+    pub retention: Retention,
+}
+
+impl MemoryOptions {
+    pub fn in_folder(folder: impl Into<PathBuf>) -> Self {
+        let place = Place::Folder { folder: folder.into(), key: None };
+        Self { place, durability: Durability::default(), retention: Retention::default() }
+    }
+}
+
+/// Something that was found by its meaning.
+#[derive(Clone, Debug)]
+pub struct Recalled {
+    pub id: i64,
+    pub kind: Kind,
+    pub similarity: f32,
+    pub item: Item,
+}
+
+#[derive(Clone, Debug)]
+pub enum Item {
+    Request(Box<WitnessEntry>),
+    Session(Box<Session>),
+    Policy(Box<Policy>),
+}
+
+/// What is in a memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryStatus {
+    pub place: String,
+    pub bytes: u64,
+    pub embedding: Option<String>,
+    pub dimension: usize,
+    pub entries: u64,
+    pub sessions: u64,
+    pub policies: u64,
+    pub vectors: u64,
+    pub edges: u64,
+    /// From the oldest entry of the witness log to the newest.
+    pub first_ms: Option<i64>,
+    pub last_ms: Option<i64>,
+}
+
+#[derive(Debug)]
+pub struct Memory {
+    database: Arc<dyn Database>,
+    /// The same, where it is a file.
+    embedded: Option<(Arc<Embedded>, KeySource)>,
+    names: Names,
+    policies: PolicyCache,
+    retention: Retention,
+    dimension: usize,
+}
+
+impl Memory {
+    /// Opens the memory, made if it is not there.
+    pub fn open(options: MemoryOptions) -> Result<Self> {
+        let dimension = DIMENSION_DEFAULT;
+        let (database, embedded): (Arc<dyn Database>, _) = match &options.place {
+            Place::Folder { folder, key } => {
+                let (path, source) = (folder.join(FILE), key_source(folder, key.as_ref()));
+                let embedded = Arc::new(open_file(&path, &source, dimension, options.durability)?);
+                (Arc::clone(&embedded) as Arc<dyn Database>, Some((embedded, source)))
+            }
+            Place::Postgres { url } => (Arc::new(Postgres::open(url, dimension)?), None),
+        };
+        let memory = Self {
+            database,
+            embedded,
+            names: Names::default(),
+            policies: PolicyCache::new(POLICY_LIFETIME),
+            retention: options.retention,
+            dimension,
+        };
+        memory.check_dimension()?;
+        Ok(memory)
+    }
+
+    /// Whether there is a memory in a folder.
+    pub fn is_in(folder: &Path) -> bool {
+        folder.join(FILE).exists()
+    }
+
+    pub fn place(&self) -> String {
+        self.database.place()
+    }
+
+    pub fn dimension(&self) -> usize {
+        self.dimension
+    }
+
+    fn check_dimension(&self) -> Result<()> {
+        let stored = self.write(|writing| {
+            let stored = meta(writing, "dimension")?;
+            if stored.is_none() {
+                set_meta(writing, "dimension", &self.dimension.to_string())?;
+            }
+            Ok(stored)
+        })?;
+        match stored {
+            Some(stored) if stored != self.dimension.to_string() => {
+                Err(MemoryError::damaged(format!("its vectors have {stored} dimensions, not {}", self.dimension)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn read<T>(&self, work: impl Fn(&mut dyn Reading) -> Result<T>) -> Result<T> {
+        reading(&*self.database, work)
+    }
+
+    fn write<T>(&self, work: impl FnMut(&mut dyn Writing) -> Result<T>) -> Result<T> {
+        writing(&*self.database, work)
+    }
+
+    fn code(&self, vector: &[f32]) -> Result<VectorCode> {
+        Ok(VectorCode::new(vector, self.dimension)?)
+    }
+}
+
+/// Embeddings.
+impl Memory {
+    /// Which embeddings are stored; none until the first.
+    pub fn embedding(&self) -> Result<Option<String>> {
+        self.read(|reading| meta(reading, "embedding"))
+    }
+
+    /// Notes that embeddings of this name are stored from now on. Those of another name could not be compared with them.
+    pub fn use_embedding(&self, name: &str) -> Result<()> {
+        let stored = self.write(|writing| {
+            let stored = meta(writing, "embedding")?;
+            if stored.is_none() {
+                set_meta(writing, "embedding", name)?;
+            }
+            Ok(stored)
+        })?;
+        match stored {
+            Some(stored) if stored != name => Err(MemoryError::OtherEmbedding { stored, given: name.to_owned() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Forgets all embeddings, so that others can be stored. Entries stay, and the chain of the log with them.
+    pub fn forget_embeddings(&self) -> Result<()> {
+        self.write(|writing| {
+            writing.remove_all_vectors()?;
+            writing.execute("DELETE FROM meta WHERE name = 'embedding'", &[]).map(drop)
+        })
+    }
+
+    /// What is like a vector, of the kinds that are named (all, if none is); the most similar first.
+    pub fn recall(
+        &self,
+        vector: &[f32],
+        kinds: &[Kind],
+        tenant: Option<&str>,
+        count_max: usize,
+    ) -> Result<Vec<Recalled>> {
+        let tenant = match tenant {
+            Some(name) => match self.read(|reading| self.names.find(reading, name))? {
+                Some(number) => Some(number),
+                None => return Ok(Vec::new()),
+            },
+            None => None,
+        };
+        let limits = Limits { kinds: kinds.to_vec(), tenant, ..Limits::default() };
+        let near = self.database.nearest(vector, count_max, &limits.filter())?;
+        self.read(|reading| {
+            let mut recalled = Vec::with_capacity(near.len());
+            for hit in &near {
+                let (id, part) = entry_of(hit.id);
+                // What was removed meanwhile is not found any more.
+                if let Some((kind, item)) = item(reading, id, part)? {
+                    recalled.push(Recalled { id, kind, similarity: hit.similarity, item });
+                }
+            }
+            Ok(recalled)
+        })
+    }
+}
+
+fn item(reading: &mut dyn Reading, id: i64, part: Part) -> Result<Option<(Kind, Item)>> {
+    if let Some(entry) = witness::by_id(reading, id)? {
+        let kind = if part == Part::Answer { Kind::Answer } else { Kind::Request };
+        return Ok(Some((kind, Item::Request(Box::new(entry)))));
+    }
+    if let Some(session) = sessions::by_id(reading, id)? {
+        return Ok(Some((Kind::Session, Item::Session(Box::new(session)))));
+    }
+    Ok(policies::by_id(reading, id)?.map(|policy| (Kind::Policy, Item::Policy(Box::new(policy)))))
+}
+
+/// Sessions.
+impl Memory {
+    pub fn session(&self, tenant: &str, name: &str) -> Result<Option<Session>> {
+        Ok(self.read(|reading| sessions::get(reading, &self.names, tenant, name))?.map(|(_, session)| session))
+    }
+
+    pub fn sessions(&self, query: &SessionQuery) -> Result<Vec<Session>> {
+        let found = self.read(|reading| sessions::list(reading, &self.names, query))?;
+        Ok(found.into_iter().map(|(_, session)| session).collect())
+    }
+
+    /// Stores a session in place of one of this name.
+    pub fn put_session(&self, session: &Session) -> Result<()> {
+        self.write(|writing| sessions::replace(writing, &self.names, session)).map(drop)
+    }
+
+    /// Whether there was one.
+    pub fn remove_session(&self, tenant: &str, name: &str) -> Result<bool> {
+        self.write(|writing| sessions::remove(writing, &self.names, tenant, name))
+    }
+
+    /// Requests of a session, the newest first.
+    pub fn requests_of(&self, tenant: &str, session: &str, count_max: usize) -> Result<Vec<Found>> {
+        let query = WitnessQuery {
+            tenant: Some(tenant.to_owned()),
+            session: Some(session.to_owned()),
+            count_max,
+            ..WitnessQuery::default()
+        };
+        self.search_witness(&query)
+    }
+}
+
+/// Policies.
+impl Memory {
+    /// What holds for a tenant, built-in ones among it. From memory, unless that is old.
+    pub fn policies_in_force(&self, tenant: &str) -> Result<Arc<Policies>> {
+        self.policies.of_tenant(tenant, || {
+            let query = PolicyQuery { tenant: Some(tenant.to_owned()), kind: None };
+            let stored = self.read(|reading| policies::list(reading, &self.names, &query))?;
+            Ok(stored.into_iter().map(|(_, policy)| policy).collect())
+        })
+    }
+
+    /// Stored ones.
+    pub fn policies(&self, query: &PolicyQuery) -> Result<Vec<Policy>> {
+        let found = self.read(|reading| policies::list(reading, &self.names, query))?;
+        Ok(found.into_iter().map(|(_, policy)| policy).collect())
+    }
+
+    /// Stores a policy in place of one of its type and name.
+    pub fn put_policy(&self, policy: &Policy, embedding: Option<&[f32]>) -> Result<()> {
+        let code = embedding.map(|vector| self.code(vector)).transpose()?;
+        self.write(|writing| policies::put(writing, &self.names, policy, code.as_ref(), now_ms()))?;
+        self.policies.forget();
+        Ok(())
+    }
+
+    /// Whether there was one.
+    pub fn remove_policy(&self, tenant: &str, kind: &str, name: &str) -> Result<bool> {
+        let removed = self.write(|writing| policies::remove(writing, &self.names, tenant, kind, name))?;
+        self.policies.forget();
+        Ok(removed)
+    }
+}
+
+/// The witness log.
+impl Memory {
+    /// Stores what requests left behind, all of it or nothing.
+    pub fn remember(&self, traces: Vec<Trace>) -> Result<()> {
+        let mut turns = Vec::new();
+        let mut prepared = Vec::with_capacity(traces.len());
+        for trace in traces {
+            if let Some(turn) = trace.turn {
+                let code = turn.embedding.as_deref().map(|vector| self.code(vector)).transpose()?;
+                turns.push((turn, code));
+            }
+            prepared.push(self.prepare(trace.witness)?);
+        }
+        self.write(|writing| {
+            // First, so that entries can be linked to their sessions.
+            for (turn, code) in &turns {
+                sessions::add_turn(writing, &self.names, turn, code.as_ref())?;
+            }
+            witness::append(writing, &self.names, &prepared, now_ms())
+        })
+        .map(drop)
+    }
+
+    /// Looks for earlier requests that are like one.
+    fn prepare(&self, record: witness::WitnessRecord) -> Result<Prepared> {
+        let witness::WitnessRecord { entry, prompt_embedding, answer_embedding } = record;
+        let code = |vector: Option<&[f32]>| vector.map(|vector| self.code(vector)).transpose();
+        let prompt = code(prompt_embedding.as_deref())?;
+        let similar = match &prompt_embedding {
+            Some(vector) => self.similar(&entry.tenant, vector)?,
+            None => Vec::new(),
+        };
+        Ok(Prepared { entry, prompt, answer: code(answer_embedding.as_deref())?, similar })
+    }
+
+    fn similar(&self, tenant: &str, vector: &[f32]) -> Result<Vec<(i64, f32)>> {
+        let policies = self.policies_in_force(tenant)?;
+        let pattern = policies.get(&("pattern".to_owned(), "default".to_owned()));
+        let number = |name: &str, default: f64| {
+            pattern.and_then(|policy| policy.parameters.get(name)?.as_f64()).unwrap_or(default)
+        };
+        let (count, least) = (number("neighbours", 3.0) as usize, number("similarity_min", 0.8) as f32);
+        let Some(tenant) = self.read(|reading| self.names.find(reading, tenant))? else { return Ok(Vec::new()) };
+        let limits = Limits { kinds: vec![Kind::Request], tenant: Some(tenant), ..Limits::default() };
+        let near = self.database.nearest(vector, count.min(100), &limits.filter())?;
+        let like = near.into_iter().filter(|hit| hit.similarity >= least);
+        Ok(like.map(|hit| (entry_of(hit.id).0, hit.similarity)).collect())
+    }
+
+    pub fn search_witness(&self, query: &WitnessQuery) -> Result<Vec<Found>> {
+        witness::search(&*self.database, &self.names, query)
+    }
+
+    pub fn witness(&self, id: i64) -> Result<Option<WitnessEntry>> {
+        self.read(|reading| witness::by_id(reading, id))
+    }
+
+    /// By the id that the client was told, the newest first.
+    pub fn witness_of_request(&self, request: &str) -> Result<Vec<(i64, WitnessEntry)>> {
+        self.read(|reading| witness::by_request(reading, request))
+    }
+
+    pub fn witness_stats(&self, query: &WitnessQuery, buckets: usize) -> Result<WitnessStats> {
+        self.read(|reading| witness::stats(reading, &self.names, query, buckets, now_ms()))
+    }
+
+    /// Computes the chain of hashes again. `progress` hears of each batch.
+    pub fn verify_witness(&self, progress: &mut dyn FnMut(u64)) -> Result<Verified> {
+        let mut verified = None;
+        self.database.read(&mut |reading| {
+            verified = Some(witness::verify(reading, progress)?);
+            Ok(())
+        })?;
+        verified.ok_or_else(|| MemoryError::damaged("nothing was verified"))
+    }
+
+    /// `progress` hears how many entries were written.
+    pub fn export_witness(
+        &self,
+        query: &WitnessQuery,
+        format: ExportFormat,
+        out: &mut dyn std::io::Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Exported> {
+        let mut exported = Exported::default();
+        self.database.read(&mut |reading| {
+            exported = witness::export(reading, &self.names, query, format, out, progress)?;
+            Ok(())
+        })?;
+        Ok(exported)
+    }
+}
+
+/// The graph.
+impl Memory {
+    /// Edges of an entry, the heaviest first.
+    pub fn neighbours(
+        &self,
+        entry: i64,
+        direction: Direction,
+        kind: Option<EdgeKind>,
+        count_max: usize,
+    ) -> Result<Vec<Edge>> {
+        self.read(|reading| graph::neighbours(reading, entry, direction, kind, count_max))
+    }
+
+    /// What can be reached from an entry in a few steps, with the number of steps.
+    pub fn reachable(&self, entry: i64, steps: usize, weight_min: f64, count_max: usize) -> Result<Vec<(usize, Edge)>> {
+        self.read(|reading| graph::reachable(reading, entry, steps, weight_min, count_max))
+    }
+
+    /// Adds an edge, or gives it another weight.
+    pub fn connect(&self, edge: Edge) -> Result<()> {
+        self.write(|writing| graph::connect(writing, edge, now_ms()))
+    }
+}
+
+/// Upkeep.
+impl Memory {
+    /// Forgets what is too old or too much, and tidies up. Called now and then.
+    pub fn upkeep(&self) -> Result<Removed> {
+        let removed = self.forget_old(now_ms())?;
+        self.database.tidy()?;
+        Ok(removed)
+    }
+
+    /// What is too old at a time, in portions between which others may write.
+    pub fn forget_old(&self, now_ms: i64) -> Result<Removed> {
+        let before = |age: Duration| now_ms - i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+        let bytes = self.database.used_bytes()?;
+        let mut room = self.read(|reading| witness::room_needed(reading, bytes, self.retention.bytes_max))?;
+        let mut all = Removed::default();
+        loop {
+            let (witness_before, sessions_before) =
+                (before(self.retention.age_max), before(self.retention.session_age_max));
+            let removed = self.write(|writing| {
+                let sessions = sessions::expire(writing, sessions_before, REMOVED_AT_ONCE)?;
+                let removed = witness::retain(writing, witness_before, room, REMOVED_AT_ONCE)?;
+                Ok(Removed { sessions, ..removed })
+            })?;
+            room = room.saturating_sub(removed.batches);
+            all.batches += removed.batches;
+            all.entries += removed.entries;
+            all.sessions += removed.sessions;
+            if removed.batches < REMOVED_AT_ONCE && removed.sessions < REMOVED_AT_ONCE {
+                return Ok(all);
+            }
+        }
+    }
+
+    pub fn status(&self) -> Result<MemoryStatus> {
+        let bytes = self.database.bytes()?;
+        self.read(|reading| {
+            let count = |reading: &mut dyn Reading, table: &str| {
+                let row = crate::database::first_row(reading, &format!("SELECT count(*) FROM {table}"), &[])?;
+                Ok::<_, MemoryError>(row.map_or(Ok(0), |row| row[0].integer())? as u64)
+            };
+            let times = crate::database::first_row(reading, "SELECT min(at_ms), max(at_ms) FROM witness", &[])?;
+            let time = |at: usize| times.as_ref().and_then(|row| row[at].integer().ok());
+            Ok(MemoryStatus {
+                place: self.place(),
+                bytes,
+                embedding: meta(reading, "embedding")?,
+                dimension: self.dimension,
+                entries: count(reading, "witness")?,
+                sessions: count(reading, "sessions")?,
+                policies: count(reading, "policies")?,
+                vectors: count(reading, "vectors")?,
+                edges: count(reading, "edges")?,
+                first_ms: time(0),
+                last_ms: time(1),
+            })
+        })
+    }
+
+    /// Reads every page of the file: each is authenticated, so a changed byte anywhere is found. Nothing is said of a server
+    /// database, which has its own means.
+    pub fn check(&self) -> Result<()> {
+        self.embedded.as_ref().map_or(Ok(()), |(embedded, _)| embedded.check())
+    }
+
+    /// What the index of vectors takes in memory, where it is ours.
+    pub fn index_bytes(&self) -> usize {
+        self.embedded.as_ref().map_or(0, |(embedded, _)| embedded.index_bytes())
+    }
+
+    /// Copies the memory while it is used. The copy has the same key.
+    pub fn backup(&self, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        let (embedded, _) = self.embedded.as_ref().ok_or(MemoryError::NotOnServer("a backup"))?;
+        embedded.backup(to, progress)
+    }
+
+    /// Encrypts everything with another key: a random one, which is stored in place of the old one, or one that is given,
+    /// where keys are kept elsewhere.
+    pub fn rekey(&self, new: Option<Key>) -> Result<()> {
+        let (embedded, source) = self.embedded.as_ref().ok_or(MemoryError::NotOnServer("another key"))?;
+        let new = match (new, source) {
+            (Some(new), _) => new,
+            (None, KeySource::File(_)) => Key::random()?,
+            (None, KeySource::Environment(_) | KeySource::Command(_)) => {
+                return Err(MemoryError::invalid("key", "it is kept elsewhere: give the new one too"));
+            }
+        };
+        embedded.rekey(&new, source)
+    }
+}
+
+/// Puts a backup in the place of the memory in a folder, which nobody may use meanwhile. What was there is kept beside it.
+pub fn restore_backup(from: &Path, folder: &Path, key: Option<&KeySource>) -> Result<()> {
+    let path = folder.join(FILE);
+    let key = key_source(folder, key).key_of(from)?;
+    restore(from, &path, &key)
+}
+
+fn key_source(folder: &Path, given: Option<&KeySource>) -> KeySource {
+    given.cloned().unwrap_or_else(|| KeySource::File(folder.join(KEY_FILE)))
+}
+
+/// A change of keys that was cut off is brought to its end.
+fn open_file(path: &Path, source: &KeySource, dimension: usize, durability: Durability) -> Result<Embedded> {
+    match Embedded::open(path, source.key_of(path)?, dimension, durability) {
+        Err(MemoryError::WrongKey { path: wrong }) => {
+            let staged = source.staged()?.ok_or(MemoryError::WrongKey { path: wrong })?;
+            let opened = Embedded::open(path, staged, dimension, durability)?;
+            source.promote()?;
+            Ok(opened)
+        }
+        opened => opened,
+    }
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,322 @@
+//! The memory in a PostgreSQL database with pgvector, so that several machines share one.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::{BufMut, BytesMut};
+use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use postgres::{Client, NoTls, Row, Statement};
+
+use crate::database::{Database, Near, Reading, StoredVector, Value, Writing};
+use crate::error::{MemoryError, Result};
+use crate::schema;
+use crate::vector::{FACETS, Filter, VectorCode};
+
+/// Connections that are kept for the next one who asks.
+const IDLE_MAX: usize = 8;
+
+/// Serialises the making of tables by several machines that start at once.
+const MIGRATION_LOCK: i64 = 0x7275_766c;
+
+/// What an entry takes besides its text: two vectors of floats and codes, their places in indexes, its row.
+const ENTRY_BYTES: i64 = 12_000;
+
+pub struct Postgres {
+    config: postgres::Config,
+    idle: Mutex<Vec<Connection>>,
+}
+
+struct Connection {
+    client: Client,
+    /// What was prepared, so that it costs no further round trip.
+    statements: HashMap<String, Statement>,
+}
+
+impl std::fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Postgres").field(&self.place()).finish()
+    }
+}
+
+impl Postgres {
+    /// `url` is `postgres://user:password@host/database`; pgvector must be available there.
+    pub(crate) fn open(url: &str, dimension: usize) -> Result<Self> {
+        // The error would show the password.
+        let config = url.parse().map_err(|_| MemoryError::Connect("the address is not a PostgreSQL one".into()))?;
+        let postgres = Self { config, idle: Mutex::default() };
+        let facets: Vec<String> = (0..FACETS).map(|facet| format!("f{facet} BIGINT NOT NULL")).collect();
+        let vectors = [
+            "CREATE EXTENSION IF NOT EXISTS vector".to_owned(),
+            format!(
+                "CREATE TABLE vectors (id BIGINT PRIMARY KEY, code BYTEA NOT NULL, embedding vector({dimension}) NOT NULL, {})",
+                facets.join(", ")
+            ),
+            "CREATE INDEX vectors_by_meaning ON vectors USING hnsw (embedding vector_cosine_ops) WITH (m = 32)"
+                .to_owned(),
+            "CREATE INDEX vectors_by_tenant ON vectors (f1)".to_owned(),
+        ];
+        let dialect = schema::Dialect { id: "BIGINT PRIMARY KEY", vectors: &vectors };
+        postgres.write(&mut |writing| {
+            writing.rows("SELECT pg_advisory_xact_lock($1)::text", &[MIGRATION_LOCK.into()], &mut |_| Ok(()))?;
+            schema::migrate(writing, dialect)
+        })?;
+        Ok(postgres)
+    }
+
+    fn connection(&self) -> Result<Connection> {
+        while let Some(connection) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            if !connection.client.is_closed() {
+                return Ok(connection);
+            }
+        }
+        let client = self.config.connect(NoTls).map_err(|error| MemoryError::Connect(error.to_string()))?;
+        Ok(Connection { client, statements: HashMap::new() })
+    }
+
+    /// Works with a connection that nobody else has, in a transaction. A connection that has failed is not used again.
+    fn in_transaction(&self, work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<()>) -> Result<()> {
+        let mut connection = self.connection()?;
+        {
+            let Connection { client, statements } = &mut connection;
+            let mut transaction = Transaction { inner: client.transaction()?, statements };
+            work(&mut transaction)?;
+            transaction.inner.commit()?;
+        }
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
+        }
+        Ok(())
+    }
+}
+
+impl Database for Postgres {
+    fn place(&self) -> String {
+        let hosts: Vec<String> = self
+            .config
+            .get_hosts()
+            .iter()
+            .map(|host| match host {
+                postgres::config::Host::Tcp(name) => name.clone(),
+                #[cfg(unix)]
+                postgres::config::Host::Unix(path) => path.display().to_string(),
+            })
+            .collect();
+        format!("PostgreSQL database {} at {}", self.config.get_dbname().unwrap_or("?"), hosts.join(", "))
+    }
+
+    fn read(&self, work: &mut dyn FnMut(&mut dyn Reading) -> Result<()>) -> Result<()> {
+        self.in_transaction(&mut |transaction| work(transaction))
+    }
+
+    fn write(&self, work: &mut dyn FnMut(&mut dyn Writing) -> Result<()>) -> Result<()> {
+        self.in_transaction(&mut |transaction| work(transaction))
+    }
+
+    /// By the index; if it finds too few that pass the filter, by looking at all that do.
+    fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Near>> {
+        let conditions = conditions(filter);
+        let sql = format!(
+            "SELECT id, 1 - (embedding <=> $1) FROM vectors WHERE {conditions} ORDER BY embedding <=> $1 LIMIT {count}"
+        );
+        let mut found = Vec::new();
+        self.in_transaction(&mut |transaction| {
+            let dimension = transaction.dimension()?;
+            let code = VectorCode::new(vector, dimension)?;
+            let wanted = PgVector(floats(&code));
+            let ef = (count * 4).clamp(64, 1000);
+            for mode in [format!("SET LOCAL hnsw.ef_search = {ef}"), "SET LOCAL enable_indexscan = off".to_owned()] {
+                transaction.inner.batch_execute(&mode)?;
+                let rows = transaction.inner.query(&sql, &[&wanted])?;
+                found =
+                    rows.iter().map(|row| Near { id: row.get(0), similarity: row.get::<_, f64>(1) as f32 }).collect();
+                if found.len() >= count {
+                    break;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn bytes(&self) -> Result<u64> {
+        let mut bytes = 0;
+        self.in_transaction(&mut |transaction| {
+            let sql = "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c \
+                       WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace";
+            let row = transaction.inner.query_one(sql, &[])?;
+            bytes = u64::try_from(row.get::<_, Option<i64>>(0).unwrap_or(0)).unwrap_or(0);
+            Ok(())
+        })?;
+        Ok(bytes)
+    }
+
+    /// From what entries take; the tables themselves do not shrink when rows go.
+    fn used_bytes(&self) -> Result<u64> {
+        let mut bytes = 0;
+        self.in_transaction(&mut |transaction| {
+            let sql = format!("SELECT (sum(bytes) + sum(last - first + 1) * {ENTRY_BYTES})::bigint FROM batches");
+            let row = transaction.inner.query_one(&sql, &[])?;
+            bytes = u64::try_from(row.get::<_, Option<i64>>(0).unwrap_or(0)).unwrap_or(0);
+            Ok(())
+        })?;
+        Ok(bytes)
+    }
+
+    /// The database does that by itself.
+    fn tidy(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A filter as SQL: numbers only.
+fn conditions(filter: &Filter) -> String {
+    let mut sql = String::from("true");
+    for (facet, (least, most)) in filter.ranges().iter().enumerate() {
+        if *least > 0 {
+            sql.push_str(&format!(" AND f{facet} >= {least}"));
+        }
+        if *most < u32::MAX {
+            sql.push_str(&format!(" AND f{facet} <= {most}"));
+        }
+    }
+    if let Some((facet, values)) = filter.one_of() {
+        let values: Vec<String> = values.iter().map(u32::to_string).collect();
+        sql.push_str(&if values.is_empty() {
+            " AND false".to_owned()
+        } else {
+            format!(" AND f{facet} IN ({})", values.join(", "))
+        });
+    }
+    sql
+}
+
+struct Transaction<'a> {
+    inner: postgres::Transaction<'a>,
+    statements: &'a mut HashMap<String, Statement>,
+}
+
+impl Transaction<'_> {
+    fn statement(&mut self, sql: &str) -> Result<Statement> {
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.inner.prepare(sql)?;
+        self.statements.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    fn dimension(&mut self) -> Result<usize> {
+        let sql = "SELECT atttypmod FROM pg_attribute WHERE attrelid = 'vectors'::regclass AND attname = 'embedding'";
+        Ok(usize::try_from(self.inner.query_one(sql, &[])?.get::<_, i32>(0)).unwrap_or_default())
+    }
+}
+
+impl Reading for Transaction<'_> {
+    fn rows(&mut self, sql: &str, params: &[Value], each: &mut dyn FnMut(&[Value]) -> Result<()>) -> Result<()> {
+        let statement = self.statement(sql)?;
+        let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
+        for row in self.inner.query(&statement, &params)? {
+            let values = (0..row.len()).map(|column| value(&row, column)).collect::<Result<Vec<_>>>()?;
+            each(&values)?;
+        }
+        Ok(())
+    }
+}
+
+impl Writing for Transaction<'_> {
+    fn as_reading(&mut self) -> &mut dyn Reading {
+        self
+    }
+
+    fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64> {
+        let statement = self.statement(sql)?;
+        let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
+        Ok(self.inner.execute(&statement, &params)?)
+    }
+
+    fn put_vector(&mut self, vector: StoredVector) -> Result<()> {
+        let columns: Vec<String> = (0..FACETS).map(|facet| format!("f{facet}")).collect();
+        let places: Vec<String> = (0..FACETS).map(|facet| format!("${}", facet + 4)).collect();
+        let updates: Vec<String> = columns.iter().map(|column| format!("{column} = excluded.{column}")).collect();
+        let sql = format!(
+            "INSERT INTO vectors (id, code, embedding, {}) VALUES ($1, $2, $3, {}) ON CONFLICT (id) DO UPDATE SET \
+             code = excluded.code, embedding = excluded.embedding, {}",
+            columns.join(", "),
+            places.join(", "),
+            updates.join(", ")
+        );
+        let statement = self.statement(&sql)?;
+        let facets = vector.facets.0.map(i64::from);
+        let (code, embedding) = (vector.code.to_bytes(), PgVector(floats(&vector.code)));
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&vector.id, &code, &embedding];
+        params.extend(facets.iter().map(|facet| facet as &(dyn ToSql + Sync)));
+        self.inner.execute(&statement, &params)?;
+        Ok(())
+    }
+
+    fn remove_vectors(&mut self, ids: &[i64]) -> Result<()> {
+        let statement = self.statement("DELETE FROM vectors WHERE id = ANY($1)")?;
+        self.inner.execute(&statement, &[&ids])?;
+        Ok(())
+    }
+
+    fn remove_all_vectors(&mut self) -> Result<()> {
+        Ok(self.inner.batch_execute("DELETE FROM vectors")?)
+    }
+}
+
+fn value(row: &Row, column: usize) -> Result<Value> {
+    let kind = row.columns()[column].type_();
+    Ok(match *kind {
+        Type::INT8 => row.try_get::<_, Option<i64>>(column)?.into(),
+        Type::INT4 => row.try_get::<_, Option<i32>>(column)?.map(i64::from).into(),
+        Type::FLOAT8 => row.try_get::<_, Option<f64>>(column)?.into(),
+        Type::TEXT => row.try_get::<_, Option<String>>(column)?.into(),
+        Type::BYTEA => row.try_get::<_, Option<Vec<u8>>>(column)?.into(),
+        _ => return Err(MemoryError::damaged(format!("a column is of the type {kind}"))),
+    })
+}
+
+impl ToSql for Value {
+    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> std::result::Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match self {
+            Self::Null => Ok(IsNull::Yes),
+            Self::Integer(value) => value.to_sql(kind, out),
+            Self::Real(value) => value.to_sql(kind, out),
+            Self::Text(value) => value.to_sql(kind, out),
+            Self::Bytes(value) => value.to_sql(kind, out),
+        }
+    }
+
+    /// All columns have one of these types; a value of another kind than its column is refused by the server.
+    fn accepts(kind: &Type) -> bool {
+        matches!(*kind, Type::INT8 | Type::FLOAT8 | Type::TEXT | Type::BYTEA)
+    }
+
+    to_sql_checked!();
+}
+
+fn floats(code: &VectorCode) -> Vec<f32> {
+    code.codes().iter().map(|value| f32::from(*value) * code.scale()).collect()
+}
+
+/// pgvector's own form: how many, nothing, and the floats.
+#[derive(Debug)]
+struct PgVector(Vec<f32>);
+
+impl ToSql for PgVector {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> std::result::Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.put_u16(u16::try_from(self.0.len())?);
+        out.put_u16(0);
+        self.0.iter().for_each(|value| out.put_f32(*value));
+        Ok(IsNull::No)
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        kind.name() == "vector"
+    }
+
+    to_sql_checked!();
+}

@@ -1,0 +1,82 @@
+//! The tables, and how older ones become them.
+
+use crate::database::{Writing, first_row};
+use crate::error::{MemoryError, Result};
+
+/// One step for each version: what leads from the one before it. Steps are only ever added.
+///
+/// Names of tenants and models are numbers elsewhere (`names`), since they are facets of vectors. The bodies of witness
+/// entries lie apart, so that aggregates need not read them. `ID` is the database's own type of a numbered row's key.
+const STEPS: [&[&str]; 1] = [&[
+    "CREATE TABLE counters (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
+    "INSERT INTO counters (name, value) VALUES ('entry', 0), ('name', 0)",
+    "CREATE TABLE names (id ID, name TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE edges (source BIGINT NOT NULL, kind TEXT NOT NULL, target BIGINT NOT NULL, weight DOUBLE PRECISION NOT NULL, at_ms BIGINT NOT NULL, PRIMARY KEY (source, kind, target))",
+    "CREATE INDEX edges_by_target ON edges (target, kind)",
+    "CREATE TABLE policies (id ID, tenant BIGINT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, fisher BYTEA, created_ms BIGINT NOT NULL, accessed_ms BIGINT NOT NULL, UNIQUE (tenant, kind, name))",
+    "CREATE TABLE sessions (id ID, tenant BIGINT NOT NULL, name TEXT NOT NULL, adapter TEXT, active_ms BIGINT NOT NULL, turns BIGINT NOT NULL, body TEXT NOT NULL, UNIQUE (tenant, name))",
+    "CREATE INDEX sessions_by_activity ON sessions (active_ms)",
+    "CREATE INDEX sessions_by_adapter ON sessions (adapter)",
+    "CREATE TABLE witness (id ID, batch BIGINT NOT NULL, request TEXT NOT NULL, tenant BIGINT NOT NULL, model BIGINT NOT NULL, session BIGINT, at_ms BIGINT NOT NULL, total_ms DOUBLE PRECISION NOT NULL, quality DOUBLE PRECISION, error TEXT, prompt_tokens BIGINT NOT NULL, cached_tokens BIGINT NOT NULL, answer_tokens BIGINT NOT NULL)",
+    "CREATE INDEX witness_by_time ON witness (at_ms)",
+    "CREATE INDEX witness_by_request ON witness (request)",
+    "CREATE INDEX witness_by_session ON witness (session)",
+    "CREATE TABLE witness_bodies (id ID, body TEXT NOT NULL)",
+    "CREATE TABLE batches (id ID, first BIGINT NOT NULL, last BIGINT NOT NULL, at_ms BIGINT NOT NULL, bytes BIGINT NOT NULL, hash BYTEA NOT NULL)",
+]];
+
+pub(crate) const VERSION: i64 = STEPS.len() as i64;
+
+/// What a database has in its own way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dialect<'a> {
+    pub id: &'a str,
+    /// Makes the tables of vectors.
+    pub vectors: &'a [String],
+}
+
+/// Brings the tables to this version.
+pub(crate) fn migrate(database: &mut dyn Writing, dialect: Dialect<'_>) -> Result<()> {
+    database.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)", &[])?;
+    let found = match meta(database, "schema")? {
+        Some(version) => version.parse().map_err(|_| MemoryError::damaged("its schema has no number"))?,
+        None => 0,
+    };
+    if found > VERSION {
+        return Err(MemoryError::NewerSchema { found, known: VERSION });
+    }
+    for step in &STEPS[usize::try_from(found).unwrap_or_default()..] {
+        for statement in *step {
+            database.execute(&statement.replace("id ID", &format!("id {}", dialect.id)), &[])?;
+        }
+    }
+    if found == 0 {
+        for statement in dialect.vectors {
+            database.execute(statement, &[])?;
+        }
+    }
+    if found < VERSION {
+        set_meta(database, "schema", &VERSION.to_string())?;
+    }
+    Ok(())
+}
+
+pub(crate) fn meta<R: crate::database::Reading + ?Sized>(database: &mut R, name: &str) -> Result<Option<String>> {
+    let row = first_row(database, "SELECT value FROM meta WHERE name = $1", &[name.into()])?;
+    row.map(|row| Ok(row[0].as_text()?.to_owned())).transpose()
+}
+
+pub(crate) fn set_meta(database: &mut dyn Writing, name: &str, value: &str) -> Result<()> {
+    let sql = "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+    database.execute(sql, &[name.into(), value.into()]).map(drop)
+}
+
+/// `count` numbers that nobody else gets: the first of them. Whoever asked goes first, on all machines, until the
+/// transaction ends.
+pub(crate) fn take_numbers(database: &mut dyn Writing, counter: &str, count: usize) -> Result<i64> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let sql = "UPDATE counters SET value = value + $1 WHERE name = $2 RETURNING value";
+    let row = first_row(database, sql, &[count.into(), counter.into()])?;
+    let row = row.ok_or_else(|| MemoryError::damaged(format!("the counter {counter:?} is missing")))?;
+    Ok(row[0].integer()? - count + 1)
+}

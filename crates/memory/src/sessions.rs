@@ -1,0 +1,254 @@
+//! Conversations that go on later: what was said, with whom, and where its keys and values are.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use crate::database::{Reading, StoredVector, Value, Writing, first_row};
+use crate::error::{MemoryError, Result};
+use crate::facets::{Described, Kind, Part, vector_id};
+use crate::graph;
+use crate::names::Names;
+use crate::schema::take_numbers;
+use crate::vector::VectorCode;
+
+/// Longer ones could not be read from a path or a table.
+const NAME_CHARS_MAX: usize = 200;
+
+/// A conversation beyond this is no longer remembered further.
+pub const CONVERSATION_BYTES_MAX: usize = 8 << 20;
+
+/// Where the keys and values of a session were when its last turn ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KvState {
+    /// `memory`, or `disk` where a disk tier keeps them through a restart.
+    pub tier: String,
+    /// The folder of the disk tier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    pub tokens: u64,
+    /// The format of its newest pages.
+    pub precision: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// What it is called by whoever uses it; unique for a tenant.
+    pub name: String,
+    pub tenant: String,
+    pub model: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
+    pub created_ms: i64,
+    pub active_ms: i64,
+    pub turns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv: Option<KvState>,
+    /// The conversation so far, as messages of a chat.
+    pub messages: Vec<Json>,
+    #[serde(default)]
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Session {
+    /// One that begins with this turn.
+    pub(crate) fn begun_by(turn: &Turn) -> Self {
+        Self { name: turn.session.clone(), tenant: turn.tenant.clone(), created_ms: turn.at_ms, ..Self::default() }
+    }
+
+    pub(crate) fn add(&mut self, turn: &Turn) {
+        self.model.clone_from(&turn.model);
+        self.adapter.clone_from(&turn.adapter);
+        self.active_ms = self.active_ms.max(turn.at_ms);
+        self.turns += 1;
+        self.kv.clone_from(&turn.kv);
+        self.messages.extend(turn.messages.iter().cloned());
+    }
+}
+
+/// What one turn adds to a session.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Turn {
+    pub session: String,
+    pub tenant: String,
+    pub model: String,
+    pub adapter: Option<String>,
+    /// What was said since the turn before, with the answer.
+    pub messages: Vec<Json>,
+    pub kv: Option<KvState>,
+    /// Of the conversation; the newest is kept.
+    pub embedding: Option<Vec<f32>>,
+    pub at_ms: i64,
+}
+
+/// Which sessions; the most recent first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionQuery {
+    /// `None`: of all tenants.
+    pub tenant: Option<String>,
+    pub adapter: Option<String>,
+    pub since_ms: Option<i64>,
+    pub count_max: usize,
+}
+
+impl Default for SessionQuery {
+    fn default() -> Self {
+        Self { tenant: None, adapter: None, since_ms: None, count_max: 100 }
+    }
+}
+
+/// Whether a session may be called so.
+pub fn check_name(name: &str) -> Result<()> {
+    let problem = if name.is_empty() {
+        "a session needs a name".to_owned()
+    } else if name.chars().count() > NAME_CHARS_MAX {
+        format!("a session's name has at most {NAME_CHARS_MAX} characters")
+    } else if name.chars().any(char::is_control) {
+        "a session's name cannot have control characters".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(MemoryError::invalid("session", problem))
+}
+
+pub(crate) fn get(
+    database: &mut dyn Reading,
+    names: &Names,
+    tenant: &str,
+    name: &str,
+) -> Result<Option<(i64, Session)>> {
+    let Some(tenant) = names.find(database, tenant)? else { return Ok(None) };
+    let sql = "SELECT id, body FROM sessions WHERE tenant = $1 AND name = $2";
+    let row = first_row(database, sql, &[i64::from(tenant).into(), name.into()])?;
+    row.map(|row| Ok((row[0].integer()?, parse(row[1].as_text()?)?))).transpose()
+}
+
+/// Adds a turn; the session begins with its first. Its number.
+pub(crate) fn add_turn(
+    database: &mut dyn Writing,
+    names: &Names,
+    turn: &Turn,
+    code: Option<&VectorCode>,
+) -> Result<i64> {
+    check_name(&turn.session)?;
+    let tenant = names.find_or_add(database, &turn.tenant)?;
+    let known = get(database.as_reading(), names, &turn.tenant, &turn.session)?;
+    let (id, mut session) = match known {
+        Some(known) => known,
+        None => (take_numbers(database, "entry", 1)?, Session::begun_by(turn)),
+    };
+    session.add(turn);
+    put(database, (id, tenant), &session, code)?;
+    Ok(id)
+}
+
+/// Stores a session as it is, in place of one of this name.
+pub(crate) fn replace(database: &mut dyn Writing, names: &Names, session: &Session) -> Result<i64> {
+    check_name(&session.name)?;
+    let tenant = names.find_or_add(database, &session.tenant)?;
+    let known = get(database.as_reading(), names, &session.tenant, &session.name)?;
+    let id = match known {
+        Some((id, _)) => id,
+        None => take_numbers(database, "entry", 1)?,
+    };
+    put(database, (id, tenant), session, None)?;
+    Ok(id)
+}
+
+fn put(
+    database: &mut dyn Writing,
+    (id, tenant): (i64, u32),
+    session: &Session,
+    code: Option<&VectorCode>,
+) -> Result<()> {
+    let body = serde_json::to_string(session).map_err(|error| MemoryError::invalid("session", error.to_string()))?;
+    if body.len() > CONVERSATION_BYTES_MAX {
+        let problem = format!("the conversation has grown beyond {} MB; begin another", CONVERSATION_BYTES_MAX >> 20);
+        return Err(MemoryError::invalid("session", problem));
+    }
+    let sql = "INSERT INTO sessions (id, tenant, name, adapter, active_ms, turns, body) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO UPDATE SET \
+               adapter = excluded.adapter, active_ms = excluded.active_ms, turns = excluded.turns, body = excluded.body";
+    database.execute(
+        sql,
+        &[
+            id.into(),
+            i64::from(tenant).into(),
+            session.name.as_str().into(),
+            session.adapter.as_deref().into(),
+            session.active_ms.into(),
+            i64::try_from(session.turns).unwrap_or(i64::MAX).into(),
+            body.into(),
+        ],
+    )?;
+    if let Some(code) = code {
+        let facets = Described::plain(Kind::Session, tenant, session.active_ms).facets();
+        database.put_vector(StoredVector { id: vector_id(id, Part::Whole), code: code.clone(), facets })?;
+    }
+    Ok(())
+}
+
+pub(crate) fn list(database: &mut dyn Reading, names: &Names, query: &SessionQuery) -> Result<Vec<(i64, Session)>> {
+    let mut params = Vec::new();
+    let mut conditions = String::from("1 = 1");
+    let mut limit_by = |column: &str, value: Value| {
+        params.push(value);
+        conditions.push_str(&format!(" AND {column} ${}", params.len()));
+    };
+    if let Some(tenant) = &query.tenant {
+        let Some(tenant) = names.find(database, tenant)? else { return Ok(Vec::new()) };
+        limit_by("tenant =", i64::from(tenant).into());
+    }
+    if let Some(adapter) = &query.adapter {
+        limit_by("adapter =", adapter.as_str().into());
+    }
+    if let Some(since_ms) = query.since_ms {
+        limit_by("active_ms >=", since_ms.into());
+    }
+    let count = query.count_max;
+    let sql =
+        format!("SELECT id, body FROM sessions WHERE {conditions} ORDER BY active_ms DESC, id DESC LIMIT {count}");
+    let mut found = Vec::new();
+    database.rows(&sql, &params, &mut |row| {
+        found.push((row[0].integer()?, parse(row[1].as_text()?)?));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+pub(crate) fn by_id(database: &mut dyn Reading, id: i64) -> Result<Option<Session>> {
+    let row = first_row(database, "SELECT body FROM sessions WHERE id = $1", &[id.into()])?;
+    row.map(|row| parse(row[0].as_text()?)).transpose()
+}
+
+/// Whether there was one.
+pub(crate) fn remove(database: &mut dyn Writing, names: &Names, tenant: &str, name: &str) -> Result<bool> {
+    let Some((id, _)) = get(database.as_reading(), names, tenant, name)? else { return Ok(false) };
+    forget(database, id)?;
+    Ok(true)
+}
+
+/// Removes those that nobody used since. At most `count_max` at a time, so that others get their turn; how many.
+pub(crate) fn expire(database: &mut dyn Writing, before_ms: i64, count_max: usize) -> Result<usize> {
+    let sql = format!("SELECT id FROM sessions WHERE active_ms < $1 ORDER BY active_ms LIMIT {count_max}");
+    let mut old = Vec::new();
+    database.rows(&sql, &[before_ms.into()], &mut |row| {
+        old.push(row[0].integer()?);
+        Ok(())
+    })?;
+    for id in &old {
+        forget(database, *id)?;
+    }
+    Ok(old.len())
+}
+
+fn forget(database: &mut dyn Writing, id: i64) -> Result<()> {
+    database.execute("DELETE FROM sessions WHERE id = $1", &[id.into()])?;
+    database.remove_vectors(&[vector_id(id, Part::Whole)])?;
+    graph::disconnect(database, id)
+}
+
+fn parse(body: &str) -> Result<Session> {
+    serde_json::from_str(body).map_err(|error| MemoryError::damaged(format!("a session cannot be read: {error}")))
+}

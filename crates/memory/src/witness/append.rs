@@ -1,0 +1,133 @@
+//! Adds entries to the log, a batch at a time.
+
+use std::collections::BTreeMap;
+
+use super::chain::{self, ChainHash};
+use super::entry::WitnessEntry;
+use crate::database::{StoredVector, Writing};
+use crate::error::{MemoryError, Result};
+use crate::facets::{Described, Kind, Part, vector_id};
+use crate::graph::{self, Edge, EdgeKind};
+use crate::names::Names;
+use crate::policies;
+use crate::schema::take_numbers;
+use crate::sessions;
+use crate::vector::VectorCode;
+
+/// An entry with what was found out about it before it is stored.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub entry: WitnessEntry,
+    pub prompt: Option<VectorCode>,
+    pub answer: Option<VectorCode>,
+    /// Earlier requests that are like it, with their similarity.
+    pub similar: Vec<(i64, f32)>,
+}
+
+/// Stores a batch, all of it or nothing, and links it to the chain. The numbers of its entries.
+pub(crate) fn append(database: &mut dyn Writing, names: &Names, batch: &[Prepared], at_ms: i64) -> Result<Vec<i64>> {
+    if batch.is_empty() {
+        return Ok(Vec::new());
+    }
+    let first = take_numbers(database, "entry", batch.len())?;
+    let (number, before) = chain::end(database.as_reading())?;
+    let number = number + 1;
+    let mut hash = ChainHash::new(&before, number);
+    let (mut ids, mut bytes) = (Vec::with_capacity(batch.len()), 0);
+    let mut used = BTreeMap::new();
+    for (id, prepared) in (first..).zip(batch) {
+        let mut entry = prepared.entry.clone();
+        entry.prompt_vector = prepared.prompt.as_ref().map(chain::digest);
+        entry.answer_vector = prepared.answer.as_ref().map(chain::digest);
+        let body = serde_json::to_string(&entry).map_err(|error| MemoryError::invalid("entry", error.to_string()))?;
+        hash.add(id, &body);
+        bytes += body.len();
+        let row = Row { id, batch: number, entry: &entry };
+        let described = row.store(database, names)?;
+        database.execute("INSERT INTO witness_bodies (id, body) VALUES ($1, $2)", &[id.into(), body.into()])?;
+        put_vectors(database, id, described, prepared)?;
+        if let Some(policy) = entry.routing.policy {
+            used.insert((described.tenant, policy), entry.at_ms);
+        }
+        for (earlier, similarity) in &prepared.similar {
+            let edge = Edge { source: id, kind: EdgeKind::Similar, target: *earlier, weight: f64::from(*similarity) };
+            graph::connect(database, edge, entry.at_ms)?;
+        }
+        ids.push(id);
+    }
+    for ((tenant, policy), at_ms) in used {
+        policies::touch(database, tenant, &policy, at_ms)?;
+    }
+    let sql = "INSERT INTO batches (id, first, last, at_ms, bytes, hash) VALUES ($1, $2, $3, $4, $5, $6)";
+    let last = first + batch.len() as i64 - 1;
+    let values =
+        [number.into(), first.into(), last.into(), at_ms.into(), (bytes as i64).into(), hash.finish().to_vec().into()];
+    database.execute(sql, &values)?;
+    Ok(ids)
+}
+
+struct Row<'a> {
+    id: i64,
+    batch: i64,
+    entry: &'a WitnessEntry,
+}
+
+impl Row<'_> {
+    /// Stores what entries are searched by.
+    fn store(&self, database: &mut dyn Writing, names: &Names) -> Result<Described> {
+        let entry = self.entry;
+        let tenant = names.find_or_add(database, &entry.tenant)?;
+        let model = names.find_or_add(database, &entry.model)?;
+        let session = match &entry.session {
+            Some(name) => sessions::get(database.as_reading(), names, &entry.tenant, name)?.map(|(id, _)| id),
+            None => None,
+        };
+        let quality = entry.quality.as_ref().map(|quality| quality.score);
+        let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+        let sql = "INSERT INTO witness (id, batch, request, tenant, model, session, at_ms, total_ms, quality, error, \
+                   prompt_tokens, cached_tokens, answer_tokens) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+        database.execute(
+            sql,
+            &[
+                self.id.into(),
+                self.batch.into(),
+                entry.request.as_str().into(),
+                i64::from(tenant).into(),
+                i64::from(model).into(),
+                session.into(),
+                entry.at_ms.into(),
+                entry.latency.total_ms.into(),
+                quality.into(),
+                entry.error.as_ref().map(|error| error.kind.as_str()).into(),
+                count(entry.tokens.prompt).into(),
+                count(entry.cache.cached_tokens).into(),
+                count(entry.tokens.answer).into(),
+            ],
+        )?;
+        if let Some(session) = session {
+            let edge = Edge { source: session, kind: EdgeKind::Contains, target: self.id, weight: 1.0 };
+            graph::connect(database, edge, entry.at_ms)?;
+        }
+        Ok(Described {
+            kind: Kind::Request,
+            tenant,
+            model,
+            at_ms: entry.at_ms,
+            quality,
+            total_ms: entry.latency.total_ms,
+            is_failed: entry.error.is_some(),
+        })
+    }
+}
+
+fn put_vectors(database: &mut dyn Writing, id: i64, described: Described, prepared: &Prepared) -> Result<()> {
+    let parts = [(Kind::Request, Part::Whole, &prepared.prompt), (Kind::Answer, Part::Answer, &prepared.answer)];
+    for (kind, part, code) in parts {
+        if let Some(code) = code {
+            let facets = Described { kind, ..described }.facets();
+            database.put_vector(StoredVector { id: vector_id(id, part), code: code.clone(), facets })?;
+        }
+    }
+    Ok(())
+}

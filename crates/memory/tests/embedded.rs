@@ -1,0 +1,223 @@
+//! The memory in a file: all that must hold of any, and what is its own.
+
+mod suite;
+mod support;
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::Path;
+
+use ruvllm_memory::{Key, KeySource, Memory, MemoryError, MemoryOptions, Place, WitnessQuery, now_ms, restore_backup};
+use support::{entry, trace, vector};
+use tempfile::TempDir;
+
+thread_local! {
+    /// Folders of a test, removed when its thread ends.
+    static FOLDERS: RefCell<Vec<TempDir>> = const { RefCell::new(Vec::new()) };
+}
+
+fn open(_: &str) -> Memory {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = at(folder.path()).unwrap();
+    FOLDERS.with_borrow_mut(|folders| folders.push(folder));
+    memory
+}
+
+suite!(open);
+
+fn at(folder: &Path) -> Result<Memory, MemoryError> {
+    Memory::open(MemoryOptions::in_folder(folder))
+}
+
+fn fill(memory: &Memory, count: usize) {
+    let now = now_ms();
+    let traces = (0..count).map(|at| trace(entry(&format!("r{at}"), at as u64 % 10, now + at as i64))).collect();
+    memory.remember(traces).unwrap();
+}
+
+#[test]
+fn everything_is_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = at(folder.path()).unwrap();
+    fill(&memory, 300);
+    let like = || WitnessQuery { like: Some(vector(3, 1)), count_max: 5, ..WitnessQuery::default() };
+    let before = memory.search_witness(&like()).unwrap();
+    drop(memory);
+    let memory = at(folder.path()).unwrap();
+    assert_eq!(memory.search_witness(&like()).unwrap(), before);
+    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+}
+
+#[test]
+fn nothing_can_be_read_without_the_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = at(folder.path()).unwrap();
+    let mut record = entry("a-secret-request", 1, now_ms());
+    record.entry.session = Some("a-secret-session".into());
+    memory.remember(vec![trace(record)]).unwrap();
+    for name in ["memory.db", "memory.db-wal"] {
+        let bytes = fs::read(folder.path().join(name)).unwrap();
+        assert!(bytes.len() > 1000, "{name}");
+        for secret in ["SQLite format 3", "a-secret", "CREATE TABLE", "smollm2"] {
+            assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()), "{name}: {secret}");
+        }
+    }
+    drop(memory);
+
+    let key = folder.path().join("memory.key");
+    let right = fs::read_to_string(&key).unwrap();
+    fs::write(&key, "00".repeat(32)).unwrap();
+    assert!(matches!(at(folder.path()), Err(MemoryError::WrongKey { .. })));
+    fs::remove_file(&key).unwrap();
+    assert!(matches!(at(folder.path()), Err(MemoryError::KeyMissing { .. })));
+    assert!(!key.exists(), "a new key would not fit");
+    fs::write(&key, right).unwrap();
+    assert_eq!(at(folder.path()).unwrap().status().unwrap().entries, 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn files_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let memory = at(folder.path()).unwrap();
+    fill(&memory, 1);
+    for file in fs::read_dir(folder.path()).unwrap() {
+        let file = file.unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o077, 0, "{:?}", file.file_name());
+    }
+}
+
+#[test]
+fn a_flipped_byte_is_detected() {
+    let folder = tempfile::tempdir().unwrap();
+    fill(&at(folder.path()).unwrap(), 200);
+    let file = folder.path().join("memory.db");
+    let sound = fs::read(&file).unwrap();
+    let mut detected = 0;
+    for at_byte in (0..sound.len()).step_by(sound.len() / 40) {
+        let mut damaged = sound.clone();
+        damaged[at_byte] ^= 0x10;
+        fs::write(&file, damaged).unwrap();
+        let read = at(folder.path()).and_then(|memory| {
+            memory.search_witness(&WitnessQuery { like: Some(vector(1, 1)), ..WitnessQuery::default() })?;
+            memory.sessions(&Default::default())?;
+            let verified = memory.verify_witness(&mut |_| {})?;
+            memory.check()?;
+            Ok(verified.is_sound())
+        });
+        assert!(!matches!(read, Ok(true)), "byte {at_byte} of {}", sound.len());
+        detected += 1;
+    }
+    assert!(detected >= 40);
+    fs::write(&file, sound).unwrap();
+    assert!(at(folder.path()).unwrap().verify_witness(&mut |_| {}).unwrap().is_sound());
+}
+
+#[test]
+fn the_key_can_be_changed_and_a_change_that_was_cut_off_is_finished() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = at(folder.path()).unwrap();
+    fill(&memory, 50);
+    let key = folder.path().join("memory.key");
+    let old = fs::read_to_string(&key).unwrap();
+    memory.rekey(None).unwrap();
+    fill(&memory, 5);
+    assert_ne!(fs::read_to_string(&key).unwrap(), old);
+    drop(memory);
+    assert_eq!(at(folder.path()).unwrap().status().unwrap().entries, 55);
+
+    // As if the process had ended before the new key was put in the place of the old.
+    let new = fs::read_to_string(&key).unwrap();
+    fs::rename(&key, folder.path().join("memory.next")).unwrap();
+    fs::write(&key, &old).unwrap();
+    assert_eq!(at(folder.path()).unwrap().status().unwrap().entries, 55);
+    assert_eq!(fs::read_to_string(&key).unwrap(), new);
+    // And before the memory was encrypted anew: the old one still holds.
+    fs::write(folder.path().join("memory.next"), "11".repeat(32)).unwrap();
+    assert_eq!(at(folder.path()).unwrap().status().unwrap().entries, 55);
+}
+
+#[test]
+fn a_key_may_be_kept_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let with = |digits: &str| {
+        let key = Some(KeySource::Command(format!("echo {digits}")));
+        let place = Place::Folder { folder: folder.path().to_owned(), key };
+        Memory::open(MemoryOptions { place, ..MemoryOptions::in_folder("") })
+    };
+    let (first, second) = ("ab".repeat(32), "cd".repeat(32));
+    let memory = with(&first).unwrap();
+    fill(&memory, 3);
+    assert!(memory.rekey(None).unwrap_err().to_string().starts_with("key"));
+    memory.rekey(Some(Key::from_hex(&second, "test").unwrap())).unwrap();
+    drop(memory);
+    assert!(matches!(with(&first), Err(MemoryError::WrongKey { .. })));
+    assert_eq!(with(&second).unwrap().status().unwrap().entries, 3);
+    assert!(!folder.path().join("memory.key").exists());
+}
+
+#[test]
+fn a_backup_is_whole_and_takes_the_place_of_what_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = at(folder.path()).unwrap();
+    fill(&memory, 120);
+    let copy = folder.path().join("copy.backup");
+    let mut told = 0;
+    memory.backup(&copy, &mut |done, all| told = done * 100 / all).unwrap();
+    assert_eq!(told, 100);
+    assert!(memory.backup(&copy, &mut |_, _| {}).is_err(), "nothing is overwritten");
+    fill(&memory, 30);
+    drop(memory);
+
+    // A file that is no backup changes nothing.
+    let broken = folder.path().join("broken");
+    fs::write(&broken, vec![7; 8192]).unwrap();
+    assert!(restore_backup(&broken, folder.path(), None).is_err());
+    assert!(restore_backup(&folder.path().join("missing"), folder.path(), None).is_err());
+    assert_eq!(at(folder.path()).unwrap().status().unwrap().entries, 150);
+    restore_backup(&copy, folder.path(), None).unwrap();
+    let memory = at(folder.path()).unwrap();
+    assert_eq!(memory.status().unwrap().entries, 120);
+    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+    assert!(folder.path().join("memory.replaced").exists());
+}
+
+#[test]
+fn two_programs_share_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (at(folder.path()).unwrap(), at(folder.path()).unwrap());
+    let like = || WitnessQuery { like: Some(vector(3, 1)), count_max: 50, ..WitnessQuery::default() };
+    let alike = |memory: &Memory| {
+        let found = memory.search_witness(&like()).unwrap();
+        found.iter().filter(|found| found.similarity.unwrap() > 0.8).count()
+    };
+    assert_eq!(alike(&other), 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..10).for_each(|_| fill(&one, 20)));
+        scope.spawn(|| (0..10).for_each(|_| fill(&other, 20)));
+    });
+    assert_eq!(one.status().unwrap().entries, 400);
+    assert!(one.verify_witness(&mut |_| {}).unwrap().is_sound());
+    other.upkeep().unwrap();
+    assert_eq!(alike(&other), 40, "what the other stored is caught up with");
+}
+
+#[test]
+fn old_entries_make_room_when_the_memory_is_too_large() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = MemoryOptions::in_folder(folder.path());
+    options.retention.bytes_max = 2_000_000;
+    let memory = Memory::open(options).unwrap();
+    for _ in 0..30 {
+        fill(&memory, 50);
+    }
+    let before = memory.status().unwrap();
+    assert!(before.bytes > 2_000_000);
+    for _ in 0..5 {
+        memory.upkeep().unwrap();
+    }
+    let after = memory.status().unwrap();
+    assert!(after.entries >= 100 && after.entries < before.entries && after.bytes < 2_500_000, "{after:?}");
+    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+}

@@ -1,0 +1,345 @@
+//! What must hold whatever database the memory is in. Each test gets a memory of its own.
+
+use std::time::Duration;
+
+use ruvllm_memory::{
+    Direction, Edge, EdgeKind, ErrorFilter, Item, Kind, Memory, MemoryError, Policy, PolicyQuery, PolicySource, Range,
+    SessionQuery, Trace, WitnessQuery, now_ms,
+};
+use serde_json::json;
+
+use crate::support::{entry, failed, of_tenant, trace, turn, vector};
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// All tests, as a table for a macro.
+#[macro_export]
+macro_rules! suite {
+    ($open:path) => {
+        suite!($open: entries_are_found_by_time_figures_and_meaning, similar_requests_are_linked,
+               a_tenant_sees_only_its_own, sessions_grow_and_are_found, sessions_expire_and_are_removed,
+               policies_are_stored_searched_and_cached, the_graph_is_walked_within_bounds,
+               the_chain_holds_through_retention, aggregates_are_those_of_the_entries,
+               embeddings_of_another_model_are_refused, bad_input_is_refused_by_name);
+    };
+    ($open:path: $($test:ident),*) => {
+        $(#[test]
+        fn $test() {
+            suite::$test(&$open(stringify!($test)));
+        })*
+    };
+}
+
+fn search(memory: &Memory, query: WitnessQuery) -> Vec<String> {
+    memory.search_witness(&query).unwrap().into_iter().map(|found| found.entry.request).collect()
+}
+
+pub fn entries_are_found_by_time_figures_and_meaning(memory: &Memory) {
+    let now = now_ms();
+    let mut traces: Vec<Trace> =
+        (0..60).map(|at| trace(entry(&format!("r{at}"), at % 6, now - (60 - at as i64) * HOUR_MS))).collect();
+    traces[7].witness = failed(traces[7].witness.clone(), "timeout");
+    traces[13].witness = failed(traces[13].witness.clone(), "context_length");
+    traces[20].witness.entry.latency.total_ms = 5_000.0;
+    traces[21].witness.entry.model = "qwen".into();
+    memory.remember(traces).unwrap();
+
+    let newest = search(memory, WitnessQuery { count_max: 3, ..WitnessQuery::default() });
+    assert_eq!(newest, ["r59", "r58", "r57"]);
+    let page = memory.search_witness(&WitnessQuery { count_max: 3, ..WitnessQuery::default() }).unwrap();
+    let before = page.last().map(|found| found.id);
+    assert_eq!(search(memory, WitnessQuery { before, count_max: 1, ..WitnessQuery::default() }), ["r56"]);
+    let (since_ms, until_ms) = (Some(now - 3 * HOUR_MS), Some(now - HOUR_MS));
+    assert_eq!(search(memory, WitnessQuery { since_ms, until_ms, ..WitnessQuery::default() }), ["r58", "r57"]);
+    let slow = Some(Range::parse("latency", ">1000").unwrap());
+    assert_eq!(search(memory, WitnessQuery { latency_ms: slow, ..WitnessQuery::default() }), ["r20"]);
+    assert_eq!(search(memory, WitnessQuery { model: Some("qwen".into()), ..WitnessQuery::default() }), ["r21"]);
+    assert!(search(memory, WitnessQuery { model: Some("unknown".into()), ..WitnessQuery::default() }).is_empty());
+    let error = |error| search(memory, WitnessQuery { error: Some(error), ..WitnessQuery::default() });
+    assert_eq!(error(ErrorFilter::Any), ["r13", "r7"]);
+    assert_eq!(error(ErrorFilter::Kind("timeout".into())), ["r7"]);
+    let count_max = 100;
+    assert_eq!(
+        search(memory, WitnessQuery { error: Some(ErrorFilter::None), count_max, ..WitnessQuery::default() }).len(),
+        58
+    );
+
+    // By meaning, alone and with everything else.
+    let like = || Some(vector(3, 0));
+    let near = memory.search_witness(&WitnessQuery { like: like(), count_max: 10, ..WitnessQuery::default() }).unwrap();
+    assert_eq!(near.len(), 10);
+    for found in &near {
+        assert_eq!(found.entry.request[1..].parse::<u64>().unwrap() % 6, 3, "{}", found.entry.request);
+        assert!(found.similarity.unwrap() > 0.8);
+    }
+    assert!(near.is_sorted_by(|a, b| a.similarity >= b.similarity));
+    let bad = WitnessQuery {
+        like: Some(vector(1, 0)),
+        quality: Some(Range::parse("quality", "<0.5").unwrap()),
+        since_ms: Some(now - 55 * HOUR_MS),
+        error: Some(ErrorFilter::Kind("timeout".into())),
+        ..WitnessQuery::default()
+    };
+    assert_eq!(search(memory, bad), ["r7"]);
+    let answers = WitnessQuery { like: Some(vector(502, 0)), count_max: 3, ..WitnessQuery::default() };
+    assert!(memory.search_witness(&answers).unwrap().iter().all(|found| found.similarity.unwrap() > 0.8));
+    let asked = WitnessQuery { is_answer_searched: false, ..answers };
+    assert!(memory.search_witness(&asked).unwrap().iter().all(|found| found.similarity.unwrap() < 0.5));
+
+    let one = memory.witness_of_request("r7").unwrap();
+    assert_eq!(one[0].1.error.as_ref().unwrap().kind, "timeout");
+    assert_eq!(memory.witness(one[0].0).unwrap().unwrap(), one[0].1);
+}
+
+pub fn similar_requests_are_linked(memory: &Memory) {
+    let now = now_ms();
+    for at in 0..4 {
+        memory.remember(vec![trace(entry(&format!("r{at}"), at % 2, now + at as i64))]).unwrap();
+    }
+    let id = |request: &str| memory.witness_of_request(request).unwrap()[0].0;
+    let like = memory.neighbours(id("r2"), Direction::Outgoing, Some(EdgeKind::Similar), 10).unwrap();
+    assert_eq!(like.iter().map(|edge| edge.target).collect::<Vec<_>>(), [id("r0")]);
+    assert!(like[0].weight > 0.8);
+    let later = memory.neighbours(id("r1"), Direction::Incoming, None, 10).unwrap();
+    assert_eq!(later.iter().map(|edge| edge.source).collect::<Vec<_>>(), [id("r3")]);
+}
+
+pub fn a_tenant_sees_only_its_own(memory: &Memory) {
+    let now = now_ms();
+    for tenant in ["acme", "globex", ""] {
+        let witness = of_tenant(entry(&format!("of-{tenant}"), 1, now), tenant);
+        let turn = turn(tenant, "talk", &format!("I am {tenant}"), now);
+        memory.remember(vec![Trace { witness, turn: Some(turn), ..Trace::default() }]).unwrap();
+        let policy = Policy { tenant: tenant.into(), ..Policy::new("router", "own", json!({ "of": tenant })) };
+        memory.put_policy(&policy, Some(&vector(1, 3))).unwrap();
+    }
+    let tenant = || Some("acme".to_owned());
+    let like = Some(vector(1, 0));
+    assert_eq!(search(memory, WitnessQuery { tenant: tenant(), ..WitnessQuery::default() }), ["of-acme"]);
+    assert_eq!(search(memory, WitnessQuery { tenant: tenant(), like, ..WitnessQuery::default() }), ["of-acme"]);
+    assert!(search(memory, WitnessQuery { tenant: Some("nobody".into()), ..WitnessQuery::default() }).is_empty());
+    let sessions = memory.sessions(&SessionQuery { tenant: tenant(), ..SessionQuery::default() }).unwrap();
+    assert_eq!(sessions.len(), 1);
+    assert_eq!(sessions[0].messages[0]["content"], "I am acme");
+    let own = memory.policies_in_force("acme").unwrap();
+    assert_eq!(own[&("router".into(), "own".into())].parameters["of"], "acme");
+    // Who has stored nothing still has everybody's.
+    let other = memory.policies_in_force("initech").unwrap();
+    assert_eq!(other[&("router".into(), "own".into())].parameters["of"], "");
+    for recalled in memory.recall(&vector(1, 0), &[], Some("acme"), 20).unwrap() {
+        let owner = match recalled.item {
+            Item::Request(entry) => entry.tenant,
+            Item::Session(session) => session.tenant,
+            Item::Policy(policy) => policy.tenant,
+        };
+        assert_eq!(owner, "acme", "{:?}", recalled.kind);
+    }
+    assert_eq!(
+        memory.witness_stats(&WitnessQuery { tenant: tenant(), ..WitnessQuery::default() }, 4).unwrap().all.requests,
+        1
+    );
+    assert!(!memory.remove_session("nobody", "talk").unwrap());
+    assert!(memory.session("globex", "talk").unwrap().is_some());
+}
+
+pub fn sessions_grow_and_are_found(memory: &Memory) {
+    let now = now_ms();
+    for at in 0..3 {
+        let witness = entry(&format!("r{at}"), 9, now + at);
+        let mut trace = Trace {
+            witness,
+            turn: Some(turn("", "trip to Oslo", &format!("turn {at}"), now + at)),
+            ..Trace::default()
+        };
+        trace.witness.entry.session = Some("trip to Oslo".into());
+        memory.remember(vec![trace]).unwrap();
+    }
+    let session = memory.session("", "trip to Oslo").unwrap().unwrap();
+    assert_eq!((session.turns, session.messages.len()), (3, 6));
+    assert_eq!((session.created_ms, session.active_ms), (now, now + 2));
+    assert_eq!(session.messages[4], json!({ "role": "user", "content": "turn 2" }));
+    assert!(memory.session("", "another").unwrap().is_none());
+    let requests = memory.requests_of("", "trip to Oslo", 10).unwrap();
+    assert_eq!(requests.iter().map(|found| found.entry.request.as_str()).collect::<Vec<_>>(), ["r2", "r1", "r0"]);
+    let found = memory.recall(&vector("turn 1".len() as u64, 0), &[Kind::Session], None, 5).unwrap();
+    assert_eq!(found.len(), 1);
+    assert!(matches!(&found[0].item, Item::Session(session) if session.name == "trip to Oslo"));
+    let steps = memory.reachable(found[0].id, 1, 0.0, 10).unwrap();
+    assert_eq!(steps.len(), 3, "a session leads to its requests");
+    let mut other = session.clone();
+    other.name = "a copy".into();
+    other.adapter = Some("legal".into());
+    memory.put_session(&other).unwrap();
+    let by_adapter = SessionQuery { adapter: Some("legal".into()), ..SessionQuery::default() };
+    assert_eq!(memory.sessions(&by_adapter).unwrap(), [other]);
+}
+
+pub fn sessions_expire_and_are_removed(memory: &Memory) {
+    let now = now_ms();
+    let add = |name: &str, at_ms| {
+        let turn = Some(turn("", name, "hello", at_ms));
+        memory.remember(vec![Trace { witness: entry(name, 1, at_ms), turn, ..Trace::default() }]).unwrap();
+    };
+    add("old", now - 31 * 24 * HOUR_MS);
+    add("new", now);
+    add("other", now);
+    assert!(memory.remove_session("", "other").unwrap());
+    assert!(!memory.remove_session("", "other").unwrap());
+    assert_eq!(memory.forget_old(now).unwrap().sessions, 1);
+    let left = memory.sessions(&SessionQuery::default()).unwrap();
+    assert_eq!(left.iter().map(|session| session.name.as_str()).collect::<Vec<_>>(), ["new"]);
+    assert_eq!(memory.recall(&vector(5, 0), &[Kind::Session], None, 5).unwrap().len(), 1);
+}
+
+pub fn policies_are_stored_searched_and_cached(memory: &Memory) {
+    let built_in = memory.policies_in_force("").unwrap();
+    assert!(built_in.values().all(|policy| policy.source == PolicySource::Default) && !built_in.is_empty());
+    let mut policy = Policy::new("router", "default", json!({ "temperature": 0.2 }));
+    policy.confidence = 0.9;
+    policy.source = PolicySource::Deep;
+    policy.fisher = Some(vec![0.5, 0.25, 1e-9]);
+    memory.put_policy(&policy, Some(&vector(1, 0))).unwrap();
+    memory
+        .put_policy(&Policy::new("pattern", "contracts", json!({ "hint": "be brief" })), Some(&vector(2, 0)))
+        .unwrap();
+    let stored = memory.policies(&PolicyQuery { kind: Some("router".into()), ..PolicyQuery::default() }).unwrap();
+    assert_eq!(stored.len(), 1);
+    assert_eq!((stored[0].fisher.as_ref(), stored[0].confidence), (policy.fisher.as_ref(), 0.9));
+    assert!(stored[0].created_ms > 0);
+    assert_eq!(
+        memory.policies_in_force("").unwrap()[&("router".into(), "default".into())].parameters["temperature"],
+        0.2
+    );
+    let near = memory.recall(&vector(2, 9), &[Kind::Policy], None, 1).unwrap();
+    assert!(matches!(&near[0].item, Item::Policy(policy) if policy.name == "contracts"));
+    // Whoever uses one leaves a mark.
+    let mut user = entry("user", 1, now_ms() + 5_000);
+    user.entry.routing.policy = Some("router/default".into());
+    memory.remember(vec![trace(user.clone())]).unwrap();
+    let stored = memory.policies(&PolicyQuery { kind: Some("router".into()), ..PolicyQuery::default() }).unwrap();
+    assert_eq!(stored[0].accessed_ms, user.entry.at_ms);
+    policy.parameters = json!({ "temperature": 0.3 });
+    memory.put_policy(&policy, None).unwrap();
+    assert_eq!(memory.policies(&PolicyQuery::default()).unwrap().len(), 2, "it took the place of the other");
+    assert!(memory.remove_policy("", "router", "default").unwrap());
+    assert!(!memory.remove_policy("", "router", "default").unwrap());
+    assert_eq!(
+        memory.policies_in_force("").unwrap()[&("router".into(), "default".into())].source,
+        PolicySource::Default
+    );
+}
+
+pub fn the_graph_is_walked_within_bounds(memory: &Memory) {
+    let edge = |source, target, weight| Edge { source, kind: EdgeKind::Similar, target, weight };
+    for at in 0..10 {
+        memory.connect(edge(at, at + 1, 0.9)).unwrap();
+    }
+    memory.connect(edge(0, 5, 0.1)).unwrap();
+    memory.connect(edge(3, 0, 0.9)).unwrap();
+    let reached = memory.reachable(0, 3, 0.5, 100).unwrap();
+    assert_eq!(reached.iter().map(|(steps, edge)| (*steps, edge.target)).collect::<Vec<_>>(), [(1, 1), (2, 2), (3, 3)]);
+    assert_eq!(memory.reachable(0, 100, 0.5, 4).unwrap().len(), 4);
+    memory.connect(edge(0, 5, 0.95)).unwrap();
+    assert_eq!(memory.neighbours(0, Direction::Outgoing, None, 1).unwrap(), [edge(0, 5, 0.95)]);
+    let learned = Edge { kind: EdgeKind::LearnedFrom, ..edge(0, 7, 1.0) };
+    memory.connect(learned).unwrap();
+    assert_eq!(memory.neighbours(0, Direction::Outgoing, Some(EdgeKind::LearnedFrom), 9).unwrap(), [learned]);
+    assert!(memory.connect(edge(1, 2, f64::NAN)).is_err());
+}
+
+pub fn the_chain_holds_through_retention(memory: &Memory) {
+    let now = now_ms();
+    for batch in 0..8i64 {
+        let traces = (0..5).map(|at| trace(entry(&format!("r{batch}-{at}"), 1, now + at))).collect();
+        memory.remember(traces).unwrap();
+    }
+    let verified = memory.verify_witness(&mut |_| {}).unwrap();
+    assert!(verified.is_sound(), "{:?}", verified.problems);
+    assert_eq!((verified.batches, verified.entries, verified.vectors), (8, 40, 80));
+    // A week and a day later, all but the newest batch go.
+    let removed = memory.forget_old(now + 8 * 24 * HOUR_MS).unwrap();
+    assert_eq!((removed.batches, removed.entries), (7, 35));
+    let after = memory.verify_witness(&mut |_| {}).unwrap();
+    assert!(after.is_sound(), "{:?}", after.problems);
+    assert_eq!((after.batches, &after.hash), (1, &verified.hash));
+    memory.remember(vec![trace(entry("later", 1, now))]).unwrap();
+    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+    assert_eq!(memory.status().unwrap().vectors, 12);
+}
+
+pub fn aggregates_are_those_of_the_entries(memory: &Memory) {
+    let now = now_ms();
+    let traces = (0..100)
+        .map(|at| {
+            let mut witness = entry(&format!("r{at}"), 1, now - (100 - at) * 60_000);
+            witness.entry.latency.total_ms = (at + 1) as f64;
+            witness.entry.model = if at % 4 == 0 { "qwen" } else { "smollm2" }.into();
+            trace(if at < 10 { failed(witness, "timeout") } else { witness })
+        })
+        .collect();
+    memory.remember(traces).unwrap();
+    let stats = memory.witness_stats(&WitnessQuery::default(), 10).unwrap();
+    assert_eq!((stats.all.requests, stats.all.errors, stats.errors["timeout"]), (100, 10, 10));
+    let latency = stats.all.latency_ms;
+    assert_eq!((latency.p50, latency.p90, latency.p99, latency.max), (50.0, 90.0, 99.0, 100.0));
+    assert!((stats.all.quality.unwrap() - 0.73).abs() < 1e-9);
+    assert_eq!((stats.models["qwen"].requests, stats.models["smollm2"].requests), (25, 75));
+    assert_eq!((stats.all.prompt_tokens, stats.all.answer_tokens), (3000, 4000));
+    assert_eq!(stats.trend.iter().map(|bucket| bucket.requests).sum::<u64>(), 100);
+    assert!(stats.trend[0].quality.unwrap() < stats.trend[5].quality.unwrap());
+    let since_ms = Some(now - Duration::from_secs(600).as_millis() as i64);
+    let recent = memory.witness_stats(&WitnessQuery { since_ms, ..WitnessQuery::default() }, 10).unwrap();
+    assert_eq!((recent.all.requests, recent.all.errors), (10, 0));
+    let none = memory.witness_stats(&WitnessQuery { model: Some("x".into()), ..WitnessQuery::default() }, 3).unwrap();
+    assert_eq!((none.all.requests, none.trend.len()), (0, 3));
+}
+
+pub fn embeddings_of_another_model_are_refused(memory: &Memory) {
+    assert_eq!(memory.embedding().unwrap(), None);
+    memory.use_embedding("minilm").unwrap();
+    memory.use_embedding("minilm").unwrap();
+    let error = memory.use_embedding("mpnet").unwrap_err();
+    assert!(matches!(error, MemoryError::OtherEmbedding { .. }), "{error}");
+    memory.remember(vec![trace(entry("r", 1, now_ms()))]).unwrap();
+    memory.forget_embeddings().unwrap();
+    memory.use_embedding("mpnet").unwrap();
+    let verified = memory.verify_witness(&mut |_| {}).unwrap();
+    assert!(verified.is_sound());
+    assert_eq!((verified.entries, verified.vectors, verified.vectors_gone), (1, 0, 2));
+    assert!(memory.recall(&vector(1, 0), &[], None, 5).unwrap().is_empty());
+    // Shorter ones are filled up with zeros, which changes no angle.
+    let mut short = entry("short", 1, now_ms());
+    short.prompt_embedding = Some(vector(4, 0)[..384].to_vec());
+    memory.remember(vec![trace(short)]).unwrap();
+    let near = memory.recall(&vector(4, 0)[..384], &[Kind::Request], None, 1).unwrap();
+    assert!(near[0].similarity > 0.99);
+}
+
+pub fn bad_input_is_refused_by_name(memory: &Memory) {
+    let told = |result: Result<(), MemoryError>, field: &str| {
+        let error = result.expect_err(field).to_string();
+        assert!(error.starts_with(field), "{error}");
+    };
+    told(memory.put_policy(&Policy::new("", "a", json!({})), None), "type");
+    told(memory.put_policy(&Policy::new("router", "with space", json!({})), None), "name");
+    told(memory.put_policy(&Policy::new("router", "a", json!([1])), None), "parameters");
+    let policy = Policy { confidence: f64::NAN, ..Policy::new("router", "a", json!({})) };
+    told(memory.put_policy(&policy, None), "confidence");
+    for name in ["", "a\nb", &"x".repeat(201)] {
+        let turn = Some(turn("", name, "hello", 1));
+        told(memory.remember(vec![Trace { witness: entry("r", 1, 1), turn, ..Trace::default() }]), "session");
+    }
+    let mut witness = entry("r", 1, 1);
+    for wrong in [vec![f32::NAN; 768], vec![0.0; 768], vec![1.0; 769], vec![]] {
+        witness.prompt_embedding = Some(wrong);
+        assert!(matches!(memory.remember(vec![trace(witness.clone())]), Err(MemoryError::Vector(_))));
+    }
+    assert!(memory.recall(&[f32::INFINITY; 768], &[], None, 5).is_err());
+    assert_eq!(memory.status().unwrap().entries, 0, "nothing was stored half");
+    // Quotes and the like are data.
+    let nasty = "'; DROP TABLE witness; -- \" \u{0} \u{1F600}";
+    let mut witness = entry(&nasty.replace('\u{0}', ""), 1, now_ms());
+    witness.entry.documents = vec![nasty.into()];
+    memory.remember(vec![trace(witness)]).unwrap();
+    assert_eq!(memory.search_witness(&WitnessQuery::default()).unwrap()[0].entry.documents, [nasty]);
+}
