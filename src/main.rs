@@ -4,14 +4,20 @@ mod client;
 mod commands;
 mod config;
 mod duration_flag;
+mod embedding;
 mod exit;
+mod kept_session;
 mod kv_flags;
+mod memory_flags;
 mod model_flags;
 mod output;
+mod plot;
 mod progress;
 mod sampling_flags;
 mod speculation_flag;
+mod times;
 mod warnings;
+mod witness_flags;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,10 +50,14 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(commands::run::Run),
-    Serve(commands::serve::Serve),
+    Serve(Box<commands::serve::Serve>),
     Ps(commands::ps::Ps),
     Cache(commands::cache::Cache),
     Keys(commands::keys::Keys),
+    Witness(commands::witness::Witness),
+    Sessions(commands::sessions::Sessions),
+    Policies(commands::policies::Policies),
+    Memory(commands::memory::Memory),
     Pull(commands::pull::Pull),
     List(commands::list::List),
     Show(commands::show::Show),
@@ -78,6 +88,10 @@ fn main() -> ExitCode {
         Command::Ps(command) => command.execute(),
         Command::Cache(command) => command.execute(),
         Command::Keys(command) => command.execute(),
+        Command::Witness(command) => command.execute(),
+        Command::Sessions(command) => command.execute(),
+        Command::Policies(command) => command.execute(),
+        Command::Memory(command) => command.execute(),
         Command::Pull(command) => command.execute(),
         Command::List(command) => command.execute(),
         Command::Show(command) => command.execute(),

@@ -41,6 +41,15 @@ pub fn count_bar(total: usize, what: &str) -> ProgressBar {
     bar
 }
 
+/// Counts what has no known end, hidden where standard error is no terminal.
+pub fn counter(what: &str) -> ProgressBar {
+    let counter = if stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+    let style = ProgressStyle::with_template("{spinner} {pos} {msg}").expect("the template is well-formed");
+    counter.set_style(style);
+    counter.set_message(what.to_owned());
+    counter
+}
+
 /// Shows what the store does.
 #[derive(Debug)]
 pub struct PullProgress {

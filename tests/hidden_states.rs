@@ -43,7 +43,7 @@ fn mean_states_give_the_mean_logits_of_another_implementation() {
     let mut oracle = Oracle::load(&smollm2()).expect("candle reads it");
     let gguf = Gguf::open(smollm2()).expect("a sound file");
     let matrix = gguf.tensor("token_embd.weight").expect("the output matrix is the embedding");
-    let (hidden, row_bytes) = (matrix.dims[0] as usize, matrix.bytes.len() / matrix.dims[1] as usize);
+    let (hidden, row_bytes) = (matrix.dims[0], matrix.bytes.len() / matrix.dims[1]);
     for text in ["The Moon pulls at the oceans, and twice a day they", "def add(a, b):\n    return a + b\n\nprint(add("]
     {
         let prompt = tokens(&engine, text);
@@ -131,10 +131,10 @@ fn states_outlive_the_process_with_their_pages() {
     let mut engine = open(true);
     let prompt = tokens(&engine, &include_str!("data/essays.txt")[..1500]);
     let request = request(prompt.clone(), 20..prompt.len() - 20);
-    let expected = run_together(&mut engine, &[request.clone()]).remove(0);
+    let expected = run_together(&mut engine, std::slice::from_ref(&request)).remove(0);
     drop(engine);
     // Whoever has no use for the states finds the pages too.
-    let ask = |engine: &mut Engine, request: &Request| run_together(engine, &[request.clone()]).remove(0);
+    let ask = |engine: &mut Engine, request: &Request| run_together(engine, std::slice::from_ref(request)).remove(0);
     let without = ask(&mut open(false), &Request { states_of: None, ..request.clone() });
     assert!(without[0].prefix.as_ref().is_some_and(|report| report.loaded_tokens > 200));
     let got = ask(&mut open(true), &request);

@@ -32,11 +32,21 @@ pub fn editor() -> Result<DefaultEditor> {
 }
 
 /// Reads questions and answers them until the user leaves.
-pub fn chat(mut editor: DefaultEditor, answerer: &mut Answerer<'_>, system: Option<String>) -> Result<()> {
+pub fn chat(
+    mut editor: DefaultEditor,
+    answerer: &mut Answerer<'_>,
+    system: Option<String>,
+    before: Vec<Message>,
+) -> Result<()> {
     if !answerer.engine.has_chat_template() {
         bail!("this model has no chat template; give a prompt and --raw to continue plain text");
     }
-    let mut conversation = Conversation { system, messages: Vec::new() };
+    let mut conversation = Conversation::going_on(system, before);
+    if let Some(last) = conversation.messages.last() {
+        let turns = conversation.messages.iter().filter(|message| message.role == "user").count();
+        let text: String = output::printable(last.content.trim()).chars().take(200).collect();
+        output::remark(&format!("this conversation has {turns} turns so far; the last words were: {text}"));
+    }
     output::remark("/help shows what you can do here");
     loop {
         let input = match read(&mut editor)? {
@@ -113,6 +123,13 @@ struct Conversation {
 }
 
 impl Conversation {
+    /// From where it was left. Its instruction is the one that it has, unless there is a new one.
+    fn going_on(system: Option<String>, mut messages: Vec<Message>) -> Self {
+        let begins_with_one = messages.first().is_some_and(|message| message.role == "system");
+        let own = begins_with_one.then(|| messages.remove(0).content);
+        Self { system: system.or(own), messages }
+    }
+
     fn all(&self) -> Vec<Message> {
         let system = self.system.iter().map(|system| Message::system(system));
         system.chain(self.messages.iter().cloned()).collect()

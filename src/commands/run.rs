@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, Parser};
 use ruvllm_runtime::{
     Divergence, Engine, FinishReason, Message, Prompt, Request, Response, Sampling, Speculation, Truncation,
 };
 use serde_json::{Value, json};
 
 use crate::exit::Interrupted;
-use crate::model_flags::ModelFlags;
+use crate::kept_session::{KeptSession, SessionFlags};
+use crate::memory_flags::MemoryPlaceFlags;
+use crate::model_flags::{ModelFlags, build};
 use crate::sampling_flags::SamplingFlags;
 use crate::speculation_flag::SpeculationFlag;
 use crate::{output, progress};
@@ -58,9 +60,26 @@ pub struct Run {
     json: bool,
     #[command(flatten)]
     sampling: SamplingFlags,
+    #[command(flatten)]
+    session: SessionFlags,
+}
+
+/// Only `ruvllm run`, for those who go on with a session.
+#[derive(Debug, Parser)]
+struct Alone {
+    #[command(flatten)]
+    run: Run,
 }
 
 impl Run {
+    /// Goes on with a session, as if nothing else were said.
+    pub fn of_session(model: String, name: String, prompt: Option<String>, memory: MemoryPlaceFlags) -> Result<Self> {
+        let arguments = ["run".to_owned(), format!("--session={name}"), "--".to_owned(), model];
+        let mut run = Alone::try_parse_from(arguments.into_iter().chain(prompt))?.run;
+        run.session.memory = memory;
+        Ok(run)
+    }
+
     pub fn execute(self) -> Result<()> {
         let sampling = self.sampling.sampling(RandomState::new().hash_one(0u8))?;
         let prompt = match &self.prompt {
@@ -77,7 +96,11 @@ impl Run {
         // The line editor takes over Ctrl-C when it is made, so our handler comes after it.
         let editor = if prompt.is_none() { Some(super::chat::editor()?) } else { None };
         let interrupted = progress::interrupt_flag();
-        let mut engine = self.model.load(Arc::clone(&interrupted), 1)?;
+        let file = self.model.file(Arc::clone(&interrupted))?;
+        let session = self.session.open(&file.name)?;
+        let builder = self.model.engine.builder(&file.path)?.sequences(1);
+        let builder = session.iter().fold(builder, |builder, session| session.prepare(builder));
+        let mut engine = build(builder, &file.path)?;
         let mut answerer = Answerer {
             engine: &mut engine,
             sampling,
@@ -87,20 +110,23 @@ impl Run {
             speculation: self.speculation.into(),
             interrupted,
             is_json: self.json,
+            session,
         };
+        let before = answerer.before()?;
         if let Some(editor) = editor {
-            return super::chat::chat(editor, &mut answerer, self.system);
+            return super::chat::chat(editor, &mut answerer, self.system, before);
         }
-        let response = answerer.answer(self.prompt(prompt.unwrap_or_default()))?;
+        let response = answerer.answer(self.prompt(prompt.unwrap_or_default(), before))?;
         answerer.report(&response)
     }
 
-    fn prompt(&self, text: String) -> Prompt {
+    fn prompt(&self, text: String, before: Vec<Message>) -> Prompt {
         if self.raw {
             return Prompt::Text(text);
         }
         let system = self.system.iter().map(|system| Message::system(system));
-        Prompt::Messages(system.chain([Message::user(&text)]).collect())
+        let system = system.filter(|system| !before.contains(system)).collect::<Vec<_>>();
+        Prompt::Messages(before.into_iter().chain(system).chain([Message::user(&text)]).collect())
     }
 }
 
@@ -121,9 +147,16 @@ pub struct Answerer<'e> {
     speculation: Speculation,
     pub interrupted: Arc<AtomicBool>,
     is_json: bool,
+    /// Where the conversation is kept, if it is.
+    session: Option<KeptSession>,
 }
 
 impl Answerer<'_> {
+    /// What was said before, where the conversation goes on.
+    fn before(&self) -> Result<Vec<Message>> {
+        self.session.as_ref().map_or_else(|| Ok(Vec::new()), KeptSession::messages)
+    }
+
     /// Streams the answer to standard output, unless it is wanted as JSON. Ctrl-C ends the answer.
     pub fn answer(&mut self, prompt: Prompt) -> Result<Response> {
         let tokens = self.engine.encode(&prompt)?;
@@ -139,7 +172,13 @@ impl Answerer<'_> {
             speculation: self.speculation,
             ..Request::new(prompt)
         };
-        let mut stream = self.engine.stream(request)?;
+        let mut stream = match (&self.session, &request.prompt) {
+            (Some(session), Prompt::Messages(messages)) => {
+                let messages = messages.clone();
+                session.stream(self.engine, request, &messages)?
+            }
+            _ => self.engine.stream(request)?,
+        };
         for piece in &mut stream {
             let piece = piece?;
             if !self.is_json {

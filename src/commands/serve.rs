@@ -2,6 +2,7 @@
 
 mod listen_flags;
 mod log_flags;
+mod memory;
 mod models;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use tokio::time::interval;
 use crate::output;
 use listen_flags::{LimitFlags, ListenFlags};
 use log_flags::LogFlags;
+use memory::MemoryFlags;
 use models::{Endpoint, ModelsFlags, Ready};
 
 /// Requests whose prompts are prepared at the same time; others wait a moment.
@@ -48,6 +50,8 @@ pub struct Serve {
     #[command(flatten)]
     limits: LimitFlags,
     #[command(flatten)]
+    memory: MemoryFlags,
+    #[command(flatten)]
     log: LogFlags,
 }
 
@@ -75,7 +79,8 @@ impl Serve {
             None => None,
         };
         warn_if_open(&bound, &gate, tls.as_ref());
-        let models = self.models.clone().endpoints(self.model.clone(), &metrics, &lifecycle)?;
+        let memory = tokio::task::block_in_place(|| self.memory.start())?;
+        let models = self.models.clone().endpoints(self.model.clone(), &metrics, &lifecycle, memory.clone())?;
         let app = App {
             body_limits: self.limits.body(),
             cors_origins: self.listen.origins()?,
@@ -104,6 +109,9 @@ impl Serve {
                 }
                 served = &mut serving => {
                     gate.save_usage();
+                    if let Some(memory) = &memory {
+                        tokio::task::block_in_place(|| memory.recorder().flush());
+                    }
                     return served.context("the server failed");
                 }
                 _ = upkeep.tick() => {

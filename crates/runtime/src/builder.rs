@@ -264,7 +264,8 @@ impl EngineBuilder {
             keeps_states: self.keeps_hidden_states,
             ..CoreOptions::new(0)
         };
-        let folder = options.kv.disk.as_ref().map(|disk| disk.folder.clone()).unwrap_or_default();
+        let disk_folder = options.kv.disk.as_ref().map(|disk| disk.folder.clone());
+        let (folder, hidden) = (disk_folder.clone().unwrap_or_default(), model.config().hidden);
         let pool = Pool::new(self.threads.unwrap_or(hardware.cores), kernels);
         let mut core = Core::new(model, pool, options).map_err(|error| BuildError::Disk { folder, error })?;
         // Where no text grows so long, there are no cold pages to be chosen.
@@ -287,6 +288,8 @@ impl EngineBuilder {
             kernels,
             threads,
             context,
+            hidden,
+            disk_folder,
             cold_format,
         }))
     }

@@ -1,7 +1,10 @@
 //! Embeddings that a generator gives as by-products: directions of mean hidden states.
 
 use crate::engine::GenerateError;
-use crate::{Engine, Message, PrefixUse, Prompt, Request, Sampling};
+use crate::{
+    Backend, EmbedError, EmbedInput, EmbedRequest, Embeddings, Engine, Message, PrefixUse, Prompt, Request, Sampling,
+    TooLong, Truncation,
+};
 
 /// What prompt and answer are about, as vectors of length 1. Those of one model can be compared with each other: the larger the
 /// dot product, the more alike.
@@ -32,6 +35,53 @@ impl Engine {
     pub fn embed(&self, text: &str) -> Result<Vec<f32>, GenerateError> {
         let response = self.generate(Request::to_embed(self, text))?;
         response.embeddings.prompt.ok_or(GenerateError::NoEmbedding)
+    }
+}
+
+/// A generator embeds texts as well as it can: with a pass through the model for each.
+impl Backend for Engine {
+    fn name(&self) -> &'static str {
+        "native"
+    }
+
+    fn dimensions(&self) -> usize {
+        self.hidden()
+    }
+
+    fn context(&self) -> usize {
+        Engine::context(self)
+    }
+
+    fn embed(&self, request: &EmbedRequest) -> Result<Embeddings, EmbedError> {
+        let mut all = Embeddings::default();
+        for (index, input) in request.inputs.iter().enumerate() {
+            if request.patience.is_over() {
+                return Err(EmbedError::Abandoned { tokens: all.tokens.iter().sum() });
+            }
+            let one = match input {
+                EmbedInput::Text(text) if text.is_empty() => return Err(EmbedError::Empty { index }),
+                EmbedInput::Text(text) => Request::to_embed(self, text),
+                EmbedInput::Tokens(tokens) if tokens.is_empty() => return Err(EmbedError::Empty { index }),
+                EmbedInput::Tokens(tokens) => {
+                    Request { prompt: Prompt::Tokens(tokens.clone()), ..Request::to_embed(self, "") }
+                }
+            };
+            let one = Request {
+                // The beginning is what goes, here.
+                truncation: if request.too_long == TooLong::CutEnd {
+                    Truncation::DropOldest
+                } else {
+                    Truncation::Refuse
+                },
+                ..one
+            };
+            let response = self.generate(one).map_err(|error| EmbedError::Failed { why: error.to_string() })?;
+            let failed = || EmbedError::Failed { why: GenerateError::NoEmbedding.to_string() };
+            all.vectors.push(response.embeddings.prompt.ok_or_else(failed)?);
+            all.tokens.push(response.usage.prompt_tokens);
+            all.cut_tokens += response.usage.truncated_tokens;
+        }
+        Ok(all)
     }
 }
 

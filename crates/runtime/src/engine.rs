@@ -1,6 +1,6 @@
 //! A model that is ready to answer.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -35,6 +35,8 @@ pub enum GenerateError {
     Tools(GrammarError),
     #[error("the engine has failed and must be loaded again; its log tells why")]
     EngineFailed,
+    #[error("a session needs a memory, and there is none")]
+    NoMemory,
     #[error("the model has no hidden states of this text's tokens")]
     NoEmbedding,
     #[error("the character {0:?} cannot be written with this model's vocabulary")]
@@ -56,6 +58,10 @@ pub(crate) struct Loaded {
     pub kernels: KernelSet,
     pub threads: usize,
     pub context: usize,
+    /// Numbers in a hidden state.
+    pub hidden: usize,
+    /// Where keys and values go that outlive the process.
+    pub disk_folder: Option<PathBuf>,
     pub cold_format: Option<ColdFormat>,
 }
 
@@ -93,6 +99,16 @@ impl Engine {
     /// Tokens per sequence at most.
     pub fn context(&self) -> usize {
         self.0.context
+    }
+
+    /// Where keys and values go that outlive the process, if they go anywhere.
+    pub fn disk_folder(&self) -> Option<&Path> {
+        self.0.disk_folder.as_deref()
+    }
+
+    /// Numbers in a hidden state.
+    pub(crate) fn hidden(&self) -> usize {
+        self.0.hidden
     }
 
     pub fn has_chat_template(&self) -> bool {
@@ -165,11 +181,20 @@ impl Engine {
 
     /// Starts answering. What is computed does not wait for the stream to be read; dropping it ends the request.
     pub fn stream(&self, request: Request) -> Result<Stream, GenerateError> {
-        self.hand_over(request)?.stream(self)
+        let mut streams = self.streams(vec![request])?;
+        streams.pop().ok_or(GenerateError::EngineFailed)
     }
 
     /// The same for several requests, which are queued together. If one is refused, so are all.
     pub fn streams(&self, requests: Vec<Request>) -> Result<Vec<Stream>, GenerateError> {
+        if requests.iter().any(|request| request.session.is_some()) {
+            return Err(GenerateError::NoMemory);
+        }
+        self.streams_of(requests)
+    }
+
+    /// The same without a look at what only a memory can do.
+    pub(crate) fn streams_of(&self, requests: Vec<Request>) -> Result<Vec<Stream>, GenerateError> {
         let begun = requests.into_iter().map(|request| self.hand_over(request)).collect::<Result<Vec<_>, _>>()?;
         begun.into_iter().map(|begun| begun.stream(self)).collect()
     }

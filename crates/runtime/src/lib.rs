@@ -24,6 +24,7 @@ pub mod hardware;
 mod kv_guard;
 mod perplexity;
 mod prompt;
+mod remember;
 mod request;
 mod stream;
 mod subject;
@@ -38,7 +39,10 @@ pub use engine_thread::{EngineStatus, StepMetrics};
 pub use kv_guard::ColdFormat;
 pub use perplexity::{Perplexity, PerplexityError};
 pub use prompt::{Message, Prompt, ToolCall};
-pub use request::{Divergence, Request, Response, Timings, Tools, Usage};
+pub use remember::{
+    Embedder, RecallError, Remember, RememberError, Remembering, check_policy, hidden_model, hidden_state_of, vector_of,
+};
+pub use request::{Divergence, LeftOpen, Request, Response, Timings, Tools, Usage};
 pub use ruvllm_engine::{
     CacheStats, DiskOptions, DiskStats, FinishReason, LookupStats, PrefixUse, Quota, Sampled, Sampling, SamplingError,
     Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,

@@ -34,6 +34,18 @@ pub struct Request {
     pub prefix_use: PrefixUse,
     /// Whether the response carries embeddings of prompt and answer. Only engines that keep hidden states give any.
     pub embeddings: bool,
+    /// The conversation that goes on with this request, or begins. Needs a memory.
+    pub session: Option<String>,
+    /// What was not said, so that policies may decide it where there is a memory.
+    pub left_open: LeftOpen,
+}
+
+/// Settings that a request did not give.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOpen {
+    pub temperature: bool,
+    pub top_p: bool,
+    pub max_tokens: bool,
 }
 
 impl Request {
@@ -51,6 +63,8 @@ impl Request {
             priority: 0,
             patience: None,
             prefix_use: PrefixUse::default(),
+            session: None,
+            left_open: LeftOpen::default(),
             embeddings: false,
         }
     }

@@ -13,6 +13,7 @@ use ruvllm_text::{Detokenizer, StopMatcher, StopOutcome, ToolCallParser, ToolPie
 use crate::embeddings::{Sum, unit};
 use crate::engine::GenerateError;
 use crate::engine_thread::{Events, Told};
+use crate::remember::Witness;
 use crate::{Divergence, Engine, Response, ToolCall, Usage};
 
 /// A piece of an answer.
@@ -55,6 +56,8 @@ pub struct Stream {
     first: Option<Instant>,
     last: Option<Instant>,
     is_done: bool,
+    /// Writes down what became of it, where there is a memory.
+    witness: Option<Box<Witness>>,
 }
 
 impl Stream {
@@ -83,6 +86,7 @@ impl Stream {
             first: None,
             last: None,
             is_done: false,
+            witness: None,
         }
     }
 
@@ -96,7 +100,19 @@ impl Stream {
         self.last
     }
 
+    /// Has what becomes of it written down.
+    pub(crate) fn watch(&mut self, witness: Witness) {
+        self.witness = Some(Box::new(witness));
+    }
+
+    fn testify(&mut self, error: Option<&GenerateError>) {
+        if let Some(witness) = self.witness.take() {
+            witness.ended(&self.engine, &self.response, error);
+        }
+    }
+
     pub fn into_response(mut self) -> Response {
+        self.testify(None);
         std::mem::take(&mut self.response)
     }
 
@@ -126,7 +142,11 @@ impl Stream {
 
     /// Takes what became of the request next, and makes pieces of it.
     fn take(&mut self, told: Option<Told>) {
-        if let Err(error) = self.advance(told) {
+        let advanced = self.advance(told);
+        if self.is_done || advanced.is_err() {
+            self.testify(advanced.as_ref().err());
+        }
+        if let Err(error) = advanced {
             self.pieces.push_back(Err(error));
             self.is_done = true;
         }
@@ -269,6 +289,7 @@ impl Iterator for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        self.testify(None);
         self.engine.thread().cancel(self.id);
     }
 }

@@ -13,8 +13,10 @@ mod fields;
 mod generation;
 mod ids;
 mod logprobs;
+mod memory;
 mod messages;
 mod model_list;
+mod params;
 mod responses;
 mod sections;
 mod sse;
@@ -26,7 +28,7 @@ mod usage;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruvllm_runtime::Request;
+use ruvllm_runtime::{Remembering, Request};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -46,12 +48,15 @@ pub struct Api {
     pub lifecycle: Lifecycle,
     /// How long an answer may take in all.
     pub answer_time_max: Option<Duration>,
+    /// What is remembered of requests, unless nothing is to be.
+    pub memory: Option<Remembering>,
 }
 
 impl Api {
     /// Its endpoints. They need the scope `inference`.
     pub fn router(self) -> OpenApiRouter {
         let responses = responses::router(self.clone());
+        let memory = memory::router(self.clone());
         let others = OpenApiRouter::new()
             .routes(routes!(chat::chat_completions))
             .routes(routes!(completions::completions))
@@ -62,7 +67,7 @@ impl Api {
             .routes(routes!(model_list::show_model))
             .routes(routes!(tokens::tokenize))
             .routes(routes!(tokens::detokenize));
-        others.with_state(self).merge(responses)
+        others.with_state(self).merge(responses).merge(memory)
     }
 
     /// Starts answering requests for one model.
@@ -79,7 +84,7 @@ impl Api {
         requests.iter_mut().for_each(|request| request.patience = self.answer_time_max);
         let model = self.models.get(model).await?;
         let shape_field = requests.first().and_then(|request| request.shape.as_ref()).map(fields::field_of);
-        let started = Generation::start(&self.models, model, caller, requests, per_prompt).await;
+        let started = Generation::start(self, model, caller, requests, per_prompt).await;
         // Those who compile shapes do not know where they came from.
         started
             .map_err(|error| failure::renamed(error, &[("response_format", shape_field.unwrap_or("response_format"))]))

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
+use ruvllm_memory::RecorderStats;
 
 pub use model::{Finished, FinishedReason, ModelMetrics};
 pub use snapshot::{DiskSnapshot, ModelSnapshot};
@@ -54,6 +55,14 @@ impl Metrics {
     pub fn render(&self, snapshots: &[ModelSnapshot]) -> String {
         self.take_over(snapshots);
         self.recorder.handle().render()
+    }
+
+    /// Takes over what the memory's recorder counts; at each scrape, as with models.
+    pub fn witness(&self, stats: RecorderStats) {
+        self.counter(names::WITNESS_WRITTEN, &[]).absolute(stats.written);
+        self.counter(names::WITNESS_OVERFLOWED, &[]).absolute(stats.overflowed);
+        self.counter(names::WITNESS_LOST, &[]).absolute(stats.lost);
+        self.gauge(names::WITNESS_WAITING, &[]).set(stats.waiting as f64);
     }
 
     /// Sorts recorded times into their buckets. To be called now and then: until then each one takes memory.

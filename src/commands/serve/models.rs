@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ruvllm_backends::{Encoder, is_encoder};
-use ruvllm_runtime::{Engine, EngineBuilder, Quota, StepMetrics, Tenant};
+use ruvllm_runtime::{Engine, EngineBuilder, Quota, Remembering, StepMetrics, Tenant};
 use ruvllm_server::metrics::{Metrics, Snapshots};
 use ruvllm_server::models::{Loader, Models, Runner};
 use ruvllm_server::{Api, Lifecycle, OpenApiRouter};
@@ -42,6 +42,9 @@ pub struct ModelsFlags {
     share_prefixes: bool,
     #[command(flatten)]
     engine: EngineFlags,
+    /// Whether the memory needs them.
+    #[arg(skip)]
+    keeps_hidden_states: bool,
 }
 
 /// What answers requests.
@@ -73,7 +76,14 @@ pub enum Endpoint {
 
 impl ModelsFlags {
     /// Prepares the models of a command line. Returns at once.
-    pub fn endpoints(self, names: Vec<String>, metrics: &Arc<Metrics>, lifecycle: &Lifecycle) -> Result<Endpoints> {
+    pub fn endpoints(
+        mut self,
+        names: Vec<String>,
+        metrics: &Arc<Metrics>,
+        lifecycle: &Lifecycle,
+        memory: Option<Remembering>,
+    ) -> Result<Endpoints> {
+        self.keeps_hidden_states = memory.as_ref().is_some_and(Remembering::uses_hidden_states);
         if names.len() > self.models_max {
             bail!("{} models are named and --models-max is {}; raise it", names.len(), self.models_max);
         }
@@ -84,13 +94,18 @@ impl ModelsFlags {
             Arc::new(move |file, steps| flags.open(file, steps, EngineBuilder::build).map_err(Into::into));
         let models = Arc::new(Models::new(store()?, loader, Arc::clone(metrics), aliases, models_max));
         let (lifecycle, answer_time_max) = (lifecycle.clone(), Some(answer_time_max));
-        let api = Api { models: Arc::clone(&models), lifecycle, answer_time_max };
+        let api = Api { models: Arc::clone(&models), lifecycle, answer_time_max, memory: memory.clone() };
         Ok(Endpoints {
             inference: api.clone().router(),
             admin: api.admin_router(),
             snapshots: {
-                let models = Arc::clone(&models);
-                Arc::new(move || models.snapshots())
+                let (models, metrics) = (Arc::clone(&models), Arc::clone(metrics));
+                Arc::new(move || {
+                    if let Some(memory) = &memory {
+                        metrics.witness(memory.recorder().stats());
+                    }
+                    models.snapshots()
+                })
             },
             load: Box::new(move || names.iter().map(|name| self.load(name, &models)).collect()),
         })
@@ -98,6 +113,7 @@ impl ModelsFlags {
 
     fn builder(&self, file: &Path) -> Result<EngineBuilder> {
         let builder = self.engine.builder(file)?.sequences(self.sequences).share_prefixes(self.share_prefixes);
+        let builder = builder.keep_hidden_states(self.keeps_hidden_states);
         let with_quota =
             |builder: EngineBuilder, (tenant, quota): &(String, Quota)| builder.quota(Tenant::new(tenant), *quota);
         Ok(self.kv_share.iter().fold(builder, with_quota))

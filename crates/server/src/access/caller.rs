@@ -6,6 +6,7 @@ use super::limits::{Account, Limits, Moment, Refusal, Standing};
 use super::scope::{Scope, Scopes};
 use crate::error::ApiError;
 use crate::observe::Notes;
+use crate::request_id::RequestId;
 
 /// In the extensions of every request that passed the guard: take it as `Extension<Caller>`.
 #[derive(Clone, Debug)]
@@ -15,6 +16,8 @@ pub struct Caller {
     /// On whose behalf: a path, empty for the default tenant.
     pub tenant: Arc<str>,
     pub scopes: Scopes,
+    /// What the request is called.
+    pub request: RequestId,
     pub(super) limits: Limits,
     pub(super) account: Arc<Account>,
     pub(super) notes: Arc<Notes>,

@@ -17,6 +17,7 @@ use super::scope::{Scope, Scopes};
 use super::usage;
 use crate::error::ApiError;
 use crate::observe::Notes;
+use crate::request_id::RequestId;
 
 /// The keys of a running server, always those that are in the file.
 #[derive(Debug)]
@@ -93,6 +94,7 @@ impl Gate {
             name: key.name.as_str().into(),
             tenant: key.tenant.as_str().into(),
             scopes: key.scopes.clone(),
+            request: RequestId::default(),
             limits: key.limits,
             account: Arc::clone(account),
             notes,
@@ -105,6 +107,7 @@ impl Gate {
             name: "anonymous".into(),
             tenant: "".into(),
             scopes: Scopes::new([Scope::Admin]),
+            request: RequestId::default(),
             limits: Limits::default(),
             account: Arc::clone(&self.common),
             notes,

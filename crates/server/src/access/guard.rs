@@ -15,6 +15,7 @@ use super::local::require_local;
 use super::scope::Scope;
 use crate::error::ApiError;
 use crate::observe::Notes;
+use crate::request_id::RequestId;
 
 /// What a guard needs: who is known, and what is behind it.
 #[derive(Clone, Debug)]
@@ -47,7 +48,8 @@ pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next
 impl Guard {
     fn pass(&self, request: &Request, now: Moment) -> Result<Caller, ApiError> {
         let notes = request.extensions().get::<Arc<Notes>>().cloned().unwrap_or_default();
-        let caller = self.gate.identify(request.headers(), Arc::clone(&notes), now.calendar)?;
+        let mut caller = self.gate.identify(request.headers(), Arc::clone(&notes), now.calendar)?;
+        caller.request = request.extensions().get::<RequestId>().cloned().unwrap_or_default();
         notes.set_caller(Arc::clone(&caller.name));
         if self.scope == Scope::Admin && !self.gate.is_closed() {
             require_local(request)?;

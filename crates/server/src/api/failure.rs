@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use ruvllm_runtime::{GenerateError, GrammarError, SamplingError, StepError, SubmitError};
+use ruvllm_memory::MemoryError;
+use ruvllm_runtime::{GenerateError, GrammarError, RememberError, SamplingError, StepError, SubmitError};
 
 use crate::error::{ApiError, ErrorKind};
 use crate::models::ModelError;
@@ -34,6 +35,7 @@ pub(crate) fn failure(error: &GenerateError) -> ApiError {
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Overloaded, message).with_code("engine_failed")
         }
         GenerateError::Stop(_) => ApiError::invalid_param("stop", message),
+        GenerateError::NoMemory => ApiError::invalid_param("session", message),
         GenerateError::Shape(GrammarError::Busy) | GenerateError::Tools(GrammarError::Busy) => {
             ApiError::unavailable(message, Some(QUEUE_RETRY))
         }
@@ -44,6 +46,21 @@ pub(crate) fn failure(error: &GenerateError) -> ApiError {
         GenerateError::Tools(_) => ApiError::invalid_param("tools", message).with_code("invalid_function_parameters"),
         GenerateError::NoTemplate => ApiError::invalid_param("messages", message).with_code("no_chat_template"),
         GenerateError::Template(_) | GenerateError::Unencodable(_) => ApiError::invalid_param("messages", message),
+    }
+}
+
+/// A session that cannot go on.
+pub(crate) fn forgotten(error: &RememberError) -> ApiError {
+    let message = error.to_string();
+    match error {
+        RememberError::Generate(error) => failure(error),
+        RememberError::Session(MemoryError::Invalid { .. })
+        | RememberError::NotASession
+        | RememberError::OtherModel { .. } => ApiError::invalid_param("session", message),
+        RememberError::Session(_) => {
+            tracing::error!("{message}");
+            ApiError::internal("the session cannot be restored; the server's log tells why")
+        }
     }
 }
 

@@ -35,6 +35,18 @@ macro_rules! sampling_of {
 }
 pub(crate) use sampling_of;
 
+/// What a request did not say, so that policies may.
+macro_rules! left_open {
+    ($request:expr, $max_tokens:expr) => {
+        ruvllm_runtime::LeftOpen {
+            temperature: $request.temperature.is_none(),
+            top_p: $request.top_p.is_none(),
+            max_tokens: $max_tokens.is_none(),
+        }
+    };
+}
+pub(crate) use left_open;
+
 /// Texts that end the answer before them.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a text or a list of texts")]

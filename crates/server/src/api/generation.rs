@@ -7,10 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use ruvllm_runtime::{Engine, FinishReason, GenerateError, Piece, Request, Response, Stream, Tenant, Tokenizer, Usage};
+use ruvllm_runtime::{
+    Engine, FinishReason, GenerateError, Piece, Remember, RememberError, Request, Response, Stream, Tenant, Tokenizer,
+    Usage,
+};
 
 use crate::access::Caller;
-use crate::api::failure::failure;
+use crate::api::Api;
+use crate::api::failure::{failure, forgotten};
 use crate::error::ApiError;
 use crate::metrics::{Finished, FinishedReason, ModelMetrics};
 use crate::models::{Models, ServedModel};
@@ -40,23 +44,31 @@ impl Generation {
     /// Starts answering all requests at once; every `per_prompt` in a row have the same prompt. Rendering, tokenizing and compiling take time, so they are done where that holds
     /// up nobody else.
     pub(crate) async fn start(
-        models: &Arc<Models>,
+        api: &Api,
         model: Arc<ServedModel>,
         caller: &Caller,
         requests: Vec<Request>,
         per_prompt: usize,
     ) -> Result<Self, ApiError> {
+        let models = &api.models;
         let started = Instant::now();
         let engine = model.generator()?.clone();
         caller.note_model(&model.name);
         let tenant = Tenant::new(&caller.tenant);
-        let preparing = engine.clone();
+        let remember = Remember { request: caller.request.as_str().to_owned(), model: model.name.to_string() };
+        let (memory, preparing) = (api.memory.clone(), engine.clone());
         let streams = tokio::task::spawn_blocking(move || {
             let requests = requests.into_iter().map(|request| Request { tenant: tenant.clone(), ..request });
-            preparing.streams(requests.collect())
+            match memory {
+                Some(memory) => memory.streams(&preparing, requests.collect(), &remember),
+                None => Ok(preparing.streams(requests.collect())?),
+            }
         });
         let streams = streams.await.map_err(|_| ApiError::internal("the request could not be prepared"))?;
-        let streams = streams.map_err(|error| Self::failed(models, &model, &error))?;
+        let streams = streams.map_err(|error| match error {
+            RememberError::Generate(error) => Self::failed(models, &model, &error),
+            error => forgotten(&error),
+        })?;
         let choice = |(index, stream): (usize, Stream)| {
             let pays_for_prompt = index.is_multiple_of(per_prompt);
             Choice::new(stream, model.metrics.clone(), caller.clone(), started, pays_for_prompt)

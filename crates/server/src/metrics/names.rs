@@ -36,6 +36,10 @@ pub(crate) const DISK_BYTES: &str = "ruvllm_kv_disk_bytes";
 pub(crate) const DISK_PAGES: &str = "ruvllm_kv_disk_pages";
 pub(crate) const DISK_WRITTEN: &str = "ruvllm_kv_disk_written_pages_total";
 pub(crate) const DISK_READ: &str = "ruvllm_kv_disk_read_pages_total";
+pub(crate) const WITNESS_WRITTEN: &str = "ruvllm_witness_written_total";
+pub(crate) const WITNESS_OVERFLOWED: &str = "ruvllm_witness_overflowed_total";
+pub(crate) const WITNESS_LOST: &str = "ruvllm_witness_lost_total";
+pub(crate) const WITNESS_WAITING: &str = "ruvllm_witness_waiting";
 pub(crate) const HTTP_REQUESTS: &str = "ruvllm_http_requests_total";
 pub(crate) const HTTP_DURATION: &str = "ruvllm_http_request_duration_seconds";
 pub(crate) const HTTP_RUNNING: &str = "ruvllm_http_requests_running";
@@ -76,6 +80,9 @@ const COUNTERS: &[(&str, &str)] = &[
     (KV_COOLED, "Pages that went to a smaller format."),
     (DISK_WRITTEN, "KV pages written to disk."),
     (DISK_READ, "KV pages read from disk."),
+    (WITNESS_WRITTEN, "Entries of the witness log that were written."),
+    (WITNESS_OVERFLOWED, "Entries of the witness log that were not taken because its queue was full."),
+    (WITNESS_LOST, "Entries of the witness log that the store could not take."),
     (HTTP_REQUESTS, "HTTP requests that ended."),
 ];
 
@@ -90,6 +97,7 @@ const GAUGES: &[(&str, &str)] = &[
     (TIER_PAGES, "KV pages by format."),
     (DISK_BYTES, "KV pages on disk, in bytes."),
     (DISK_PAGES, "KV pages on disk."),
+    (WITNESS_WAITING, "Entries of the witness log that wait to be written."),
     (HTTP_RUNNING, "HTTP requests whose response has not ended."),
     (CONNECTIONS, "Open connections."),
 ];

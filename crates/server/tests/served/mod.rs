@@ -47,7 +47,7 @@ impl Served {
         let (metrics, lifecycle) = (Arc::new(Metrics::default()), Lifecycle::default());
         let models = Models::new(store, loader, Arc::clone(&metrics), BTreeMap::new(), 1);
         models.keep("smollm2", "smollm2", runner);
-        let api = Api { models: Arc::new(models), lifecycle: lifecycle.clone(), answer_time_max: None };
+        let api = Api { models: Arc::new(models), lifecycle: lifecycle.clone(), answer_time_max: None, memory: None };
         let gate = Arc::new(Gate::open(file).expect("the keys can be read"));
         let mut app = App::new(gate, metrics, lifecycle.clone());
         app.inference = api.router();

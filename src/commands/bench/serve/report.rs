@@ -1,14 +1,7 @@
 //! A page with plots of a run, for those who would rather look than read. One file, nothing is loaded from elsewhere.
 
-use std::fmt::Write;
-
 use super::summary::Summary;
-
-const WIDTH: f64 = 420.0;
-const HEIGHT: f64 = 260.0;
-const MARGIN: f64 = 48.0;
-/// Told apart by those who do not see all colours, too: their lightness differs.
-const COLOURS: [&str; 5] = ["#0b5394", "#e69138", "#6aa84f", "#a64d79", "#777777"];
+use crate::plot::{self, Line};
 
 /// What is shown of a run: a title, and the value of each point.
 type Plot = (&'static str, fn(&Summary) -> f64);
@@ -24,86 +17,34 @@ const PLOTS: [Plot; 6] = [
 
 /// The page. `about` says what was measured.
 pub fn page(about: &str, summaries: &[Summary]) -> String {
-    let mut page = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>ruvllm bench serve</title>\n<style>body{{font:14px \
-         system-ui,sans-serif;margin:2em;color-scheme:light dark}}svg{{margin:0 1.5em 1.5em 0}}td,th{{padding:.2em .8em;\
-         text-align:right}}text{{fill:currentColor;font-size:11px}}</style>\n<h1>ruvllm bench serve</h1>\n<p>{}</p>\n<p>",
-        escape(about)
-    );
-    for (index, name) in workloads(summaries).into_iter().enumerate() {
-        let _ = write!(page, "<span style=\"color:{}\">&#9632; {name}</span> ", COLOURS[index % COLOURS.len()]);
-    }
-    page.push_str("</p>\n");
+    let mut page = plot::page("ruvllm bench serve", about);
+    page.push_str(&plot::legend(&workloads(summaries)));
     for (title, value) in PLOTS {
-        page.push_str(&plot(title, value, summaries));
+        page.push_str(&diagram(title, value, summaries));
     }
-    page.push_str("<table><tr>");
-    for cell in Summary::HEADING {
-        let _ = write!(page, "<th>{cell}</th>");
-    }
-    for summary in summaries {
-        page.push_str("</tr>\n<tr>");
-        for cell in summary.row() {
-            let _ = write!(page, "<td>{}</td>", escape(&cell));
-        }
-    }
-    page.push_str("</tr></table></html>\n");
+    let heading = Summary::HEADING.map(str::to_owned).to_vec();
+    let rows: Vec<Vec<String>> =
+        std::iter::once(heading).chain(summaries.iter().map(|summary| summary.row())).collect();
+    page.push_str(&plot::table(&rows));
+    page.push_str("</html>\n");
     page
 }
 
 /// One diagram: a line for each workload over the number of clients.
-fn plot(title: &str, value: fn(&Summary) -> f64, summaries: &[Summary]) -> String {
-    let most = summaries.iter().map(value).fold(0.0, f64::max).max(1e-9) * 1.05;
+fn diagram(title: &str, value: fn(&Summary) -> f64, summaries: &[Summary]) -> String {
     let mut clients: Vec<usize> = summaries.iter().map(|summary| summary.concurrency).collect();
     clients.sort_unstable();
     clients.dedup();
-    let x = |concurrency: usize| {
-        let place = clients.iter().position(|other| *other == concurrency).unwrap_or(0) as f64;
-        MARGIN + place / (clients.len().max(2) - 1) as f64 * (WIDTH - 1.5 * MARGIN)
+    let line = |name: &'static str| {
+        let at = |clients: &usize| {
+            let is_it = |summary: &&Summary| summary.workload == name && summary.concurrency == *clients;
+            summaries.iter().find(is_it).map(value)
+        };
+        Line { points: clients.iter().map(at).collect() }
     };
-    let y = |value: f64| HEIGHT - MARGIN + value / most * (1.5 * MARGIN - HEIGHT);
-    let mut svg = format!(
-        "<svg width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" aria-label=\"{title}\"><text x=\"{MARGIN}\" y=\"14\" \
-         style=\"font-weight:bold\">{title}</text>\n"
-    );
-    for step in 0..=4 {
-        let level = most * f64::from(step) / 4.0;
-        let _ = writeln!(
-            svg,
-            "<line x1=\"{MARGIN}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\" stroke=\"currentColor\" opacity=\"0.2\"/><text x=\"{}\" \
-             y=\"{}\" text-anchor=\"end\">{}</text>",
-            WIDTH - MARGIN / 2.0,
-            MARGIN - 5.0,
-            y(level) + 4.0,
-            short(level),
-            y = y(level),
-        );
-    }
-    for concurrency in &clients {
-        let below = HEIGHT - MARGIN + 16.0;
-        let _ =
-            writeln!(svg, "<text x=\"{}\" y=\"{below}\" text-anchor=\"middle\">{concurrency}</text>", x(*concurrency));
-    }
-    let _ = writeln!(svg, "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">clients</text>", WIDTH / 2.0, HEIGHT - 12.0);
-    for (index, name) in workloads(summaries).into_iter().enumerate() {
-        let colour = COLOURS[index % COLOURS.len()];
-        let points: Vec<(f64, f64)> = summaries
-            .iter()
-            .filter(|summary| summary.workload == name)
-            .map(|summary| (x(summary.concurrency), y(value(summary))))
-            .collect();
-        let path: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        let _ = writeln!(
-            svg,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
-            path.join(" ")
-        );
-        for (x, y) in points {
-            let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
-        }
-    }
-    svg.push_str("</svg>\n");
-    svg
+    let lines: Vec<Line> = workloads(summaries).into_iter().map(line).collect();
+    let places: Vec<String> = clients.iter().map(ToString::to_string).collect();
+    plot::plot(title, "clients", &places, &lines)
 }
 
 /// In the order in which they ran.
@@ -115,17 +56,4 @@ fn workloads(summaries: &[Summary]) -> Vec<&'static str> {
         }
     }
     names
-}
-
-/// A number of three digits or so.
-fn short(value: f64) -> String {
-    match value {
-        value if value >= 100.0 => format!("{value:.0}"),
-        value if value >= 10.0 => format!("{value:.1}"),
-        value => format!("{value:.2}"),
-    }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

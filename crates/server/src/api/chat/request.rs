@@ -73,6 +73,10 @@ pub struct ChatRequest {
     pub user: Option<String>,
     /// Requests of a lower priority wait for others. Above 0 needs a key with the scope admin.
     pub priority: Option<i8>,
+    /// The conversation that goes on with these messages, which the server remembers, or begins with them. Only what is new
+    /// needs to be sent.
+    #[schema(max_length = 200)]
+    pub session: Option<String>,
     /// Nothing is stored: only false is accepted.
     pub store: Option<bool>,
     /// There is one: `auto` and `default` are accepted.
@@ -150,6 +154,8 @@ impl ChatRequest {
             shape: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             tools,
             priority: self.priority.unwrap_or(0),
+            session: self.session.clone(),
+            left_open: fields::left_open!(self, self.max_completion_tokens.or(self.max_tokens)),
             ..Request::new(Prompt::Messages(messages))
         };
         Ok(fields::with_seeds(request, self.seed, n))

@@ -108,6 +108,7 @@ impl CompletionRequest {
             stop: self.stop.as_ref().map(Stop::texts).unwrap_or_default(),
             shape: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             priority: self.priority.unwrap_or(0),
+            left_open: fields::left_open!(self, self.max_tokens),
             ..Request::new(Prompt::Tokens(Vec::new()))
         };
         let of_prompt = |prompt| fields::with_seeds(Request { prompt, ..request.clone() }, self.seed, n);

@@ -1,0 +1,294 @@
+//! The memory on the path of a request: its session is restored, policies fill in what it left open, and what became of it is
+//! written down.
+//!
+//! Without a memory nothing of this happens, and requests are answered all the same.
+
+mod quality;
+mod route;
+mod witness;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use ruvllm_memory::{Embed, Memory, MemoryError, Recorder, Session};
+use serde_json::Value;
+
+use crate::backend::EmbedError as BackendError;
+use crate::{Backend, EmbedInput, EmbedRequest, Engine, GenerateError, Message, Prompt, Request, Stream, TooLong};
+
+pub use route::check_policy;
+pub(crate) use witness::Witness;
+
+/// A memory in use. Clones are the same one; when the last is gone, everything is written.
+#[derive(Clone, Debug)]
+pub struct Remembering(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    recorder: Recorder,
+    vectors: Vectors,
+    /// Whether what was said is stored with the witness log.
+    keeps_text: bool,
+}
+
+/// Where embeddings of requests come from.
+#[derive(Debug)]
+enum Vectors {
+    /// A model for it, on the recorder's thread.
+    Embedder(Arc<dyn Backend>),
+    /// The hidden states of the model that answers; the name is the store's, once there is one.
+    HiddenState(Mutex<Option<String>>),
+}
+
+/// An embedding model, with the name that the store notes.
+#[derive(Clone, Debug)]
+pub struct Embedder {
+    pub name: String,
+    pub model: Arc<dyn Backend>,
+}
+
+/// The vectors of texts, none of which is empty. The end of long ones does not count.
+fn vectors_of(model: &dyn Backend, texts: &[&str]) -> Result<Vec<Vec<f32>>, BackendError> {
+    let inputs = texts.iter().map(|text| EmbedInput::Text((*text).to_owned())).collect();
+    let request = EmbedRequest { inputs, too_long: TooLong::CutEnd, ..EmbedRequest::default() };
+    Ok(model.embed(&request)?.vectors)
+}
+
+/// What the memory needs to know of a request besides what the engine does.
+#[derive(Clone, Debug, Default)]
+pub struct Remember {
+    /// The id that the client was told.
+    pub request: String,
+    /// The name of the model that answers.
+    pub model: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RecallError {
+    #[error("there is no text to look for")]
+    Empty,
+    #[error("nothing was embedded yet that a text could be compared with")]
+    Nothing,
+    #[error(transparent)]
+    Model(#[from] BackendError),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RememberError {
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+    #[error("a session needs messages, and one answer to them")]
+    NotASession,
+    #[error("the session cannot be restored: {0}")]
+    Session(MemoryError),
+    #[error("the session {name:?} is a conversation with {model}; ask that model, or begin another session")]
+    OtherModel { name: String, model: String },
+}
+
+impl Remembering {
+    /// Starts using a memory. Its embeddings are all of one kind: `embedder`'s, or hidden states.
+    pub fn start(memory: Arc<Memory>, embedder: Option<Embedder>, keeps_text: bool) -> Result<Self, MemoryError> {
+        let (vectors, embed) = match embedder {
+            Some(Embedder { name, model }) => {
+                memory.use_embedding(&name)?;
+                let embedding = Arc::clone(&model);
+                let embed: Embed =
+                    Box::new(move |texts: &[&str]| vectors_of(&*embedding, texts).map_err(|error| error.to_string()));
+                (Vectors::Embedder(model), Some(embed))
+            }
+            None => (Vectors::HiddenState(Mutex::new(memory.embedding()?)), None),
+        };
+        let recorder = Recorder::start(memory, embed).map_err(MemoryError::Thread)?;
+        Ok(Self(Arc::new(Inner { recorder, vectors, keeps_text })))
+    }
+
+    pub fn memory(&self) -> &Arc<Memory> {
+        self.0.recorder.memory()
+    }
+
+    /// Whether engines must keep hidden states for it.
+    pub fn uses_hidden_states(&self) -> bool {
+        matches!(self.0.vectors, Vectors::HiddenState(_))
+    }
+
+    pub fn recorder(&self) -> &Recorder {
+        &self.0.recorder
+    }
+
+    /// Starts answering, as [`Engine::streams`] does. What becomes of the answers is written down when they end.
+    pub fn streams(
+        &self,
+        engine: &Engine,
+        mut requests: Vec<Request>,
+        remember: &Remember,
+    ) -> Result<Vec<Stream>, RememberError> {
+        let started = Instant::now();
+        let mut witness = Witness::new(self.clone(), remember, requests.first());
+        let session = self.restore(&mut requests, &remember.model);
+        let session = session.inspect_err(|error| witness.clone().refused("invalid_session", &error.to_string()))?;
+        let policies = self.memory().policies_in_force(witness.tenant());
+        witness.retrieved(started.elapsed());
+        let wants_vectors = self.wants_hidden_states(&remember.model);
+        let mut witnesses = Vec::with_capacity(requests.len());
+        for (index, request) in requests.iter_mut().enumerate() {
+            request.embeddings = wants_vectors;
+            let mut witness = witness.clone();
+            match &policies {
+                Ok(policies) => witness.route(policies, &remember.model, request),
+                // Requests are answered as without policies.
+                Err(error) => tracing::warn!("policies cannot be read: {error}"),
+            }
+            witness.asks(engine, request, index, session.as_ref());
+            witnesses.push(witness);
+        }
+        match engine.streams_of(requests) {
+            Ok(mut streams) => {
+                streams.iter_mut().zip(witnesses).for_each(|(stream, witness)| stream.watch(witness));
+                Ok(streams)
+            }
+            Err(error) => {
+                witness.failed(&error);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Puts the conversation so far before what is said now.
+    fn restore(&self, requests: &mut [Request], model: &str) -> Result<Option<Session>, RememberError> {
+        let Some(name) = requests.iter().find_map(|request| request.session.clone()) else { return Ok(None) };
+        let [request] = requests else { return Err(RememberError::NotASession) };
+        let Prompt::Messages(messages) = &mut request.prompt else { return Err(RememberError::NotASession) };
+        ruvllm_memory::check_session_name(&name).map_err(RememberError::Session)?;
+        let session = self.0.recorder.session(request.tenant.name(), &name).map_err(RememberError::Session)?;
+        let Some(session) = session else { return Ok(None) };
+        if session.model != model {
+            return Err(RememberError::OtherModel { name, model: session.model });
+        }
+        let before = session.messages.iter().map(Message::from_json).collect::<Option<Vec<_>>>();
+        let before = before.ok_or_else(|| RememberError::Session(MemoryError::unreadable_session(&name)))?;
+        *messages = continued(before, std::mem::take(messages));
+        Ok(Some(session))
+    }
+
+    /// The embedding of a text that is searched for, by whatever embeds what is stored: `engine` is the model of whose hidden
+    /// states that are, where they are.
+    pub fn embed(&self, text: &str, engine: Option<&Engine>) -> Result<Vec<f32>, RecallError> {
+        match (&self.0.vectors, engine) {
+            (Vectors::Embedder(model), _) => vector_of(&**model, text, self.memory()),
+            (Vectors::HiddenState(_), Some(engine)) => vector_of(engine, text, self.memory()),
+            (Vectors::HiddenState(_), None) => Err(RecallError::Nothing),
+        }
+    }
+
+    /// Whether requests to this model leave their hidden states: those of several models could not be compared.
+    fn wants_hidden_states(&self, model: &str) -> bool {
+        let Vectors::HiddenState(stored) = &self.0.vectors else { return false };
+        let name = hidden_state_of(model);
+        let mut stored = stored.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*stored {
+            Some(stored) => *stored == name,
+            None => match self.memory().use_embedding(&name) {
+                Ok(()) => {
+                    *stored = Some(name);
+                    true
+                }
+                Err(error) => {
+                    tracing::warn!("requests are remembered without embeddings: {error}");
+                    false
+                }
+            },
+        }
+    }
+}
+
+/// What a text that is searched for is compared by, by the model whose embeddings a memory holds.
+pub fn vector_of(model: &dyn Backend, text: &str, memory: &Memory) -> Result<Vec<f32>, RecallError> {
+    if text.trim().is_empty() {
+        return Err(RecallError::Empty);
+    }
+    let vector = vectors_of(model, &[text])?.pop().ok_or(RecallError::Nothing)?;
+    Ok(fitted(vector, memory.dimension()))
+}
+
+/// What the store calls embeddings that are hidden states of a model.
+pub fn hidden_state_of(model: &str) -> String {
+    format!("{HIDDEN}{model}")
+}
+
+/// The model whose hidden states are stored, if they are.
+pub fn hidden_model(embedding: &str) -> Option<&str> {
+    embedding.strip_prefix(HIDDEN)
+}
+
+const HIDDEN: &str = "hidden:";
+
+/// A vector of at most so many dimensions. Longer ones are folded, each dimension with a sign of its own: that changes angles
+/// little, and always in the same way.
+pub fn fitted(vector: Vec<f32>, dimension: usize) -> Vec<f32> {
+    if vector.len() <= dimension {
+        return vector;
+    }
+    let mut folded = vec![0.0; dimension];
+    for (at, value) in vector.iter().enumerate() {
+        let hash = (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let sign = if hash >> 63 == 0 { 1.0 } else { -1.0 };
+        folded[at % dimension] += sign * value;
+    }
+    folded
+}
+
+/// Clients send what is new, or all of it again. An instruction that is there already is not repeated.
+fn continued(before: Vec<Message>, sent: Vec<Message>) -> Vec<Message> {
+    if sent.len() > before.len() && sent[..before.len()] == before[..] {
+        return sent;
+    }
+    let repeats = |message: &Message| message.role == "system" && before.contains(message);
+    let new: Vec<Message> = sent.into_iter().filter(|message| !repeats(message)).collect();
+    before.into_iter().chain(new).collect()
+}
+
+impl Message {
+    /// As [`Message::to_json`] wrote it.
+    pub fn from_json(json: &Value) -> Option<Self> {
+        let text = |field: &str| json.get(field).and_then(Value::as_str).map(str::to_owned);
+        let calls = json.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
+        let call = |call: &Value| {
+            let part = |field: &str| call.pointer(field).and_then(Value::as_str).map(str::to_owned);
+            let (id, name, arguments) = (part("/id")?, part("/function/name")?, part("/function/arguments")?);
+            Some(crate::ToolCall { id, name, arguments })
+        };
+        Some(Self {
+            role: text("role")?,
+            content: text("content")?,
+            tool_calls: calls.map(call).collect::<Option<_>>()?,
+            tool_call_id: text("tool_call_id"),
+            name: text("name"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversation_goes_on_whether_or_not_it_is_sent_again() {
+        let before = vec![Message::system("Be brief."), Message::user("Hello"), Message::assistant("Hi")];
+        let expected: Vec<Message> = before.iter().cloned().chain([Message::user("Go on")]).collect();
+        assert_eq!(continued(before.clone(), vec![Message::user("Go on")]), expected);
+        assert_eq!(continued(before.clone(), vec![Message::system("Be brief."), Message::user("Go on")]), expected);
+        assert_eq!(continued(before.clone(), expected.clone()), expected);
+        let other = vec![Message::system("Be rude."), Message::user("Go on")];
+        assert_eq!(continued(before, other).len(), 5, "another instruction counts");
+    }
+
+    #[test]
+    fn messages_come_back_as_they_were_stored() {
+        let call = crate::ToolCall { id: "1".into(), name: "f".into(), arguments: "{\"a\": 1}".into() };
+        let asked = Message { tool_calls: vec![call.clone()], ..Message::assistant("") };
+        for message in [Message::user("Grüße \u{1F600}"), asked, Message::tool(&call, "2")] {
+            assert_eq!(Message::from_json(&message.to_json()), Some(message));
+        }
+        assert_eq!(Message::from_json(&serde_json::json!({ "role": 1 })), None);
+    }
+}

@@ -1,0 +1,59 @@
+//! How good an answer seems, as far as that can be seen without knowing what it is about.
+
+use std::collections::{BTreeMap, HashSet};
+
+use ruvllm_engine::FinishReason;
+use ruvllm_memory::Quality;
+
+use crate::Response;
+
+/// Answers shorter than this hardly repeat themselves.
+const TOKENS_MIN: usize = 16;
+/// Tokens in a row that are compared.
+const RUN: usize = 4;
+
+/// From 0 to 1, the mean of what was looked at: whether it ended by itself, whether there is anything, whether it goes in
+/// circles.
+pub(super) fn quality(response: &Response) -> Quality {
+    let ended = match response.finish_reason {
+        Some(FinishReason::Stop) => 1.0,
+        Some(FinishReason::Length) => 0.5,
+        None => 0.0,
+    };
+    let says_something = !response.text.trim().is_empty() || !response.tool_calls.is_empty();
+    let mut sources =
+        BTreeMap::from([("ended".to_owned(), ended), ("not_empty".to_owned(), f64::from(u8::from(says_something)))]);
+    if response.tokens.len() >= TOKENS_MIN {
+        sources.insert("not_repetitive".to_owned(), distinct_runs(&response.tokens));
+    }
+    let score = sources.values().sum::<f64>() / sources.len() as f64;
+    Quality { score, sources }
+}
+
+/// The share of runs of tokens that occur for the first time.
+fn distinct_runs(tokens: &[u32]) -> f64 {
+    let runs: HashSet<&[u32]> = tokens.windows(RUN).collect();
+    runs.len() as f64 / (tokens.len() + 1 - RUN) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(text: &str, tokens: Vec<u32>, finish_reason: Option<FinishReason>) -> Response {
+        Response { text: text.into(), tokens, finish_reason, ..Response::default() }
+    }
+
+    #[test]
+    fn better_answers_get_more() {
+        let good = quality(&response("An answer.", (0..50).collect(), Some(FinishReason::Stop)));
+        assert_eq!(good.score, 1.0);
+        let cut = quality(&response("An answer", (0..50).collect(), Some(FinishReason::Length)));
+        let circles = quality(&response("a a a", vec![7; 200], Some(FinishReason::Length)));
+        let empty = quality(&response("", vec![1], Some(FinishReason::Stop)));
+        let failed = quality(&response("", vec![], None));
+        assert!(good.score > cut.score && cut.score > circles.score && circles.score > failed.score);
+        assert!(empty.score < cut.score);
+        assert_eq!(failed.score, 0.0);
+    }
+}

@@ -1,0 +1,105 @@
+//! What the server remembers, for those whom it belongs to: a tenant sees its own; administrators see everything.
+
+mod policies;
+mod search;
+mod sessions;
+mod witness;
+
+use std::sync::Arc;
+
+use ruvllm_memory::{Memory, MemoryError};
+use ruvllm_runtime::{Remembering, hidden_model};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::access::{Caller, Scope};
+use crate::api::Api;
+use crate::error::ApiError;
+
+/// The endpoints. They need the scope `inference`, and `admin` for what belongs to others.
+pub(super) fn router(api: Api) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(witness::search))
+        .routes(routes!(witness::stats))
+        .routes(routes!(witness::verify))
+        .routes(routes!(witness::show))
+        .routes(routes!(sessions::list))
+        .routes(routes!(sessions::show, sessions::remove))
+        .routes(routes!(policies::list))
+        .routes(routes!(policies::show, policies::put, policies::remove))
+        .routes(routes!(search::search))
+        .routes(routes!(search::status))
+        .with_state(api)
+}
+
+impl Api {
+    fn remembering(&self) -> Result<&Remembering, ApiError> {
+        self.memory.as_ref().ok_or_else(|| {
+            ApiError::not_found("this server has no memory: it was started with --no-memory").with_code("no_memory")
+        })
+    }
+
+    /// Works with the memory where that holds up nobody else.
+    async fn with_memory<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Memory) -> Result<T, MemoryError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let memory = Arc::clone(self.remembering()?.memory());
+        let done = tokio::task::spawn_blocking(move || work(&memory)).await;
+        Ok(done.map_err(|_| ApiError::internal("the memory failed"))??)
+    }
+
+    /// The embedding of what is searched for, by whatever embeds what is stored.
+    async fn vector(&self, text: &str) -> Result<Vec<f32>, ApiError> {
+        let remembering = self.remembering()?.clone();
+        let text = text.to_owned();
+        let name = self.with_memory(Memory::embedding).await?;
+        let engine = match name.as_deref().and_then(hidden_model) {
+            Some(model) => Some(self.models.get(model).await?.generator()?.clone()),
+            None => None,
+        };
+        let embedded = tokio::task::spawn_blocking(move || remembering.embed(&text, engine.as_ref())).await;
+        let embedded = embedded.map_err(|_| ApiError::internal("the text could not be embedded"))?;
+        embedded.map_err(|error| ApiError::invalid_param("like", error.to_string()))
+    }
+}
+
+/// Whose entries a caller may see: `None` is everybody's.
+fn visible(caller: &Caller, asked: Option<&str>) -> Result<Option<String>, ApiError> {
+    let own = &*caller.tenant;
+    match asked {
+        None if caller.scopes.allow(Scope::Admin) => Ok(None),
+        None => Ok(Some(own.to_owned())),
+        Some(tenant) => owner(caller, Some(tenant)).map(|()| Some(tenant.to_owned())),
+    }
+}
+
+/// Whether a caller may do something with what belongs to a tenant.
+fn owner(caller: &Caller, tenant: Option<&str>) -> Result<(), ApiError> {
+    match tenant {
+        Some(tenant) if tenant != &*caller.tenant => caller.require(Scope::Admin),
+        _ => Ok(()),
+    }
+}
+
+/// Whose thing is meant: the caller's, unless another tenant is named.
+fn tenant_of(caller: &Caller, asked: Option<String>) -> Result<String, ApiError> {
+    owner(caller, asked.as_deref())?;
+    Ok(asked.unwrap_or_else(|| caller.tenant.to_string()))
+}
+
+impl From<MemoryError> for ApiError {
+    fn from(error: MemoryError) -> Self {
+        let message = error.to_string();
+        match error {
+            MemoryError::Invalid { field, .. } => ApiError::invalid_param(field, message),
+            MemoryError::NotFound { .. } => ApiError::not_found(message),
+            MemoryError::Vector(_) => ApiError::invalid(message),
+            _ => {
+                tracing::error!("{message}");
+                // Where the store lies is nobody's business.
+                ApiError::internal("the memory failed; the server's log tells why")
+            }
+        }
+    }
+}

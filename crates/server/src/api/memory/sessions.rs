@@ -1,0 +1,130 @@
+//! `/v1/sessions`: conversations that can go on.
+
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use ruvllm_memory::{MemoryError, Session, SessionQuery};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{tenant_of, visible};
+use crate::access::Caller;
+use crate::api::Api;
+use crate::api::params::Params;
+use crate::error::ApiError;
+use crate::openapi::ErrorBody;
+
+const COUNT_DEFAULT: usize = 100;
+const COUNT_MAX: usize = 1000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListParams {
+    /// Administrators may name one; others see their own.
+    tenant: Option<String>,
+    adapter: Option<String>,
+    /// 100 by default, 1000 at most.
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct TenantParam {
+    /// Administrators may name one; it is the caller's otherwise.
+    tenant: Option<String>,
+}
+
+/// A session without what was said.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SessionSummary {
+    name: String,
+    tenant: String,
+    model: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adapter: Option<String>,
+    turns: u64,
+    messages: usize,
+    created_ms: i64,
+    active_ms: i64,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SessionList {
+    /// `list`
+    object: &'static str,
+    data: Vec<SessionSummary>,
+}
+
+/// List sessions, the most recent first
+#[utoipa::path(get, path = "/v1/sessions", tag = "memory", params(ListParams),
+    responses((status = 200, description = "Sessions", body = SessionList),
+              (status = 404, description = "The server has no memory", body = ErrorBody)))]
+pub(crate) async fn list(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Params(params): Params<ListParams>,
+) -> Result<Json<SessionList>, ApiError> {
+    let count_max = params.limit.unwrap_or(COUNT_DEFAULT);
+    if !(1..=COUNT_MAX).contains(&count_max) {
+        return Err(ApiError::invalid_param("limit", format!("limit must be from 1 to {COUNT_MAX}")));
+    }
+    let tenant = visible(&caller, params.tenant.as_deref())?;
+    let query = SessionQuery { tenant, adapter: params.adapter, count_max, ..SessionQuery::default() };
+    let sessions = api.with_memory(move |memory| memory.sessions(&query)).await?;
+    Ok(Json(SessionList { object: "list", data: sessions.into_iter().map(Into::into).collect() }))
+}
+
+impl From<Session> for SessionSummary {
+    fn from(session: Session) -> Self {
+        let Session { name, tenant, model, adapter, turns, messages, created_ms, active_ms, .. } = session;
+        Self { name, tenant, model, adapter, turns, messages: messages.len(), created_ms, active_ms }
+    }
+}
+
+/// Show a session with its conversation
+#[utoipa::path(get, path = "/v1/sessions/{name}", tag = "memory", params(("name" = String, Path), TenantParam),
+    responses((status = 200, description = "The session", body = Object),
+              (status = 404, description = "There is no such session", body = ErrorBody)))]
+pub(crate) async fn show(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    Params(params): Params<TenantParam>,
+) -> Result<Json<Session>, ApiError> {
+    let tenant = tenant_of(&caller, params.tenant)?;
+    let recorder = api.remembering()?.recorder().clone();
+    // With turns that are not written yet.
+    let session = api.with_memory(move |_| recorder.session(&tenant, &name)?.ok_or_else(|| missing(name))).await?;
+    Ok(Json(session))
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Deleted {
+    deleted: bool,
+}
+
+/// Forget a session
+#[utoipa::path(delete, path = "/v1/sessions/{name}", tag = "memory", params(("name" = String, Path), TenantParam),
+    responses((status = 200, description = "It is forgotten", body = Deleted),
+              (status = 404, description = "There is no such session", body = ErrorBody)))]
+pub(crate) async fn remove(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    Params(params): Params<TenantParam>,
+) -> Result<Json<Deleted>, ApiError> {
+    let tenant = tenant_of(&caller, params.tenant)?;
+    let recorder = api.remembering()?.recorder().clone();
+    let removed = api.with_memory(move |memory| {
+        // What is on its way would bring it back.
+        recorder.flush();
+        if memory.remove_session(&tenant, &name)? { Ok(()) } else { Err(missing(name)) }
+    });
+    removed.await?;
+    Ok(Json(Deleted { deleted: true }))
+}
+
+fn missing(name: String) -> MemoryError {
+    MemoryError::NotFound { kind: "session", name, is_tenants: true }
+}

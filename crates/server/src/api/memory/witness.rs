@@ -1,0 +1,213 @@
+//! `/v1/witness`: what became of requests.
+
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use ruvllm_memory::{
+    Direction, ErrorFilter, Found, MemoryError, Range, WitnessEntry, WitnessQuery, WitnessStats, now_ms, parse_span,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
+
+use super::visible;
+use crate::access::{Caller, Scope};
+use crate::api::Api;
+use crate::api::params::Params;
+use crate::error::ApiError;
+use crate::openapi::ErrorBody;
+
+const COUNT_DEFAULT: usize = 20;
+const COUNT_MAX: usize = 1000;
+const BUCKETS_DEFAULT: usize = 24;
+const BUCKETS_MAX: usize = 1000;
+
+/// Which entries. All that is given must hold.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WitnessParams {
+    /// A text that entries should be like; the most similar come first then, otherwise the newest.
+    like: Option<String>,
+    /// How long ago at most, such as `2d` or `36h`.
+    since: Option<String>,
+    /// How long ago at least.
+    until: Option<String>,
+    /// Such as `<0.5` or `0.2..0.8`.
+    quality: Option<String>,
+    /// Milliseconds in all, such as `>1000`.
+    latency: Option<String>,
+    /// `any`, `none`, or a kind such as `timeout`.
+    error: Option<String>,
+    model: Option<String>,
+    session: Option<String>,
+    /// Administrators may name one; others see their own.
+    tenant: Option<String>,
+    /// Only entries before this one: the next page.
+    before: Option<i64>,
+    /// 20 by default, 1000 at most.
+    limit: Option<usize>,
+    /// Of statistics: equal stretches of time; 24 by default.
+    buckets: Option<usize>,
+}
+
+impl WitnessParams {
+    async fn query(self, api: &Api, caller: &Caller) -> Result<WitnessQuery, ApiError> {
+        let range = |field, text: Option<String>| text.map(|text| Range::parse(field, &text)).transpose();
+        let ago = |field, text: Option<String>| {
+            let span: Option<Duration> = text.map(|text| parse_span(field, &text)).transpose()?;
+            Ok::<_, MemoryError>(span.map(|span| now_ms() - i64::try_from(span.as_millis()).unwrap_or(i64::MAX)))
+        };
+        let count_max = self.limit.unwrap_or(COUNT_DEFAULT);
+        if !(1..=COUNT_MAX).contains(&count_max) {
+            return Err(ApiError::invalid_param("limit", format!("limit must be from 1 to {COUNT_MAX}")));
+        }
+        let like = match self.like {
+            Some(text) => Some(api.vector(&text).await?),
+            None => None,
+        };
+        Ok(WitnessQuery {
+            tenant: visible(caller, self.tenant.as_deref())?,
+            model: self.model,
+            session: self.session,
+            since_ms: ago("since", self.since)?,
+            until_ms: ago("until", self.until)?,
+            quality: range("quality", self.quality)?,
+            latency_ms: range("latency", self.latency)?,
+            error: self.error.map(|error| match error.as_str() {
+                "any" => ErrorFilter::Any,
+                "none" => ErrorFilter::None,
+                _ => ErrorFilter::Kind(error),
+            }),
+            like,
+            before: self.before,
+            count_max,
+            ..WitnessQuery::default()
+        })
+    }
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WitnessList {
+    /// `list`
+    object: &'static str,
+    data: Vec<WitnessItem>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct WitnessItem {
+    id: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    similarity: Option<f32>,
+    #[serde(flatten)]
+    #[schema(value_type = Object)]
+    entry: WitnessEntry,
+}
+
+impl From<Found> for WitnessItem {
+    fn from(found: Found) -> Self {
+        Self { id: found.id, similarity: found.similarity, entry: found.entry }
+    }
+}
+
+/// Find requests in the witness log
+#[utoipa::path(get, path = "/v1/witness", tag = "memory", params(WitnessParams),
+    responses((status = 200, description = "Entries, the newest or the most similar first", body = WitnessList),
+              (status = 400, description = "A parameter is wrong; `param` names it", body = ErrorBody),
+              (status = 404, description = "The server has no memory", body = ErrorBody)))]
+pub(crate) async fn search(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Params(params): Params<WitnessParams>,
+) -> Result<Json<WitnessList>, ApiError> {
+    let query = params.query(&api, &caller).await?;
+    let found = api.with_memory(move |memory| memory.search_witness(&query)).await?;
+    Ok(Json(WitnessList { object: "list", data: found.into_iter().map(Into::into).collect() }))
+}
+
+/// Figures of the witness log: quality, latency, tokens, by model and over time
+#[utoipa::path(get, path = "/v1/witness/stats", tag = "memory", params(WitnessParams),
+    responses((status = 200, description = "Figures", body = Object),
+              (status = 400, description = "A parameter is wrong; `param` names it", body = ErrorBody),
+              (status = 404, description = "The server has no memory", body = ErrorBody)))]
+pub(crate) async fn stats(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Params(params): Params<WitnessParams>,
+) -> Result<Json<WitnessStats>, ApiError> {
+    let buckets = params.buckets.unwrap_or(BUCKETS_DEFAULT);
+    if !(1..=BUCKETS_MAX).contains(&buckets) {
+        return Err(ApiError::invalid_param("buckets", format!("buckets must be from 1 to {BUCKETS_MAX}")));
+    }
+    let query = params.query(&api, &caller).await?;
+    Ok(Json(api.with_memory(move |memory| memory.witness_stats(&query, buckets)).await?))
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Verification {
+    sound: bool,
+    batches: u64,
+    entries: u64,
+    /// Embeddings that were compared, and those that are no longer kept.
+    vectors: u64,
+    vectors_gone: u64,
+    /// Of the last batch: note it elsewhere, and nothing can be taken from the end unseen.
+    hash: String,
+    problems: Vec<String>,
+}
+
+/// Check the chain of hashes of the witness log; for administrators
+#[utoipa::path(get, path = "/v1/witness/verify", tag = "memory",
+    responses((status = 200, description = "What was found", body = Verification),
+              (status = 403, description = "The key may not do this", body = ErrorBody),
+              (status = 404, description = "The server has no memory", body = ErrorBody)))]
+pub(crate) async fn verify(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<Verification>, ApiError> {
+    caller.require(Scope::Admin)?;
+    let verified = api.with_memory(|memory| memory.verify_witness(&mut |_| {})).await?;
+    Ok(Json(Verification {
+        sound: verified.is_sound(),
+        batches: verified.batches,
+        entries: verified.entries,
+        vectors: verified.vectors,
+        vectors_gone: verified.vectors_gone,
+        hash: verified.hash,
+        problems: verified.problems.iter().map(ToString::to_string).collect(),
+    }))
+}
+
+/// Show an entry of the witness log and what it is linked to
+#[utoipa::path(get, path = "/v1/witness/{id}", tag = "memory",
+    params(("id" = String, Path, description = "The id of the request, or the number of the entry")),
+    responses((status = 200, description = "The entry", body = Object),
+              (status = 404, description = "There is no such entry", body = ErrorBody)))]
+pub(crate) async fn show(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let tenant = visible(&caller, None)?;
+    let name = id.clone();
+    let found = api.with_memory(move |memory| {
+        let mut found = memory.witness_of_request(&id)?;
+        if let Ok(number) = id.parse()
+            && let Some(entry) = memory.witness(number)?
+        {
+            found.push((number, entry));
+        }
+        let is_visible = |entry: &WitnessEntry| tenant.as_ref().is_none_or(|tenant| *tenant == entry.tenant);
+        let Some((number, entry)) = found.into_iter().find(|(_, entry)| is_visible(entry)) else { return Ok(None) };
+        let similar = memory.neighbours(number, Direction::Outgoing, None, 20)?;
+        Ok(Some((number, entry, similar)))
+    });
+    let (number, entry, edges) =
+        found.await?.ok_or_else(|| ApiError::not_found(format!("there is no entry {name:?} in the witness log")))?;
+    let edges: Vec<Value> = edges
+        .iter()
+        .map(|edge| json!({ "kind": edge.kind.name(), "target": edge.target, "weight": edge.weight }))
+        .collect();
+    Ok(Json(json!({ "id": number, "entry": entry, "edges": edges })))
+}

@@ -1,0 +1,227 @@
+//! `ruvllm memory`: the store behind the witness log, sessions and policies.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use ruvllm_memory::{Item, Key, Kind, Recalled, restore_backup};
+use serde_json::json;
+
+use crate::memory_flags::MemoryPlaceFlags;
+use crate::{embedding, output, progress, times};
+
+/// Search everything that is remembered; back it up, restore it, change its key
+#[derive(Debug, Args)]
+pub struct Memory {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Status(Status),
+    Search(Search),
+    Backup(Backup),
+    Restore(Restore),
+    Rekey(Rekey),
+    Reembed(Reembed),
+}
+
+/// Show what is in the memory and how large it is
+#[derive(Debug, Args)]
+struct Status {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    memory: MemoryPlaceFlags,
+}
+
+/// Search requests, answers, sessions and policies by what they are about
+#[derive(Debug, Args)]
+struct Search {
+    /// What to look for
+    text: String,
+    /// request, answer, session or policy; several with commas [default: all]
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = parse_kind)]
+    kind: Vec<Kind>,
+    /// Of this tenant [default: all]
+    #[arg(long, value_name = "PATH")]
+    tenant: Option<String>,
+    /// How many at most
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
+    limit: u32,
+    /// Print one JSON object for each
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    memory: MemoryPlaceFlags,
+}
+
+/// Copy the memory to a file, also while a server uses it
+///
+/// The copy is encrypted with the same key: keep that too.
+#[derive(Debug, Args)]
+struct Backup {
+    /// Where to
+    file: PathBuf,
+    #[command(flatten)]
+    memory: MemoryPlaceFlags,
+}
+
+/// Put a backup in the place of the memory, which no server may use meanwhile
+///
+/// The backup is checked first. What was there is kept beside it.
+#[derive(Debug, Args)]
+struct Restore {
+    /// The backup
+    file: PathBuf,
+    #[command(flatten)]
+    memory: MemoryPlaceFlags,
+}
+
+/// Encrypt the memory with another key, which no server may use meanwhile
+#[derive(Debug, Args)]
+struct Rekey {
+    /// A file with the new key, 64 hexadecimal digits, where keys are kept elsewhere [default: a random one, which takes the
+    /// place of the old one in its file]
+    #[arg(long, value_name = "FILE")]
+    new_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    memory: MemoryPlaceFlags,
+}
+
+/// Forget all embeddings, so that those of another model can be stored
+///
+/// Entries stay, and are still found by everything but their meaning. The chain of the witness log stays whole.
+#[derive(Debug, Args)]
+struct Reembed {
+    #[command(flatten)]
+    memory: MemoryPlaceFlags,
+}
+
+fn parse_kind(text: &str) -> Result<Kind, String> {
+    Kind::from_name(text).ok_or_else(|| "it is request, answer, session or policy".to_owned())
+}
+
+impl Memory {
+    pub fn execute(self) -> Result<()> {
+        match self.what {
+            What::Status(command) => command.execute(),
+            What::Search(command) => command.execute(),
+            What::Backup(command) => command.execute(),
+            What::Restore(command) => command.execute(),
+            What::Rekey(command) => command.execute(),
+            What::Reembed(command) => {
+                command.memory.open()?.forget_embeddings()?;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Status {
+    fn execute(self) -> Result<()> {
+        let status = self.memory.open()?.status()?;
+        if self.json {
+            return output::json(&json!({
+                "place": status.place, "bytes": status.bytes, "embedding": status.embedding,
+                "dimension": status.dimension, "entries": status.entries, "sessions": status.sessions,
+                "policies": status.policies, "vectors": status.vectors, "edges": status.edges,
+                "first_ms": status.first_ms, "last_ms": status.last_ms,
+            }));
+        }
+        let range = match (status.first_ms, status.last_ms) {
+            (Some(first), Some(last)) => format!(" from {} to {} UTC", times::moment(first), times::moment(last)),
+            _ => String::new(),
+        };
+        let rows = [
+            ("place", status.place),
+            ("size", output::bytes(status.bytes)),
+            ("embeddings", status.embedding.unwrap_or_else(|| "none yet".to_owned())),
+            ("witness log", format!("{} requests{range}", status.entries)),
+            ("sessions", status.sessions.to_string()),
+            ("policies", status.policies.to_string()),
+            ("vectors", format!("{} of {} dimensions", status.vectors, status.dimension)),
+            ("edges", status.edges.to_string()),
+        ];
+        output::table(&rows.map(|(name, value)| vec![name.to_owned(), value]))
+    }
+}
+
+impl Search {
+    fn execute(self) -> Result<()> {
+        let memory = self.memory.open()?;
+        let vector = embedding::of_text(&memory, &self.text)?;
+        let found = memory.recall(&vector, &self.kind, self.tenant.as_deref(), self.limit as usize)?;
+        if self.json {
+            return found.iter().try_for_each(|found| {
+                let item = match &found.item {
+                    Item::Request(entry) => json!(entry),
+                    Item::Session(session) => json!(session),
+                    Item::Policy(policy) => json!(policy),
+                };
+                let (kind, similarity) = (found.kind.name(), found.similarity);
+                output::json(&json!({ "id": found.id, "kind": kind, "similarity": similarity, "item": item }))
+            });
+        }
+        if found.is_empty() {
+            output::remark("nothing was found");
+            return Ok(());
+        }
+        let mut rows = vec![["LIKE", "KIND", "WHAT", "WHEN"].map(str::to_owned).to_vec()];
+        rows.extend(found.iter().map(row));
+        output::table(&rows)
+    }
+}
+
+fn row(found: &Recalled) -> Vec<String> {
+    let (what, at_ms) = match &found.item {
+        Item::Request(entry) => (format!("{} ({})", entry.request, entry.model), entry.at_ms),
+        Item::Session(session) => (format!("{} ({} turns)", session.name, session.turns), session.active_ms),
+        Item::Policy(policy) => (format!("{}/{}", policy.kind, policy.name), policy.created_ms),
+    };
+    let like = format!("{:.2}", found.similarity);
+    vec![like, found.kind.name().to_owned(), output::printable(&what), times::ago(at_ms)]
+}
+
+impl Backup {
+    fn execute(self) -> Result<()> {
+        let bar = progress::counter("pages copied");
+        self.memory.open()?.backup(&self.file, &mut |copied, _| bar.set_position(copied))?;
+        bar.finish_and_clear();
+        output::remark(&format!("copied to {}; it needs the same key", self.file.display()));
+        Ok(())
+    }
+}
+
+impl Restore {
+    fn execute(self) -> Result<()> {
+        if self.memory.memory_postgres.is_some() {
+            bail!("a server database is restored by its own means");
+        }
+        let folder = self.memory.folder()?;
+        restore_backup(&self.file, &folder, self.memory.key().as_ref())?;
+        output::remark(&format!("the memory in {} is now that of {}", folder.display(), self.file.display()));
+        Ok(())
+    }
+}
+
+impl Rekey {
+    fn execute(self) -> Result<()> {
+        let new = match &self.new_key_file {
+            Some(path) => {
+                let name = path.display().to_string();
+                let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+                Some(Key::from_hex(&text, &name)?)
+            }
+            None => None,
+        };
+        self.memory.open()?.rekey(new)?;
+        match (&self.new_key_file, self.memory.key()) {
+            (Some(_), Some(_)) => output::remark("the memory has the new key; put it in the place of the old one now"),
+            _ => output::remark("the memory has a new key; backups of before still need the old one"),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! `ruvllm sessions`: conversations that can go on.
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use ruvllm_memory::{Memory, Session, SessionQuery};
+use ruvllm_runtime::Message;
+use serde_json::{Value, json};
+
+use super::run::Run;
+use crate::memory_flags::MemoryPlaceFlags;
+use crate::{output, times};
+
+/// List, show, resume and remove conversations
+///
+/// A request with a session (`"session": "NAME"` in a chat request, or `ruvllm run --session NAME`) goes on where the
+/// conversation of that name ended, also after a restart.
+#[derive(Debug, Args)]
+pub struct Sessions {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    List(List),
+    Show(Show),
+    Resume(Box<Resume>),
+    Rm(Rm),
+}
+
+/// List sessions, the most recent first
+#[derive(Debug, Args)]
+struct List {
+    /// Of this tenant [default: all]
+    #[arg(long, value_name = "PATH")]
+    tenant: Option<String>,
+    /// That use this adapter
+    #[arg(long, value_name = "NAME")]
+    adapter: Option<String>,
+    /// How many at most
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
+    limit: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    memory: MemoryPlaceFlags,
+}
+
+/// Show a session and what was said in it
+#[derive(Debug, Args)]
+struct Show {
+    /// Its name
+    name: String,
+    /// Whose
+    #[arg(long, value_name = "PATH", default_value = "")]
+    tenant: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    memory: MemoryPlaceFlags,
+}
+
+/// Go on with a session in the terminal, with its own model
+#[derive(Debug, Args)]
+struct Resume {
+    /// Its name
+    name: String,
+    /// What to say; without it, chat
+    prompt: Option<String>,
+    #[command(flatten)]
+    memory: MemoryPlaceFlags,
+}
+
+/// Forget sessions
+#[derive(Debug, Args)]
+struct Rm {
+    /// Their names
+    #[arg(required = true)]
+    names: Vec<String>,
+    /// Whose
+    #[arg(long, value_name = "PATH", default_value = "")]
+    tenant: String,
+    #[command(flatten)]
+    memory: MemoryPlaceFlags,
+}
+
+impl Sessions {
+    pub fn execute(self) -> Result<()> {
+        match self.what {
+            What::List(command) => command.execute(),
+            What::Show(command) => command.execute(),
+            What::Resume(command) => command.execute(),
+            What::Rm(command) => command.execute(),
+        }
+    }
+}
+
+impl List {
+    fn execute(self) -> Result<()> {
+        let query = SessionQuery {
+            tenant: self.tenant,
+            adapter: self.adapter,
+            count_max: self.limit as usize,
+            ..SessionQuery::default()
+        };
+        let sessions = self.memory.open()?.sessions(&query)?;
+        if self.json {
+            let sessions: Vec<Value> = sessions.iter().map(summary).collect();
+            return output::json(&json!({ "sessions": sessions }));
+        }
+        if sessions.is_empty() {
+            output::remark("there are no sessions; `ruvllm run MODEL --session NAME` begins one");
+            return Ok(());
+        }
+        let mut rows = vec![["NAME", "TENANT", "MODEL", "TURNS", "TOKENS", "LAST ACTIVE"].map(str::to_owned).to_vec()];
+        rows.extend(sessions.iter().map(|session| {
+            let tokens = session.kv.as_ref().map_or_else(String::new, |kv| kv.tokens.to_string());
+            let name = output::printable(&session.name);
+            let turns = session.turns.to_string();
+            vec![name, session.tenant.clone(), session.model.clone(), turns, tokens, times::ago(session.active_ms)]
+        }));
+        output::table(&rows)
+    }
+}
+
+/// Without what was said.
+fn summary(session: &Session) -> Value {
+    let mut object = json!(session);
+    object["messages"] = json!(session.messages.len());
+    object
+}
+
+fn find(memory: &Memory, tenant: &str, name: &str) -> Result<Session> {
+    match memory.session(tenant, name)? {
+        Some(session) => Ok(session),
+        None => bail!("there is no session {name:?}; `ruvllm sessions list` shows those that there are"),
+    }
+}
+
+impl Show {
+    fn execute(self) -> Result<()> {
+        let session = find(&self.memory.open()?, &self.tenant, &self.name)?;
+        if self.json {
+            return output::json(&json!(session));
+        }
+        let kv = session.kv.as_ref().map_or_else(String::new, |kv| {
+            let place = kv.place.as_deref().map_or_else(String::new, |place| format!(" in {place}"));
+            format!("{} tokens, {} ({}){place}", kv.tokens, kv.tier, kv.precision)
+        });
+        let rows = [
+            ("name", session.name.clone()),
+            ("tenant", session.tenant.clone()),
+            ("model", session.model.clone()),
+            ("adapter", session.adapter.clone().unwrap_or_default()),
+            ("turns", session.turns.to_string()),
+            ("begun", format!("{} UTC", times::moment(session.created_ms))),
+            ("active", format!("{} UTC", times::moment(session.active_ms))),
+            ("kv", kv),
+        ];
+        let rows = rows.into_iter().filter(|(_, value)| !value.is_empty());
+        output::table(&rows.map(|(name, value)| vec![name.to_owned(), output::printable(&value)]).collect::<Vec<_>>())?;
+        for message in session.messages.iter().filter_map(Message::from_json) {
+            output::line("")?;
+            output::line(&format!("{}: {}", message.role, output::printable(message.content.trim())))?;
+            for call in &message.tool_calls {
+                output::line(&output::printable(&format!("calls {}({})", call.name, call.arguments)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Resume {
+    fn execute(self) -> Result<()> {
+        let model = find(&self.memory.open()?, "", &self.name)?.model;
+        Run::of_session(model, self.name, self.prompt, self.memory)?.execute()
+    }
+}
+
+impl Rm {
+    fn execute(self) -> Result<()> {
+        let memory = self.memory.open()?;
+        for name in &self.names {
+            // All must be there before any goes.
+            find(&memory, &self.tenant, name)?;
+        }
+        for name in &self.names {
+            memory.remove_session(&self.tenant, name)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! `ruvllm witness show`
+
+use anyhow::{Result, bail};
+use clap::Args;
+use ruvllm_memory::{Direction, EdgeKind, Memory, WitnessEntry};
+use serde_json::json;
+
+use crate::memory_flags::MemoryPlaceFlags;
+use crate::{output, times};
+
+/// Show everything about a request
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  ruvllm witness show req-00c0ffee00c0ffee")]
+pub struct Show {
+    /// The id of the request, as the server answered it in x-request-id, or the number of the entry
+    request: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    memory: MemoryPlaceFlags,
+}
+
+impl Show {
+    pub fn execute(self) -> Result<()> {
+        let memory = self.memory.open()?;
+        let Some((id, entry)) = self.find(&memory)? else {
+            bail!("there is no request {:?} in the witness log; `ruvllm witness search` lists them", self.request);
+        };
+        let edges = memory.neighbours(id, Direction::Outgoing, Some(EdgeKind::Similar), 5)?;
+        let mut similar = Vec::new();
+        for edge in edges {
+            if let Some(other) = memory.witness(edge.target)? {
+                similar.push((other.request, edge.weight));
+            }
+        }
+        if self.json {
+            let similar: Vec<_> =
+                similar.iter().map(|(request, weight)| json!({ "request": request, "similarity": weight })).collect();
+            return output::json(&json!({ "id": id, "entry": entry, "similar": similar }));
+        }
+        print(&entry, &similar)
+    }
+
+    fn find(&self, memory: &Memory) -> Result<Option<(i64, WitnessEntry)>> {
+        let by_name = memory.witness_of_request(&self.request)?.into_iter().next();
+        Ok(match (by_name, self.request.parse::<i64>()) {
+            (Some(found), _) => Some(found),
+            (None, Ok(number)) => memory.witness(number)?.map(|entry| (number, entry)),
+            (None, Err(_)) => None,
+        })
+    }
+}
+
+fn print(entry: &WitnessEntry, similar: &[(String, f64)]) -> Result<()> {
+    let (latency, routing) = (entry.latency, &entry.routing);
+    let mut rows: Vec<(&str, String)> = vec![
+        ("request", entry.request.clone()),
+        ("time", format!("{} UTC", times::moment(entry.at_ms))),
+        ("tenant", entry.tenant.clone()),
+        ("session", entry.session.clone().unwrap_or_default()),
+        ("model", entry.model.clone()),
+        ("policy", routing.policy.clone().unwrap_or_default()),
+        ("sampling", format!("temperature {}, top-p {}", routing.temperature, routing.top_p)),
+        (
+            "tokens",
+            format!(
+                "{} prompt ({} cached), {} answer",
+                entry.tokens.prompt, entry.cache.cached_tokens, entry.tokens.answer
+            ),
+        ),
+        (
+            "latency",
+            format!(
+                "{:.1} ms: queue {:.2}, retrieval {:.3}, routing {:.3}, prefill {:.1}, decode {:.1}",
+                latency.total_ms,
+                latency.queue_ms,
+                latency.retrieval_ms,
+                latency.routing_ms,
+                latency.prefill_ms,
+                latency.decode_ms
+            ),
+        ),
+        ("finish", entry.finish.clone().unwrap_or_default()),
+    ];
+    if let Some(quality) = &entry.quality {
+        let sources: Vec<String> = quality.sources.iter().map(|(name, score)| format!("{name} {score:.2}")).collect();
+        rows.push(("quality", format!("{:.2} ({})", quality.score, sources.join(", "))));
+    }
+    if let Some(error) = &entry.error {
+        rows.push(("error", format!("{}: {}", error.kind, error.message)));
+    }
+    for (request, similarity) in similar {
+        rows.push(("similar", format!("{request} ({similarity:.2})")));
+    }
+    if let Some(texts) = &entry.texts {
+        rows.push(("asked", texts.prompt.clone()));
+        rows.push(("answered", texts.answer.clone()));
+    }
+    let rows = rows.into_iter().filter(|(_, value)| !value.is_empty());
+    let rows: Vec<Vec<String>> = rows.map(|(name, value)| vec![name.to_owned(), output::printable(&value)]).collect();
+    output::table(&rows)
+}

@@ -1,0 +1,54 @@
+//! `ruvllm witness verify`
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serde_json::json;
+
+use crate::memory_flags::MemoryPlaceFlags;
+use crate::output;
+
+/// Check that nothing in the witness log was changed
+///
+/// Every page of the file is authenticated, and every batch of entries is linked to the one before by a hash; both are computed
+/// again. The hash of the last batch is printed: whoever notes it elsewhere can also tell later whether entries were taken
+/// from the end.
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    memory: MemoryPlaceFlags,
+}
+
+impl Verify {
+    pub fn execute(self) -> Result<()> {
+        let memory = self.memory.open()?;
+        memory.check()?;
+        let bar = crate::progress::counter("batches verified");
+        let verified = memory.verify_witness(&mut |batches| bar.set_position(batches))?;
+        bar.finish_and_clear();
+        if self.json {
+            let problems: Vec<String> = verified.problems.iter().map(ToString::to_string).collect();
+            output::json(&json!({
+                "sound": verified.is_sound(), "batches": verified.batches, "entries": verified.entries,
+                "vectors": verified.vectors, "vectors_gone": verified.vectors_gone, "hash": verified.hash,
+                "problems": problems,
+            }))?;
+        } else {
+            for problem in &verified.problems {
+                output::line(&problem.to_string())?;
+            }
+            if verified.is_sound() {
+                output::line(&format!(
+                    "sound: {} entries in {} batches, {} embeddings; last hash {}",
+                    verified.entries, verified.batches, verified.vectors, verified.hash
+                ))?;
+            }
+        }
+        if !verified.is_sound() {
+            bail!("the witness log was changed");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! Where the memory is, for every command that uses it.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use ruvllm_memory::{KeySource, Memory, MemoryOptions, Place};
+use ruvllm_store::default_home;
+
+/// The variable that may hold the key.
+const KEY_VARIABLE: &str = "RUVLLM_MEMORY_KEY";
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Memory")]
+pub struct MemoryPlaceFlags {
+    /// The folder of the memory [default: memory in ~/.ruvllm or $RUVLLM_HOME]
+    #[arg(long, value_name = "FOLDER")]
+    pub memory_folder: Option<PathBuf>,
+    /// Keep the memory in a PostgreSQL database with pgvector instead, which several machines can share:
+    /// postgres://user:password@host/database
+    #[arg(long, value_name = "URL", conflicts_with = "memory_folder")]
+    pub memory_postgres: Option<String>,
+    /// A command that prints the memory's key, such as one that asks the system's keyring. Otherwise the key is in
+    /// $RUVLLM_MEMORY_KEY, or in a file beside the memory
+    #[arg(long, value_name = "COMMAND")]
+    pub memory_key_command: Option<String>,
+}
+
+impl MemoryPlaceFlags {
+    pub fn folder(&self) -> Result<PathBuf> {
+        match &self.memory_folder {
+            Some(folder) => Ok(folder.clone()),
+            None => Ok(default_home()?.join("memory")),
+        }
+    }
+
+    pub fn key(&self) -> Option<KeySource> {
+        match &self.memory_key_command {
+            Some(command) => Some(KeySource::Command(command.clone())),
+            None => std::env::var_os(KEY_VARIABLE).map(|_| KeySource::Environment(KEY_VARIABLE.to_owned())),
+        }
+    }
+
+    pub fn options(&self) -> Result<MemoryOptions> {
+        let place = match &self.memory_postgres {
+            Some(url) => Place::Postgres { url: url.clone() },
+            None => Place::Folder { folder: self.folder()?, key: self.key() },
+        };
+        Ok(MemoryOptions { place, ..MemoryOptions::in_folder("") })
+    }
+
+    /// Opens a memory that is there; those who only look must not make one.
+    pub fn open(&self) -> Result<Memory> {
+        match self.open_if_there()? {
+            Some(memory) => Ok(memory),
+            None => bail!(
+                "there is no memory in {} yet: `ruvllm serve` makes one, and so does `ruvllm run --session NAME`",
+                self.folder()?.display()
+            ),
+        }
+    }
+
+    pub fn open_if_there(&self) -> Result<Option<Memory>> {
+        let options = self.options()?;
+        match &options.place {
+            Place::Folder { folder, .. } if !Memory::is_in(folder) => Ok(None),
+            _ => Ok(Some(Memory::open(options)?)),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Which entries of the witness log a command is about.
+
+use anyhow::Result;
+use clap::Args;
+use ruvllm_memory::{ErrorFilter, Range, WitnessQuery, now_ms, parse_span};
+
+#[derive(Clone, Debug, Args)]
+pub struct WitnessFlags {
+    /// Not older than this, such as 90s, 15m, 36h, 2d or 1w
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Older than this
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Quality from 0 to 1, such as '<0.5' or 0.2..0.8
+    #[arg(long, value_name = "RANGE")]
+    quality: Option<String>,
+    /// Milliseconds in all, such as '>1000'
+    #[arg(long, value_name = "RANGE")]
+    latency: Option<String>,
+    /// any, none, or a kind such as timeout, cancelled or context_length
+    #[arg(long, value_name = "KIND")]
+    error: Option<String>,
+    /// Answered by this model
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// Of this session
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+    /// Of this tenant [default: all]
+    #[arg(long, value_name = "PATH")]
+    tenant: Option<String>,
+}
+
+impl WitnessFlags {
+    pub fn query(&self) -> Result<WitnessQuery> {
+        let ago = |field, text: &Option<String>| {
+            let span = text.as_ref().map(|text| parse_span(field, text)).transpose()?;
+            anyhow::Ok(span.map(|span| now_ms() - i64::try_from(span.as_millis()).unwrap_or(i64::MAX)))
+        };
+        let range = |field, text: &Option<String>| text.as_ref().map(|text| Range::parse(field, text)).transpose();
+        Ok(WitnessQuery {
+            tenant: self.tenant.clone(),
+            model: self.model.clone(),
+            session: self.session.clone(),
+            since_ms: ago("--since", &self.since)?,
+            until_ms: ago("--until", &self.until)?,
+            quality: range("--quality", &self.quality)?,
+            latency_ms: range("--latency", &self.latency)?,
+            error: self.error.as_deref().map(|error| match error {
+                "any" => ErrorFilter::Any,
+                "none" => ErrorFilter::None,
+                kind => ErrorFilter::Kind(kind.to_owned()),
+            }),
+            ..WitnessQuery::default()
+        })
+    }
+}
