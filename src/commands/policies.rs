@@ -163,7 +163,7 @@ impl Show {
             ("source", source(&policy)),
             ("confidence", format!("{:.2}", policy.confidence)),
             ("created", moment(policy.created_ms)),
-            ("set", moment(policy.accessed_ms)),
+            ("last used", moment(policy.accessed_ms)),
             ("fisher", policy.fisher.as_ref().map_or_else(String::new, |fisher| format!("{} weights", fisher.len()))),
             ("parameters", output::printable(&policy.parameters.to_string())),
         ];
