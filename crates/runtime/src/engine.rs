@@ -2,19 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use ruvllm_engine::{Constraint, Core, LookupStats, StepError, SubmitError, Tenant};
 use ruvllm_kernels::KernelSet;
 use ruvllm_text::{
-    ChatTemplate, ChatTemplateError, Conversation, GrammarCompiler, GrammarError, NextTurn, RenderedPrompt, Shape,
-    StopMatcher, StopStringError, Tokenizer, ToolCallParser, ToolFormat,
+    ChatTemplate, ChatTemplateError, GrammarCompiler, GrammarError, Shape, StopMatcher, StopStringError, Tokenizer,
+    ToolCallParser, ToolFormat,
 };
 
 use crate::constraint::Grammar;
 use crate::engine_thread::{EngineThread, Gone, Submission, Submitted};
-use crate::prompt::encode_text;
-use crate::{ColdFormat, EngineBuilder, EngineStatus, Message, Prompt, Request, Response, Stream, Tools, Usage};
+use crate::{ColdFormat, EngineBuilder, EngineStatus, Prompt, Request, Response, Stream, Tools, Usage};
 
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
@@ -79,6 +78,14 @@ impl Engine {
         &self.0.thread
     }
 
+    pub(crate) fn template(&self) -> Option<&ChatTemplate> {
+        self.0.template.as_ref()
+    }
+
+    pub(crate) fn tool_format(&self) -> ToolFormat {
+        self.0.tool_format
+    }
+
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.0.tokenizer
     }
@@ -130,55 +137,6 @@ impl Engine {
         self.thread().tenants().await.map_err(|Gone| GenerateError::EngineFailed)
     }
 
-    /// The token ids of a prompt, as the model will see them.
-    pub fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>, GenerateError> {
-        self.encode_with_tools(prompt, &Tools::default())
-    }
-
-    /// The same for a conversation in which the model is told of tools.
-    pub fn encode_with_tools(&self, prompt: &Prompt, tools: &Tools) -> Result<Vec<u32>, GenerateError> {
-        match prompt {
-            Prompt::Tokens(tokens) => Ok(tokens.clone()),
-            Prompt::Text(text) => {
-                self.check_encodable(text)?;
-                Ok(encode_text(&self.0.tokenizer, text))
-            }
-            Prompt::Messages(messages) => self.encode_messages(messages, tools),
-        }
-    }
-
-    fn encode_messages(&self, messages: &[Message], tools: &Tools) -> Result<Vec<u32>, GenerateError> {
-        let prompt = self.render(messages, tools, SystemTime::now())?;
-        self.check_encodable(prompt.text())?;
-        Ok(self.0.tokenizer.encode_prompt(&prompt))
-    }
-
-    /// A conversation in the model's own chat format, as it is at some time: some formats tell the date.
-    pub(crate) fn render(
-        &self,
-        messages: &[Message],
-        tools: &Tools,
-        now: SystemTime,
-    ) -> Result<RenderedPrompt, GenerateError> {
-        let template = self.0.template.as_ref().ok_or(GenerateError::NoTemplate)?;
-        let messages: Vec<_> = messages.iter().map(Message::to_json).collect();
-        let (messages, tools) = self.0.tool_format.conversation(&messages, tools.offered());
-        let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let conversation = Conversation {
-            messages: &messages,
-            tools: tools.as_ref(),
-            next_turn: NextTurn::Assistant,
-            variables: &serde_json::Map::new(),
-            now_unix_s: i64::try_from(now).unwrap_or(i64::MAX),
-        };
-        Ok(template.render(&conversation)?)
-    }
-
-    /// Encoding leaves out what the vocabulary has no token for; nothing is to vanish in silence.
-    fn check_encodable(&self, text: &str) -> Result<(), GenerateError> {
-        self.0.tokenizer.first_unencodable(text).map_or(Ok(()), |character| Err(GenerateError::Unencodable(character)))
-    }
-
     /// Starts answering. What is computed does not wait for the stream to be read; dropping it ends the request.
     pub fn stream(&self, request: Request) -> Result<Stream, GenerateError> {
         let mut streams = self.streams(vec![request])?;
@@ -203,15 +161,12 @@ impl Engine {
         let stop = StopMatcher::new(request.stop.clone())?;
         let room = self.context().saturating_sub(request.max_tokens.unwrap_or(1)).max(1);
         let constraint = self.constraint(&request)?;
-        let (prompt, truncated_tokens) =
-            self.encode_within(&request.prompt, &request.tools, room, request.truncation)?;
+        let (prompt, truncated_tokens) = self.encode_within(&request, room)?;
         let tool_calls = match request.prompt {
             Prompt::Messages(_) if !request.tools.offered().is_empty() => Some(ToolCallParser::new(self.0.tool_format)),
             _ => None,
         };
-        let prompt_tokens = prompt.len();
-        let states_of =
-            if request.embeddings { Some(self.subject(&request.prompt, &request.tools, prompt_tokens)?) } else { None };
+        let prompt_tokens = prompt.tokens.len();
         let started = Instant::now();
         let submission = Submission {
             request: ruvllm_engine::Request {
@@ -222,8 +177,8 @@ impl Engine {
                 tenant: request.tenant,
                 priority: request.priority,
                 prefix_use: request.prefix_use,
-                states_of,
-                ..ruvllm_engine::Request::new(prompt)
+                states_of: request.embeddings.then_some(prompt.subject),
+                ..ruvllm_engine::Request::new(prompt.tokens)
             },
             constraint,
             patience: request.patience,

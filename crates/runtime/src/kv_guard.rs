@@ -13,8 +13,8 @@ use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_text::Tokenizer;
 use serde_json::{Value, json};
 
+use crate::encoding::encode_text;
 use crate::fingerprint::fingerprint;
-use crate::prompt::encode_text;
 
 const TEXT: &str = include_str!("kv_guard/text.txt");
 /// From the smallest; what costs a step more for every token comes after what does not. The last is taken without being

@@ -17,6 +17,7 @@ mod backend;
 mod builder;
 mod constraint;
 mod embeddings;
+mod encoding;
 mod engine;
 mod engine_thread;
 mod fingerprint;
@@ -27,7 +28,6 @@ mod prompt;
 mod remember;
 mod request;
 mod stream;
-mod subject;
 mod truncation;
 mod vocabulary;
 

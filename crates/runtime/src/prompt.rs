@@ -1,6 +1,5 @@
 //! What a request says to the model.
 
-use ruvllm_text::{SpecialTokens, Tokenizer};
 use serde_json::{Value, json};
 
 /// One turn of a conversation.
@@ -79,10 +78,4 @@ pub enum Prompt {
     Text(String),
     /// Token ids, as they are.
     Tokens(Vec<u32>),
-}
-
-/// Plain text, with the token that begins every text where the model wants one.
-pub(crate) fn encode_text(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
-    let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
-    bos.into_iter().chain(tokenizer.encode(text, SpecialTokens::AsText)).collect()
 }
