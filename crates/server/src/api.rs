@@ -81,6 +81,9 @@ impl Api {
         if requests.iter().any(|request| request.priority > 0) {
             caller.require(Scope::Admin)?;
         }
+        if requests.iter().any(|request| request.session.is_some()) {
+            caller.require_known()?;
+        }
         requests.iter_mut().for_each(|request| request.patience = self.answer_time_max);
         let model = self.models.get(model).await?;
         let shape_field = requests.first().and_then(|request| request.shape.as_ref()).map(fields::field_of);

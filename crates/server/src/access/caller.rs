@@ -16,6 +16,8 @@ pub struct Caller {
     /// On whose behalf: a path, empty for the default tenant.
     pub tenant: Arc<str>,
     pub scopes: Scopes,
+    /// Nobody knows who: without a key, and not from this machine.
+    pub is_stranger: bool,
     /// What the request is called.
     pub request: RequestId,
     pub(super) limits: Limits,
@@ -49,6 +51,22 @@ impl Caller {
         }
         let scopes = &self.scopes;
         Err(ApiError::forbidden(format!("this needs a key with the scope {scope}; '{}' has {scopes}", self.name)))
+    }
+
+    /// Takes from whoever came without a key what only people of this machine may do without one.
+    pub(super) fn estrange(&mut self) {
+        self.scopes = Scopes::new([Scope::Inference, Scope::Metrics]);
+        self.is_stranger = true;
+    }
+
+    /// Strangers have nothing of their own that they could be told apart by.
+    pub fn require_known(&self) -> Result<(), ApiError> {
+        if !self.is_stranger {
+            return Ok(());
+        }
+        let how =
+            "add a key with `ruvllm keys add NAME` and send it, or ask from the same machine by a loopback address";
+        Err(ApiError::forbidden(format!("what is remembered is not shown to strangers: {how}")))
     }
 
     pub(super) fn admit(&self, now: Moment) -> Result<(), Refusal> {

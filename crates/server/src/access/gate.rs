@@ -94,6 +94,7 @@ impl Gate {
             name: key.name.as_str().into(),
             tenant: key.tenant.as_str().into(),
             scopes: key.scopes.clone(),
+            is_stranger: false,
             request: RequestId::default(),
             limits: key.limits,
             account: Arc::clone(account),
@@ -101,12 +102,13 @@ impl Gate {
         })
     }
 
-    /// May do everything; what `local.rs` says comes on top of that.
+    /// May do everything, unless the guard finds out that they are not from this machine.
     fn anonymous(&self, notes: Arc<Notes>) -> Caller {
         Caller {
             name: "anonymous".into(),
             tenant: "".into(),
             scopes: Scopes::new([Scope::Admin]),
+            is_stranger: false,
             request: RequestId::default(),
             limits: Limits::default(),
             account: Arc::clone(&self.common),

@@ -51,8 +51,13 @@ impl Guard {
         let mut caller = self.gate.identify(request.headers(), Arc::clone(&notes), now.calendar)?;
         caller.request = request.extensions().get::<RequestId>().cloned().unwrap_or_default();
         notes.set_caller(Arc::clone(&caller.name));
-        if self.scope == Scope::Admin && !self.gate.is_closed() {
-            require_local(request)?;
+        if !self.gate.is_closed()
+            && let Err(refusal) = require_local(request)
+        {
+            if self.scope == Scope::Admin {
+                return Err(refusal);
+            }
+            caller.estrange();
         }
         caller.require(self.scope)?;
         Ok(caller)

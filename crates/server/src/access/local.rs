@@ -1,4 +1,4 @@
-//! Who may administer a server that has no keys: whoever is on the same machine, and is not a web page.
+//! Whom a server without keys trusts: whoever is on the same machine, and is not a web page.
 
 use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
