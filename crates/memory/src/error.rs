@@ -31,7 +31,7 @@ pub enum MemoryError {
     NewerSchema { found: i64, known: i64 },
     #[error(
         "the memory holds embeddings of {stored:?}, which cannot be compared with those of {given:?}; use \
-         `ruvllm memory reembed` to forget the old ones, or the embedding model {stored:?}"
+         `ruvllm memory forget-embeddings` to forget the old ones, or the embedding model {stored:?}"
     )]
     OtherEmbedding { stored: String, given: String },
     #[error("{field}: {problem}")]
@@ -85,6 +85,6 @@ impl From<rusqlite::Error> for MemoryError {
 }
 
 /// The client says only "db error" by itself.
-fn told(error: &postgres::Error) -> String {
+pub(crate) fn told(error: &postgres::Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -1,12 +1,15 @@
 //! The memory in a PostgreSQL database with pgvector, so that several machines share one.
 
+mod connect;
+
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::{BufMut, BytesMut};
+use connect::Connector;
 use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use postgres::{Client, NoTls, Row, Statement};
+use postgres::{Client, Row, Statement};
 
 use crate::database::{Database, Near, Reading, StoredVector, Value, Writing};
 use crate::error::{MemoryError, Result};
@@ -23,7 +26,7 @@ const MIGRATION_LOCK: i64 = 0x7275_766c;
 const ENTRY_BYTES: i64 = 12_000;
 
 pub struct Postgres {
-    config: postgres::Config,
+    connector: Connector,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -42,9 +45,7 @@ impl std::fmt::Debug for Postgres {
 impl Postgres {
     /// `url` is `postgres://user:password@host/database`; pgvector must be available there.
     pub(crate) fn open(url: &str, dimension: usize) -> Result<Self> {
-        // The error would show the password.
-        let config = url.parse().map_err(|_| MemoryError::Connect("the address is not a PostgreSQL one".into()))?;
-        let postgres = Self { config, idle: Mutex::default() };
+        let postgres = Self { connector: Connector::new(url)?, idle: Mutex::default() };
         let facets: Vec<String> = (0..FACETS).map(|facet| format!("f{facet} BIGINT NOT NULL")).collect();
         let vectors = [
             "CREATE EXTENSION IF NOT EXISTS vector".to_owned(),
@@ -70,8 +71,7 @@ impl Postgres {
                 return Ok(connection);
             }
         }
-        let client = self.config.connect(NoTls).map_err(|error| MemoryError::Connect(error.to_string()))?;
-        Ok(Connection { client, statements: HashMap::new() })
+        Ok(Connection { client: self.connector.connect()?, statements: HashMap::new() })
     }
 
     /// Works with a connection that nobody else has, in a transaction. A connection that has failed is not used again.
@@ -93,8 +93,8 @@ impl Postgres {
 
 impl Database for Postgres {
     fn place(&self) -> String {
-        let hosts: Vec<String> = self
-            .config
+        let config = self.connector.config();
+        let hosts: Vec<String> = config
             .get_hosts()
             .iter()
             .map(|host| match host {
@@ -103,7 +103,7 @@ impl Database for Postgres {
                 postgres::config::Host::Unix(path) => path.display().to_string(),
             })
             .collect();
-        format!("PostgreSQL database {} at {}", self.config.get_dbname().unwrap_or("?"), hosts.join(", "))
+        format!("PostgreSQL database {} at {}", config.get_dbname().unwrap_or("?"), hosts.join(", "))
     }
 
     fn read(&self, work: &mut dyn FnMut(&mut dyn Reading) -> Result<()>) -> Result<()> {

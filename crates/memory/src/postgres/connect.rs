@@ -1,0 +1,111 @@
+//! Connections to the server: encrypted, and with its certificate checked, unless it is on this machine.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use postgres::config::{Host, SslMode};
+use postgres::{Client, Config, NoTls};
+use rustls::crypto::ring;
+use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::error::{MemoryError, Result, told};
+
+pub(super) struct Connector {
+    config: Config,
+    /// `None` where nothing is encrypted.
+    tls: Option<MakeRustlsConnect>,
+}
+
+impl Connector {
+    /// `sslmode=disable` and `sslmode=require` in the address are obeyed. Without them, what leaves the machine is encrypted.
+    pub fn new(url: &str) -> Result<Self> {
+        // The error would show the password.
+        let mut config: Config =
+            url.parse().map_err(|_| MemoryError::Connect("the address is not a PostgreSQL one".into()))?;
+        let is_encrypted = match config.get_ssl_mode() {
+            SslMode::Disable => false,
+            SslMode::Prefer => !is_local(&config),
+            _ => true,
+        };
+        config.ssl_mode(if is_encrypted { SslMode::Require } else { SslMode::Disable });
+        let tls = is_encrypted.then(tls).transpose()?;
+        Ok(Self { config, tls })
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn connect(&self) -> Result<Client> {
+        let connected = match &self.tls {
+            Some(tls) => self.config.connect(tls.clone()),
+            None => self.config.connect(NoTls),
+        };
+        connected.map_err(|error| {
+            let remedy = match self.tls {
+                Some(_) => "; connections to other machines are encrypted unless the address ends in ?sslmode=disable",
+                None => "",
+            };
+            MemoryError::Connect(format!("{}{remedy}", told(&error)))
+        })
+    }
+}
+
+/// With the certificates that this machine trusts; `SSL_CERT_FILE` names others.
+fn tls() -> Result<MakeRustlsConnect> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let why = found.errors.first().map_or_else(|| "none was found".to_owned(), ToString::to_string);
+        let problem = format!("no certificate to check the server's with: {why}; name a file in SSL_CERT_FILE");
+        return Err(MemoryError::Connect(problem));
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| MemoryError::Connect(error.to_string()))?;
+    Ok(MakeRustlsConnect::new(builder.with_root_certificates(roots).with_no_client_auth()))
+}
+
+/// Whether nothing that is sent leaves the machine.
+fn is_local(config: &Config) -> bool {
+    let is_loopback = |name: &str| name == "localhost" || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    let addresses = config.get_hostaddrs();
+    if !addresses.is_empty() {
+        return addresses.iter().all(IpAddr::is_loopback);
+    }
+    config.get_hosts().iter().all(|host| match host {
+        Host::Tcp(name) => is_loopback(name),
+        #[cfg(unix)]
+        Host::Unix(_) => true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leaves_the_machine_is_encrypted() {
+        for (url, is_encrypted) in [
+            ("postgres://u:p@db.example.org/d", true),
+            ("postgres://u:p@db.example.org/d?sslmode=prefer", true),
+            ("postgres://u:p@db.example.org/d?sslmode=disable", false),
+            ("postgres://u:p@localhost,db.example.org/d", true),
+            ("host=localhost hostaddr=10.0.0.1 user=u", true),
+            ("postgres://u:p@localhost/d", false),
+            ("postgres://u:p@[::1]/d", false),
+            ("postgres://u:p@127.0.0.1/d?sslmode=require", true),
+            ("host=/run/postgresql user=u", false),
+        ] {
+            assert_eq!(Connector::new(url).unwrap().tls.is_some(), is_encrypted, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_address_is_told_without_its_password() {
+        let error = Connector::new("postgres://u:secret@db:port/d").err().unwrap().to_string();
+        assert!(error.contains("not a PostgreSQL one") && !error.contains("secret"), "{error}");
+    }
+}
