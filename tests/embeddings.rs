@@ -8,20 +8,14 @@ mod support;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ruvllm_store::default_home;
 use serde_json::{Value, json};
 use server::{Server, start};
-use support::{minilm, smollm2};
+use support::minilm;
 use tempfile::TempDir;
 
-/// A home of its own with the models of all tests.
 fn home() -> TempDir {
     minilm();
-    smollm2();
-    let home = tempfile::tempdir().expect("a folder");
-    let models = default_home().expect("a home folder").join("models");
-    std::os::unix::fs::symlink(models, home.path().join("models")).expect("a link");
-    home
+    support::home()
 }
 
 fn embed(server: &Server, body: Value) -> Value {

@@ -9,20 +9,10 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ruvllm_store::default_home;
 use serde_json::{Value, json};
 use server::{Server, ruvllm, start, start_command};
-use support::smollm2;
+use support::home;
 use tempfile::TempDir;
-
-/// A home of its own with the models of all tests.
-fn home() -> TempDir {
-    smollm2();
-    let home = tempfile::tempdir().expect("a folder");
-    let models = default_home().expect("a home folder").join("models");
-    std::os::unix::fs::symlink(models, home.path().join("models")).expect("a link");
-    home
-}
 
 fn ask(question: &str) -> Value {
     json!({ "model": "smollm2", "messages": [{ "role": "user", "content": question }], "max_tokens": 8, "seed": 1 })
@@ -146,7 +136,51 @@ fn requests_are_found_by_what_they_were_about_and_the_log_verifies() {
     printed(&home, &["witness", "stats", "--report", page.to_str().expect("a path")]);
     assert!(std::fs::read_to_string(page).expect("a page").contains("<svg"));
     assert!(printed(&home, &["memory", "status"]).contains("hidden:smollm2"));
-    assert!(printed(&home, &["memory", "search", "football", "--kind", "request", "-n", "1"]).contains("request"));
+    // Short ones too: by their topic.
+    for (text, expected) in [("football rules", [2, 3]), ("bread recipe", [0, 1]), ("index error", [4, 5])] {
+        let found = printed(&home, &["memory", "search", text, "--kind", "request", "-n", "1"]);
+        assert!(expected.iter().any(|at| found.contains(&format!("question-{at}"))), "{text}: {found}");
+    }
+    printed(
+        &home,
+        &["policies", "set", "pattern/baking", r#"{"units": "metric"}"#, "--about", "recipes for bread and cake"],
+    );
+    printed(
+        &home,
+        &["policies", "set", "pattern/sport", r#"{"league": "first"}"#, "--about", "results of football matches"],
+    );
+    let found = printed(&home, &["memory", "search", "how to bake a loaf", "--kind", "policy", "-n", "1"]);
+    assert!(found.contains("pattern/baking"), "{found}");
+}
+
+/// Of a web page, or of another machine.
+#[test]
+fn strangers_may_ask_the_model_and_nothing_else() {
+    let home = home();
+    let server = start(&home, &["smollm2", "--context", "512", "--log-level", "warn"]);
+    let stranger = "origin: https://evil.example\r\n";
+    chat(&server, stranger, &ask("Hello"));
+    let mut body = ask("Hello");
+    body["session"] = json!("talk");
+    chat(&server, "", &body);
+    let (status, answer) = server.post("/v1/chat/completions", stranger, &body);
+    assert_eq!(status, 403, "{answer}");
+    for path in [
+        "/v1/witness",
+        "/v1/witness/stats",
+        "/v1/witness/x",
+        "/v1/witness/verify",
+        "/v1/sessions",
+        "/v1/sessions/talk",
+        "/v1/policies",
+        "/v1/policies/router/default",
+        "/v1/memory",
+        "/v1/memory/search?like=hello",
+    ] {
+        let answer = server.get(path, stranger);
+        assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
+    }
+    stop(server);
 }
 
 #[test]

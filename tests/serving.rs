@@ -9,20 +9,9 @@ use std::io::{Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ruvllm_store::default_home;
 use serde_json::{Value, json};
 use server::{Server, ruvllm, start};
-use support::smollm2;
-use tempfile::TempDir;
-
-/// A home of its own with the models of all tests.
-fn home() -> TempDir {
-    smollm2();
-    let home = tempfile::tempdir().expect("a folder");
-    let models = default_home().expect("a home folder").join("models");
-    std::os::unix::fs::symlink(models, home.path().join("models")).expect("a link");
-    home
-}
+use support::{home, smollm2};
 
 fn question(max_tokens: usize) -> Value {
     json!({ "model": "smollm2", "messages": [{ "role": "user", "content": "Tell me a long story." }],

@@ -24,7 +24,7 @@ enum What {
     Backup(Backup),
     Restore(Restore),
     Rekey(Rekey),
-    Reembed(Reembed),
+    ForgetEmbeddings(ForgetEmbeddings),
 }
 
 /// Show what is in the memory and how large it is
@@ -95,7 +95,7 @@ struct Rekey {
 ///
 /// Entries stay, and are still found by everything but their meaning. The chain of the witness log stays whole.
 #[derive(Debug, Args)]
-struct Reembed {
+struct ForgetEmbeddings {
     #[command(flatten)]
     memory: MemoryPlaceFlags,
 }
@@ -112,7 +112,7 @@ impl Memory {
             What::Backup(command) => command.execute(),
             What::Restore(command) => command.execute(),
             What::Rekey(command) => command.execute(),
-            What::Reembed(command) => {
+            What::ForgetEmbeddings(command) => {
                 command.memory.open()?.forget_embeddings()?;
                 Ok(())
             }

@@ -7,7 +7,7 @@ use ruvllm_runtime::check_policy;
 use serde_json::{Value, json};
 
 use crate::memory_flags::MemoryPlaceFlags;
-use crate::{output, times};
+use crate::{embedding, output, times};
 
 /// List, show, set and remove policies
 ///
@@ -70,6 +70,9 @@ struct Set {
     /// A JSON object
     #[arg(value_name = "JSON")]
     parameters: String,
+    /// What it is about, in words: `ruvllm memory search` finds it by them
+    #[arg(long, value_name = "TEXT")]
+    about: Option<String>,
     /// How sure you are, from 0 to 1
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     confidence: f64,
@@ -180,7 +183,9 @@ impl Set {
             Policy { tenant: self.tenant, confidence: self.confidence, ..Policy::new(&kind, &name, parameters) };
         check_policy(&policy)?;
         // Who sets one wants a memory to keep it in.
-        Memory::open(self.memory.options()?)?.put_policy(&policy, None)?;
+        let memory = Memory::open(self.memory.options()?)?;
+        let about = self.about.map(|text| embedding::of_text(&memory, &text)).transpose()?;
+        memory.put_policy(&policy, about.as_deref())?;
         Ok(())
     }
 }

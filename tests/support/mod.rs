@@ -10,6 +10,7 @@ use ruvllm_engine::{Event, Request, SequenceId};
 use ruvllm_runtime::Engine;
 use ruvllm_store::{Store, default_home};
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// The default model, fetched on first use into the store that all tests share.
 pub fn smollm2() -> PathBuf {
@@ -24,6 +25,15 @@ pub fn minilm() -> PathBuf {
 fn model(name: &str) -> PathBuf {
     let store = Store::open(&default_home().expect("a home folder"));
     store.ensure(name, &mut |_| {}).unwrap_or_else(|error| panic!("{name} can be fetched: {error}")).path
+}
+
+/// A home folder of its own, with the default model and whatever else the shared store has.
+pub fn home() -> TempDir {
+    smollm2();
+    let home = tempfile::tempdir().expect("a folder");
+    let models = default_home().expect("a home folder").join("models");
+    std::os::unix::fs::symlink(models, home.path().join("models")).expect("a link");
+    home
 }
 
 pub fn engine() -> Engine {

@@ -27,7 +27,7 @@ pub use error::{MemoryError, Result};
 pub use facets::Kind;
 pub use graph::{Direction, Edge, EdgeKind};
 pub use key::{Key, KeySource};
-pub use memory::{Item, Memory, MemoryOptions, MemoryStatus, Place, Recalled, now_ms, restore_backup};
+pub use memory::{Item, Memory, MemoryOptions, MemoryStatus, Place, Recalled, Standard, now_ms, restore_backup};
 pub use policies::{Policies, Policy, PolicyQuery, PolicySource, defaults as default_policies};
 pub use recorder::{Embed, Recorder, RecorderStats, Trace};
 pub use sessions::{CONVERSATION_BYTES_MAX, KvState, Session, SessionQuery, Turn, check_name as check_session_name};

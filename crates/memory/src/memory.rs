@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::{Deserialize, Serialize};
+
 use crate::database::{Database, Reading, Writing, reading, writing};
 use crate::embedded::{Durability, Embedded, restore};
 use crate::error::{MemoryError, Result};
@@ -53,6 +55,13 @@ impl MemoryOptions {
         let place = Place::Folder { folder: folder.into(), key: None };
         Self { place, durability: Durability::default(), retention: Retention::default() }
     }
+}
+
+/// What the numbers of embeddings usually are, for those whose numbers differ much in that.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Standard {
+    pub centre: Vec<f32>,
+    pub spread: Vec<f32>,
 }
 
 /// Something that was found by its meaning.
@@ -172,12 +181,26 @@ impl Memory {
         self.read(|reading| meta(reading, "embedding"))
     }
 
-    /// Notes that embeddings of this name are stored from now on. Those of another name could not be compared with them.
-    pub fn use_embedding(&self, name: &str) -> Result<()> {
+    /// What embeddings were measured by before they were stored, if by anything.
+    pub fn standard(&self) -> Result<Option<Standard>> {
+        let stored = self.read(|reading| meta(reading, "standard"))?;
+        let read = |text: String| {
+            serde_json::from_str(&text)
+                .map_err(|_| MemoryError::damaged("the standard of its embeddings is unreadable"))
+        };
+        stored.map(read).transpose()
+    }
+
+    /// Notes that embeddings of this name are stored from now on, measured by `standard` unless there were some before. Those of
+    /// another name could not be compared with them.
+    pub fn use_embedding(&self, name: &str, standard: Option<&Standard>) -> Result<()> {
         let stored = self.write(|writing| {
             let stored = meta(writing, "embedding")?;
             if stored.is_none() {
                 set_meta(writing, "embedding", name)?;
+                if let Some(standard) = standard {
+                    set_meta(writing, "standard", &serde_json::json!(standard).to_string())?;
+                }
             }
             Ok(stored)
         })?;
@@ -191,7 +214,7 @@ impl Memory {
     pub fn forget_embeddings(&self) -> Result<()> {
         self.write(|writing| {
             writing.remove_all_vectors()?;
-            writing.execute("DELETE FROM meta WHERE name = 'embedding'", &[]).map(drop)
+            writing.execute("DELETE FROM meta WHERE name IN ('embedding', 'standard')", &[]).map(drop)
         })
     }
 
@@ -256,17 +279,6 @@ impl Memory {
     /// Whether there was one.
     pub fn remove_session(&self, tenant: &str, name: &str) -> Result<bool> {
         self.write(|writing| sessions::remove(writing, &self.names, tenant, name))
-    }
-
-    /// Requests of a session, the newest first.
-    pub fn requests_of(&self, tenant: &str, session: &str, count_max: usize) -> Result<Vec<Found>> {
-        let query = WitnessQuery {
-            tenant: Some(tenant.to_owned()),
-            session: Some(session.to_owned()),
-            count_max,
-            ..WitnessQuery::default()
-        };
-        self.search_witness(&query)
     }
 }
 
@@ -344,7 +356,7 @@ impl Memory {
         let number = |name: &str, default: f64| {
             pattern.and_then(|policy| policy.parameters.get(name)?.as_f64()).unwrap_or(default)
         };
-        let (count, least) = (number("neighbours", 3.0) as usize, number("similarity_min", 0.8) as f32);
+        let (count, least) = (number("neighbours", 3.0) as usize, number("similarity_min", 0.6) as f32);
         let Some(tenant) = self.read(|reading| self.names.find(reading, tenant))? else { return Ok(Vec::new()) };
         let limits = Limits { kinds: vec![Kind::Request], tenant: Some(tenant), ..Limits::default() };
         let near = self.database.nearest(vector, count.min(100), &limits.filter())?;

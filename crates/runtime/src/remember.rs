@@ -5,18 +5,21 @@
 
 mod quality;
 mod route;
+mod standard;
 mod witness;
 
+use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use ruvllm_memory::{Embed, Memory, MemoryError, Recorder, Session};
+use ruvllm_memory::{Embed, Memory, MemoryError, Recorder, Session, Standard};
 use serde_json::Value;
 
 use crate::backend::EmbedError as BackendError;
 use crate::{Backend, EmbedInput, EmbedRequest, Engine, GenerateError, Message, Prompt, Request, Stream, TooLong};
 
 pub use route::check_policy;
+use standard::standardised;
 pub(crate) use witness::Witness;
 
 /// A memory in use. Clones are the same one; when the last is gone, everything is written.
@@ -36,8 +39,16 @@ struct Inner {
 enum Vectors {
     /// A model for it, on the recorder's thread.
     Embedder(Arc<dyn Backend>),
-    /// The hidden states of the model that answers; the name is the store's, once there is one.
-    HiddenState(Mutex<Option<String>>),
+    /// The hidden states of the model that answers, once there is one.
+    HiddenStates(Mutex<Option<HiddenStates>>),
+}
+
+/// Whose hidden states are stored.
+#[derive(Debug)]
+struct HiddenStates {
+    /// What the store calls them; another name where other embeddings are stored.
+    name: String,
+    standard: Option<Arc<Standard>>,
 }
 
 /// An embedding model, with the name that the store notes.
@@ -69,8 +80,14 @@ pub enum RecallError {
     Empty,
     #[error("nothing was embedded yet that a text could be compared with")]
     Nothing,
+    #[error(
+        "the model is not the one whose embeddings are stored; forget those with `ruvllm memory forget-embeddings`"
+    )]
+    OtherModel,
     #[error(transparent)]
     Model(#[from] BackendError),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -90,13 +107,13 @@ impl Remembering {
     pub fn start(memory: Arc<Memory>, embedder: Option<Embedder>, keeps_text: bool) -> Result<Self, MemoryError> {
         let (vectors, embed) = match embedder {
             Some(Embedder { name, model }) => {
-                memory.use_embedding(&name)?;
+                memory.use_embedding(&name, None)?;
                 let embedding = Arc::clone(&model);
                 let embed: Embed =
                     Box::new(move |texts: &[&str]| vectors_of(&*embedding, texts).map_err(|error| error.to_string()));
                 (Vectors::Embedder(model), Some(embed))
             }
-            None => (Vectors::HiddenState(Mutex::new(memory.embedding()?)), None),
+            None => (Vectors::HiddenStates(Mutex::new(stored_states(&memory)?)), None),
         };
         let recorder = Recorder::start(memory, embed).map_err(MemoryError::Thread)?;
         Ok(Self(Arc::new(Inner { recorder, vectors, keeps_text })))
@@ -108,7 +125,7 @@ impl Remembering {
 
     /// Whether engines must keep hidden states for it.
     pub fn uses_hidden_states(&self) -> bool {
-        matches!(self.0.vectors, Vectors::HiddenState(_))
+        matches!(self.0.vectors, Vectors::HiddenStates(_))
     }
 
     pub fn recorder(&self) -> &Recorder {
@@ -128,11 +145,12 @@ impl Remembering {
         let session = session.inspect_err(|error| witness.clone().refused("invalid_session", &error.to_string()))?;
         let policies = self.memory().policies_in_force(witness.tenant());
         witness.retrieved(started.elapsed());
-        let wants_vectors = self.wants_hidden_states(&remember.model);
+        let standard = self.standard_for(engine, &remember.model);
         let mut witnesses = Vec::with_capacity(requests.len());
         for (index, request) in requests.iter_mut().enumerate() {
-            request.embeddings = wants_vectors;
+            request.embeddings = standard.is_some();
             let mut witness = witness.clone();
+            witness.standard.clone_from(&standard);
             match &policies {
                 Ok(policies) => witness.route(policies, &remember.model, request),
                 // Requests are answered as without policies.
@@ -175,30 +193,42 @@ impl Remembering {
     pub fn embed(&self, text: &str, engine: Option<&Engine>) -> Result<Vec<f32>, RecallError> {
         match (&self.0.vectors, engine) {
             (Vectors::Embedder(model), _) => vector_of(&**model, text, self.memory()),
-            (Vectors::HiddenState(_), Some(engine)) => vector_of(engine, text, self.memory()),
-            (Vectors::HiddenState(_), None) => Err(RecallError::Nothing),
+            (Vectors::HiddenStates(_), Some(engine)) => vector_of(engine, text, self.memory()),
+            (Vectors::HiddenStates(_), None) => Err(RecallError::Nothing),
         }
     }
 
-    /// Whether requests to this model leave their hidden states: those of several models could not be compared.
-    fn wants_hidden_states(&self, model: &str) -> bool {
-        let Vectors::HiddenState(stored) = &self.0.vectors else { return false };
+    /// Gets ready for requests to a model, so that not the first of them has to wait for it.
+    pub fn prepare(&self, engine: &Engine, model: &str) {
+        self.standard_for(engine, model);
+    }
+
+    /// What the hidden states of requests to this model are measured by. `None` if they are not stored: those of several models
+    /// could not be compared.
+    fn standard_for(&self, engine: &Engine, model: &str) -> Option<Arc<Standard>> {
+        let Vectors::HiddenStates(stored) = &self.0.vectors else { return None };
         let name = hidden_state_of(model);
         let mut stored = stored.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*stored {
-            Some(stored) => *stored == name,
-            None => match self.memory().use_embedding(&name) {
-                Ok(()) => {
-                    *stored = Some(name);
-                    true
-                }
-                Err(error) => {
-                    tracing::warn!("requests are remembered without embeddings: {error}");
-                    false
-                }
-            },
+        if stored.is_none() {
+            match self.adopt(engine, &name) {
+                Ok(states) => *stored = states,
+                Err(why) => tracing::warn!("requests are remembered without embeddings: {why}"),
+            }
         }
+        stored.as_ref().filter(|stored| stored.name == name)?.standard.clone()
     }
+
+    /// The memory is to store the hidden states of this model from now on.
+    fn adopt(&self, engine: &Engine, name: &str) -> Result<Option<HiddenStates>, Box<dyn Error>> {
+        self.memory().use_embedding(name, Some(&standard::measure(engine)?))?;
+        // Another machine may have been first, with a standard of its own.
+        Ok(stored_states(self.memory())?)
+    }
+}
+
+fn stored_states(memory: &Memory) -> Result<Option<HiddenStates>, MemoryError> {
+    let Some(name) = memory.embedding()? else { return Ok(None) };
+    Ok(Some(HiddenStates { name, standard: memory.standard()?.map(Arc::new) }))
 }
 
 /// What a text that is searched for is compared by, by the model whose embeddings a memory holds.
@@ -207,6 +237,10 @@ pub fn vector_of(model: &dyn Backend, text: &str, memory: &Memory) -> Result<Vec
         return Err(RecallError::Empty);
     }
     let vector = vectors_of(model, &[text])?.pop().ok_or(RecallError::Nothing)?;
+    let vector = match memory.standard()? {
+        Some(standard) => standardised(&vector, &standard).ok_or(RecallError::OtherModel)?,
+        None => vector,
+    };
     Ok(fitted(vector, memory.dimension()))
 }
 

@@ -95,6 +95,7 @@ impl ModelsFlags {
         let models = Arc::new(Models::new(store()?, loader, Arc::clone(metrics), aliases, models_max));
         let (lifecycle, answer_time_max) = (lifecycle.clone(), Some(answer_time_max));
         let api = Api { models: Arc::clone(&models), lifecycle, answer_time_max, memory: memory.clone() };
+        let remembering = memory.clone();
         Ok(Endpoints {
             inference: api.clone().router(),
             admin: api.admin_router(),
@@ -107,7 +108,7 @@ impl ModelsFlags {
                     models.snapshots()
                 })
             },
-            load: Box::new(move || names.iter().map(|name| self.load(name, &models)).collect()),
+            load: Box::new(move || names.iter().map(|name| self.load(name, &models, remembering.as_ref())).collect()),
         })
     }
 
@@ -120,10 +121,13 @@ impl ModelsFlags {
     }
 
     /// Loads a model for as long as the server runs, fetched if need be.
-    fn load(&self, name: &str, models: &Models) -> Result<Ready> {
+    fn load(&self, name: &str, models: &Models, memory: Option<&Remembering>) -> Result<Ready> {
         let file = model_file(name, Arc::new(AtomicBool::new(false)))?;
         let runner = self.open(&file.path, models.step_metrics(&file.name), |builder| build(builder, &file.path))?;
         let endpoint = if runner.encoder().is_some() { Endpoint::Embeddings } else { Endpoint::Chat };
+        if let (Some(memory), Some(engine)) = (memory, runner.generator()) {
+            memory.prepare(engine, &file.name);
+        }
         models.keep(&file.name, name, runner);
         Ok(Ready { name: file.name, endpoint })
     }

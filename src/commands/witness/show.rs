@@ -2,7 +2,8 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ruvllm_memory::{Direction, EdgeKind, Memory, WitnessEntry};
+use ruvllm_memory::{Memory, WitnessEntry};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::memory_flags::MemoryPlaceFlags;
@@ -14,11 +15,25 @@ use crate::{output, times};
 pub struct Show {
     /// The id of the request, as the server answered it in x-request-id, or the number of the entry
     request: String,
+    /// Also show what requests like it are like, so many steps away
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    steps: usize,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     memory: MemoryPlaceFlags,
+}
+
+/// Requests like it that are shown.
+const SHOWN_MAX: usize = 20;
+
+/// A request that is like it, or like one that is.
+#[derive(Debug, Serialize)]
+struct Similar {
+    request: String,
+    similarity: f64,
+    steps: usize,
 }
 
 impl Show {
@@ -27,16 +42,13 @@ impl Show {
         let Some((id, entry)) = self.find(&memory)? else {
             bail!("there is no request {:?} in the witness log; `ruvllm witness search` lists them", self.request);
         };
-        let edges = memory.neighbours(id, Direction::Outgoing, Some(EdgeKind::Similar), 5)?;
         let mut similar = Vec::new();
-        for edge in edges {
+        for (steps, edge) in memory.reachable(id, self.steps, 0.0, SHOWN_MAX)? {
             if let Some(other) = memory.witness(edge.target)? {
-                similar.push((other.request, edge.weight));
+                similar.push(Similar { request: other.request, similarity: edge.weight, steps });
             }
         }
         if self.json {
-            let similar: Vec<_> =
-                similar.iter().map(|(request, weight)| json!({ "request": request, "similarity": weight })).collect();
             return output::json(&json!({ "id": id, "entry": entry, "similar": similar }));
         }
         print(&entry, &similar)
@@ -52,7 +64,7 @@ impl Show {
     }
 }
 
-fn print(entry: &WitnessEntry, similar: &[(String, f64)]) -> Result<()> {
+fn print(entry: &WitnessEntry, similar: &[Similar]) -> Result<()> {
     let (latency, routing) = (entry.latency, &entry.routing);
     let mut rows: Vec<(&str, String)> = vec![
         ("request", entry.request.clone()),
@@ -90,8 +102,9 @@ fn print(entry: &WitnessEntry, similar: &[(String, f64)]) -> Result<()> {
     if let Some(error) = &entry.error {
         rows.push(("error", format!("{}: {}", error.kind, error.message)));
     }
-    for (request, similarity) in similar {
-        rows.push(("similar", format!("{request} ({similarity:.2})")));
+    for Similar { request, similarity, steps } in similar {
+        let away = if *steps > 1 { format!(", {steps} steps away") } else { String::new() };
+        rows.push(("similar", format!("{request} ({similarity:.2}{away})")));
     }
     if let Some(texts) = &entry.texts {
         rows.push(("asked", texts.prompt.clone()));

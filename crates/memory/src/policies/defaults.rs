@@ -11,7 +11,7 @@ pub fn defaults() -> Vec<Policy> {
         ("ewc", "default", json!({ "lambda": 1000.0 }), 0.5),
         ("kernel", "default", json!({ "set": "detected" }), 1.0),
         // From which similarity on a past request counts as like a new one.
-        ("pattern", "default", json!({ "similarity_min": 0.8, "neighbours": 3 }), 0.5),
+        ("pattern", "default", json!({ "similarity_min": 0.6, "neighbours": 3 }), 0.5),
         ("quantization", "default", json!({ "kv": "auto" }), 0.8),
         // Says nothing, so that requests are answered as without a memory.
         ("router", "default", json!({}), 0.5),

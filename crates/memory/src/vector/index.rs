@@ -126,18 +126,6 @@ impl VectorIndex {
         }
     }
 
-    /// Whether there is such an entry.
-    pub fn set_facets(&mut self, id: u64, facets: Facets) -> bool {
-        let Some(place) = self.places.get(&id).copied() else { return false };
-        self.segment_mut(place.segment).entries.set_facets(place.entry, facets);
-        true
-    }
-
-    pub fn facets(&self, id: u64) -> Option<Facets> {
-        let place = self.places.get(&id)?;
-        Some(self.segments[&place.segment].entries.facets(place.entry))
-    }
-
     /// The nearest entries that the filter accepts, best first.
     pub fn search(&self, query: &Query<'_>) -> Result<Vec<Hit>, VectorError> {
         let code = VectorCode::new(query.vector, self.dimension)?;
@@ -156,17 +144,6 @@ impl VectorIndex {
         let hits = search.run(self.segments.values(), &mut scratch);
         self.give_back(scratch);
         Ok(hits)
-    }
-
-    /// The cosine between an entry and a vector.
-    pub fn similarity(&self, id: u64, code: &VectorCode) -> Result<Option<f32>, VectorError> {
-        self.check(code)?;
-        let Some(place) = self.places.get(&id) else { return Ok(None) };
-        let segment = &self.segments[&place.segment];
-        let row = ByteRow::new(code.codes());
-        let probe = Probe { row: &row, scale: code.scale() };
-        let point = u32::from(segment.entries.point(usize::from(place.entry)));
-        Ok(segment.points.score(&probe, &[point], &mut Vec::new()).next().map(|scored| scored.similarity()))
     }
 
     pub fn contains(&self, id: u64) -> bool {

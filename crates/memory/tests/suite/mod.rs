@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ruvllm_memory::{
     Direction, Edge, EdgeKind, ErrorFilter, Item, Kind, Memory, MemoryError, Policy, PolicyQuery, PolicySource, Range,
-    SessionQuery, Trace, WitnessQuery, now_ms,
+    SessionQuery, Standard, Trace, WitnessQuery, now_ms,
 };
 use serde_json::json;
 
@@ -159,7 +159,8 @@ pub fn sessions_grow_and_are_found(memory: &Memory) {
     assert_eq!((session.created_ms, session.active_ms), (now, now + 2));
     assert_eq!(session.messages[4], json!({ "role": "user", "content": "turn 2" }));
     assert!(memory.session("", "another").unwrap().is_none());
-    let requests = memory.requests_of("", "trip to Oslo", 10).unwrap();
+    let of_session = WitnessQuery { session: Some("trip to Oslo".into()), ..WitnessQuery::default() };
+    let requests = memory.search_witness(&of_session).unwrap();
     assert_eq!(requests.iter().map(|found| found.entry.request.as_str()).collect::<Vec<_>>(), ["r2", "r1", "r0"]);
     let found = memory.recall(&vector("turn 1".len() as u64, 0), &[Kind::Session], None, 5).unwrap();
     assert_eq!(found.len(), 1);
@@ -296,13 +297,16 @@ pub fn aggregates_are_those_of_the_entries(memory: &Memory) {
 
 pub fn embeddings_of_another_model_are_refused(memory: &Memory) {
     assert_eq!(memory.embedding().unwrap(), None);
-    memory.use_embedding("minilm").unwrap();
-    memory.use_embedding("minilm").unwrap();
-    let error = memory.use_embedding("mpnet").unwrap_err();
+    let standard = Standard { centre: vec![0.1, -2e-9, 1.0 / 3.0], spread: vec![0.7, 1e-30, 5.0] };
+    memory.use_embedding("minilm", Some(&standard)).unwrap();
+    memory.use_embedding("minilm", None).unwrap();
+    assert_eq!(memory.standard().unwrap(), Some(standard), "the first stays");
+    let error = memory.use_embedding("mpnet", None).unwrap_err();
     assert!(matches!(error, MemoryError::OtherEmbedding { .. }), "{error}");
     memory.remember(vec![trace(entry("r", 1, now_ms()))]).unwrap();
     memory.forget_embeddings().unwrap();
-    memory.use_embedding("mpnet").unwrap();
+    assert_eq!(memory.standard().unwrap(), None);
+    memory.use_embedding("mpnet", None).unwrap();
     let verified = memory.verify_witness(&mut |_| {}).unwrap();
     assert!(verified.is_sound());
     assert_eq!((verified.entries, verified.vectors, verified.vectors_gone), (1, 0, 2));

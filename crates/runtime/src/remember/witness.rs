@@ -1,14 +1,16 @@
 //! Watches one request, and writes down what became of it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ruvllm_engine::{StepError, SubmitError};
 use ruvllm_memory::{
-    CacheUse, Failure, KvState, Latency, Policies, Session, Texts, TokenCounts, Trace, Turn, WitnessEntry,
+    CacheUse, Failure, KvState, Latency, Policies, Session, Standard, Texts, TokenCounts, Trace, Turn, WitnessEntry,
     WitnessRecord, now_ms,
 };
 
 use super::route::route;
+use super::standard::standardised;
 use super::{Remember, Remembering, Vectors, fitted, quality};
 use crate::{Engine, GenerateError, Message, Prompt, Request, Response};
 
@@ -25,6 +27,8 @@ pub(crate) struct Witness {
     said: Option<String>,
     /// What the session gets, without the answer.
     turn: Option<Turn>,
+    /// What its hidden states are measured by.
+    pub(super) standard: Option<Arc<Standard>>,
 }
 
 impl Witness {
@@ -37,7 +41,8 @@ impl Witness {
             model: remember.model.clone(),
             ..WitnessEntry::default()
         };
-        Self { memory, entry, started: Instant::now(), asked: String::new(), said: None, turn: None }
+        let started = Instant::now();
+        Self { memory, entry, started, asked: String::new(), said: None, turn: None, standard: None }
     }
 
     pub fn retrieved(&mut self, took: Duration) {
@@ -129,7 +134,9 @@ impl Witness {
             .then(|| [std::mem::take(&mut self.asked), beginning(&answer.content)])
             .filter(|[asked, _]| !asked.is_empty());
         let dimension = self.memory.memory().dimension();
-        let fit = |vector: &Option<Vec<f32>>| vector.clone().map(|vector| fitted(vector, dimension));
+        let fit = |vector: &Option<Vec<f32>>| {
+            Some(fitted(standardised(vector.as_ref()?, self.standard.as_ref()?)?, dimension))
+        };
         let (prompt_embedding, answer_embedding) = (fit(&response.embeddings.prompt), fit(&response.embeddings.answer));
         let turn = self.turn.take().filter(|_| self.entry.error.is_none()).map(|mut turn| {
             turn.messages.push(answer.to_json());

@@ -49,8 +49,8 @@ impl Api {
         Ok(done.map_err(|_| ApiError::internal("the memory failed"))??)
     }
 
-    /// The embedding of what is searched for, by whatever embeds what is stored.
-    async fn vector(&self, text: &str) -> Result<Vec<f32>, ApiError> {
+    /// The embedding of a text in a field, by whatever embeds what is stored.
+    async fn vector(&self, field: &'static str, text: &str) -> Result<Vec<f32>, ApiError> {
         let remembering = self.remembering()?.clone();
         let text = text.to_owned();
         let name = self.with_memory(Memory::embedding).await?;
@@ -60,12 +60,13 @@ impl Api {
         };
         let embedded = tokio::task::spawn_blocking(move || remembering.embed(&text, engine.as_ref())).await;
         let embedded = embedded.map_err(|_| ApiError::internal("the text could not be embedded"))?;
-        embedded.map_err(|error| ApiError::invalid_param("like", error.to_string()))
+        embedded.map_err(|error| ApiError::invalid_param(field, error.to_string()))
     }
 }
 
 /// Whose entries a caller may see: `None` is everybody's.
 fn visible(caller: &Caller, asked: Option<&str>) -> Result<Option<String>, ApiError> {
+    caller.require_known()?;
     let own = &*caller.tenant;
     match asked {
         None if caller.scopes.allow(Scope::Admin) => Ok(None),
@@ -76,6 +77,7 @@ fn visible(caller: &Caller, asked: Option<&str>) -> Result<Option<String>, ApiEr
 
 /// Whether a caller may do something with what belongs to a tenant.
 fn owner(caller: &Caller, tenant: Option<&str>) -> Result<(), ApiError> {
+    caller.require_known()?;
     match tenant {
         Some(tenant) if tenant != &*caller.tenant => caller.require(Scope::Admin),
         _ => Ok(()),

@@ -41,6 +41,8 @@ pub(crate) struct PolicyBody {
     /// An object; of a router's policy: `temperature`, `top_p` and `max_tokens` for requests that do not say.
     #[schema(value_type = Object)]
     parameters: Value,
+    /// What it is about, in words: searching the memory finds it by them.
+    about: Option<String>,
     /// From 0 to 1; 1 by default.
     #[schema(minimum = 0, maximum = 1)]
     confidence: Option<f64>,
@@ -107,8 +109,12 @@ pub(crate) async fn put(
         ..Policy::new(&kind, &name, body.parameters)
     };
     check_policy(&policy)?;
+    let about = match &body.about {
+        Some(text) => Some(api.vector("about", text).await?),
+        None => None,
+    };
     let stored = api.with_memory(move |memory| {
-        memory.put_policy(&policy, None)?;
+        memory.put_policy(&policy, about.as_deref())?;
         let policies = memory.policies_in_force(&policy.tenant)?;
         policies.get(&(kind, name)).cloned().ok_or_else(|| missing(&policy.kind, &policy.name))
     });

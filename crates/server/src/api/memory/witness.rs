@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use ruvllm_memory::{
-    Direction, ErrorFilter, Found, MemoryError, Range, WitnessEntry, WitnessQuery, WitnessStats, now_ms, parse_span,
+    ErrorFilter, Found, MemoryError, Range, WitnessEntry, WitnessQuery, WitnessStats, now_ms, parse_span,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ impl WitnessParams {
             return Err(ApiError::invalid_param("limit", format!("limit must be from 1 to {COUNT_MAX}")));
         }
         let like = match self.like {
-            Some(text) => Some(api.vector(&text).await?),
+            Some(text) => Some(api.vector("like", &text).await?),
             None => None,
         };
         Ok(WitnessQuery {
@@ -179,15 +179,32 @@ pub(crate) async fn verify(
     }))
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct StepsParam {
+    /// How far to follow links to similar requests; 1 by default.
+    #[serde(default = "one_step")]
+    steps: usize,
+}
+
+fn one_step() -> usize {
+    1
+}
+
+/// Links that are shown.
+const LINKS_MAX: usize = 20;
+
 /// Show an entry of the witness log and what it is linked to
 #[utoipa::path(get, path = "/v1/witness/{id}", tag = "memory",
-    params(("id" = String, Path, description = "The id of the request, or the number of the entry")),
+    params(("id" = String, Path, description = "The id of the request, or the number of the entry"), StepsParam),
     responses((status = 200, description = "The entry", body = Object),
               (status = 404, description = "There is no such entry", body = ErrorBody)))]
 pub(crate) async fn show(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
+    Params(StepsParam { steps }): Params<StepsParam>,
 ) -> Result<Json<Value>, ApiError> {
     let tenant = visible(&caller, None)?;
     let name = id.clone();
@@ -200,14 +217,16 @@ pub(crate) async fn show(
         }
         let is_visible = |entry: &WitnessEntry| tenant.as_ref().is_none_or(|tenant| *tenant == entry.tenant);
         let Some((number, entry)) = found.into_iter().find(|(_, entry)| is_visible(entry)) else { return Ok(None) };
-        let similar = memory.neighbours(number, Direction::Outgoing, None, 20)?;
-        Ok(Some((number, entry, similar)))
+        let edges = memory.reachable(number, steps, 0.0, LINKS_MAX)?;
+        Ok(Some((number, entry, edges)))
     });
     let (number, entry, edges) =
         found.await?.ok_or_else(|| ApiError::not_found(format!("there is no entry {name:?} in the witness log")))?;
     let edges: Vec<Value> = edges
         .iter()
-        .map(|edge| json!({ "kind": edge.kind.name(), "target": edge.target, "weight": edge.weight }))
+        .map(|(steps, edge)| {
+            json!({ "kind": edge.kind.name(), "target": edge.target, "weight": edge.weight, "steps": steps })
+        })
         .collect();
     Ok(Json(json!({ "id": number, "entry": entry, "edges": edges })))
 }
