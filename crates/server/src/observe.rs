@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::HeaderValue;
 use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
@@ -71,6 +72,11 @@ pub(crate) async fn observe(State(metrics): State<Arc<Metrics>>, mut request: Re
     record.status = Some(response.status().as_u16());
     if let Some(value) = id.header() {
         response.headers_mut().insert(request_id::HEADER, value);
+    }
+    // Until the head of the answer, which is the whole of it unless it is streamed.
+    let took = format!("total;dur={:.3}", record.count.took().as_secs_f64() * 1e3);
+    if let Ok(value) = HeaderValue::from_str(&took) {
+        response.headers_mut().insert("server-timing", value);
     }
     response.map(|inner| Body::new(Observed { inner, record }))
 }

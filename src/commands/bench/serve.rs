@@ -17,7 +17,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use self::summary::{Percentiles, Slo, Summary};
-use self::target::{Sample, Target};
+use self::target::{RoundTrip, Sample, Target};
 use self::workloads::Workload;
 use crate::exit::Interrupted;
 use crate::output;
@@ -153,6 +153,7 @@ impl Serve {
                 "url": self.url, "model": target.model, "max_tokens": self.max_tokens,
                 "slo": { "ttft_ms": self.slo_ttft, "inter_token_ms": self.slo_token },
                 "round_trip_ms": overhead.round_trip.to_json(),
+                "beside_model_ms": overhead.beside_engine.map(Percentiles::to_json),
                 "overhead_ms": overhead.of_server.map(Percentiles::to_json), "runs": runs,
             }));
         }
@@ -177,6 +178,8 @@ impl Serve {
 struct Overhead {
     round_trip: Percentiles,
     /// Without the time in the engine, for servers that tell it.
+    beside_engine: Option<Percentiles>,
+    /// Of that what the server itself takes, without the way there and back.
     of_server: Option<Percentiles>,
 }
 
@@ -186,9 +189,15 @@ impl Overhead {
         let messages = Workload::Batch.messages(RandomState::new().hash_one(0u8), 0);
         target.round_trip(&messages)?;
         let trips = (0..ROUND_TRIPS).map(|_| target.round_trip(&messages)).collect::<Result<Vec<_>>>()?;
-        let beside: Option<Vec<f64>> = trips.iter().map(|(took, engine)| Some(took - (*engine)?)).collect();
-        let round_trip = Percentiles::of(trips.iter().map(|(took, _)| *took).collect());
-        Ok(Self { round_trip, of_server: beside.map(Percentiles::of) })
+        let beside_engine = |of: fn(&RoundTrip) -> Option<f64>| {
+            let times = trips.iter().map(|trip| Some(of(trip)? - trip.in_engine_ms?)).collect::<Option<Vec<f64>>>();
+            times.map(Percentiles::of)
+        };
+        Ok(Self {
+            round_trip: Percentiles::of(trips.iter().map(|trip| trip.took_ms).collect()),
+            beside_engine: beside_engine(|trip| Some(trip.took_ms)),
+            of_server: beside_engine(|trip| trip.in_server_ms),
+        })
     }
 }
 
@@ -196,9 +205,12 @@ impl std::fmt::Display for Overhead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Percentiles { p50, p99, .. } = self.round_trip;
         write!(f, "one token of a known prompt: {p50:.2} ms (99 %: {p99:.2})")?;
-        match self.of_server {
-            Some(Percentiles { p50, p99, .. }) => write!(f, ", of which beside the model {p50:.2} ms (99 %: {p99:.2})"),
-            None => Ok(()),
+        if let Some(Percentiles { p50, p99, .. }) = self.beside_engine {
+            write!(f, ", of which beside the model {p50:.2} ms (99 %: {p99:.2})")?;
         }
+        if let Some(Percentiles { p50, p99, .. }) = self.of_server {
+            write!(f, ", {p50:.2} ms (99 %: {p99:.2}) of it in the server")?;
+        }
+        Ok(())
     }
 }

@@ -95,13 +95,24 @@ impl Target {
         Ok(sample)
     }
 
-    /// One token of a short conversation, not streamed: how long it took here, and of that in the engine, if the server tells.
-    pub fn round_trip(&self, messages: &Value) -> Result<(f64, Option<f64>)> {
+    /// One token of a short conversation, not streamed.
+    pub fn round_trip(&self, messages: &Value) -> Result<RoundTrip> {
         let body = json!({ "model": self.model, "messages": messages, "max_tokens": 1, "temperature": 0 });
         let started = Instant::now();
-        let text = self.client.post("/v1/chat/completions", &body)?.into_body().read_to_string()?;
+        let response = self.client.post("/v1/chat/completions", &body)?;
+        let timing = response.headers().get("server-timing").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let text = response.into_body().read_to_string()?;
         let took_ms = started.elapsed().as_secs_f64() * 1e3;
         let answer: Value = serde_json::from_str(&text).context("the answer is not JSON")?;
-        Ok((took_ms, answer["timings"]["engine_ms"].as_f64()))
+        let in_server_ms = timing.and_then(|timing| timing.strip_prefix("total;dur=")?.parse().ok());
+        Ok(RoundTrip { took_ms, in_server_ms, in_engine_ms: answer["timings"]["engine_ms"].as_f64() })
     }
+}
+
+/// How long a request took here, and of that in the server and its engine, for servers that tell.
+#[derive(Clone, Copy, Debug)]
+pub struct RoundTrip {
+    pub took_ms: f64,
+    pub in_server_ms: Option<f64>,
+    pub in_engine_ms: Option<f64>,
 }
