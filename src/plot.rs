@@ -6,8 +6,11 @@ use std::fmt::Write;
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 260.0;
 const MARGIN: f64 = 48.0;
-/// Names below a plot that can be read.
+/// What can be read of names below a plot: so many of them, and so many characters together.
 const LABELS_MAX: usize = 8;
+const LABELS_CHARS: usize = 52;
+/// Lines across a plot, above the lowest.
+const LEVELS: u32 = 4;
 /// Told apart by those who do not see all colours, too: their lightness differs.
 pub const COLOURS: [&str; 5] = ["#0b5394", "#e69138", "#6aa84f", "#a64d79", "#777777"];
 
@@ -41,7 +44,8 @@ pub fn legend(names: &[&str]) -> String {
 /// One diagram of lines over places that have names; `below` says what these are.
 pub fn plot(title: &str, below: &str, places: &[String], lines: &[Line]) -> String {
     let values = lines.iter().flat_map(|line| line.points.iter().flatten());
-    let most = values.copied().fold(0.0, f64::max).max(1e-9) * 1.05;
+    let step = round_step(values.copied().fold(0.0, f64::max));
+    let most = step * f64::from(LEVELS);
     let x = |place: usize| MARGIN + place as f64 / (places.len().max(2) - 1) as f64 * (WIDTH - 1.5 * MARGIN);
     let y = |value: f64| HEIGHT - MARGIN + value / most * (1.5 * MARGIN - HEIGHT);
     let title = escape(title);
@@ -49,8 +53,8 @@ pub fn plot(title: &str, below: &str, places: &[String], lines: &[Line]) -> Stri
         "<svg width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" aria-label=\"{title}\"><text x=\"{MARGIN}\" y=\"14\" \
          style=\"font-weight:bold\">{title}</text>\n"
     );
-    for step in 0..=4 {
-        let level = most * f64::from(step) / 4.0;
+    for level in 0..=LEVELS {
+        let level = step * f64::from(level);
         let _ = writeln!(
             svg,
             "<line x1=\"{MARGIN}\" x2=\"{}\" y1=\"{y}\" y2=\"{y}\" stroke=\"currentColor\" opacity=\"0.2\"/><text x=\"{}\" \
@@ -62,7 +66,9 @@ pub fn plot(title: &str, below: &str, places: &[String], lines: &[Line]) -> Stri
             y = y(level),
         );
     }
-    let every = places.len().div_ceil(LABELS_MAX).max(1);
+    let longest = places.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let labels_max = (LABELS_CHARS / (longest + 2)).clamp(2, LABELS_MAX);
+    let every = places.len().div_ceil(labels_max).max(1);
     for (place, name) in places.iter().enumerate().step_by(every) {
         let (x, y, name) = (x(place), HEIGHT - MARGIN + 16.0, escape(name));
         let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{name}</text>");
@@ -75,6 +81,14 @@ pub fn plot(title: &str, below: &str, places: &[String], lines: &[Line]) -> Stri
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// The distance of levels that reach up to `most` and are round numbers.
+fn round_step(most: f64) -> f64 {
+    let least = most.max(1e-9) / f64::from(LEVELS);
+    let power = 10f64.powf(least.log10().floor());
+    let round = [1.0, 2.0, 2.5, 5.0].map(|factor| factor * power).into_iter().find(|step| *step >= least);
+    round.unwrap_or(10.0 * power)
 }
 
 fn drawn(points: &[(f64, f64)], colour: &str) -> String {
@@ -137,6 +151,14 @@ mod tests {
         assert!(!svg.contains("<script>") && svg.contains("&lt;script&gt;") && svg.contains("&quot;title&quot;"));
         assert_eq!(svg.matches("<circle").count(), 2, "a gap has no point");
         assert!(!table(&[vec!["<b>".into()]]).contains("<b>"));
+    }
+
+    #[test]
+    fn levels_are_round_and_reach_the_top() {
+        for (most, step) in [(71.0, 20.0), (100.0, 25.0), (0.83, 0.25), (499.0, 200.0), (4.0, 1.0)] {
+            assert!((round_step(most) - step).abs() < 1e-9, "{most}: {}", round_step(most));
+        }
+        assert!(round_step(0.0) > 0.0);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What can go wrong with a memory, told with the place and the remedy.
 
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
@@ -49,7 +50,7 @@ pub enum MemoryError {
     #[error("the database: {0}")]
     Sqlite(rusqlite::Error),
     #[error("the database: {}", told(.0))]
-    Postgres(#[from] postgres::Error),
+    Postgres(postgres::Error),
 }
 
 pub type Result<T> = std::result::Result<T, MemoryError>;
@@ -84,7 +85,19 @@ impl From<rusqlite::Error> for MemoryError {
     }
 }
 
-/// The client says only "db error" by itself.
+impl From<postgres::Error> for MemoryError {
+    fn from(error: postgres::Error) -> Self {
+        Self::Postgres(error)
+    }
+}
+
+/// With what is behind it: the client says only "db error" or "error performing TLS handshake" by itself.
 pub(crate) fn told(error: &postgres::Error) -> String {
-    error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
+    if let Some(error) = error.as_db_error() {
+        return error.to_string();
+    }
+    let Some(cause) = error.source() else { return error.to_string() };
+    let is_certificate = cause.to_string().contains("certificate");
+    let remedy = if is_certificate { "; name a file with the certificate to trust in SSL_CERT_FILE" } else { "" };
+    format!("{error}: {cause}{remedy}")
 }

@@ -110,8 +110,11 @@ fn table(stats: &WitnessStats) -> Vec<Vec<String>> {
 
 fn page(stats: &WitnessStats) -> String {
     let mut page = plot::page("ruvllm witness stats", &range(stats));
+    let (since, until) = (times::moment(stats.since_ms), times::moment(stats.until_ms));
+    // With the date, unless that is always the same.
+    let shown = if since[..10] == until[..10] { 11..16 } else { 5..16 };
     let places: Vec<String> =
-        stats.trend.iter().map(|bucket| times::moment(bucket.from_ms)[5..16].to_owned()).collect();
+        stats.trend.iter().map(|bucket| times::moment(bucket.from_ms)[shown.clone()].to_owned()).collect();
     for (title, value) in TRENDS {
         let lines = [Line { points: stats.trend.iter().map(value).collect() }];
         page.push_str(&plot::plot(title, "time (UTC)", &places, &lines));

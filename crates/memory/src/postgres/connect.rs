@@ -42,13 +42,7 @@ impl Connector {
             Some(tls) => self.config.connect(tls.clone()),
             None => self.config.connect(NoTls),
         };
-        connected.map_err(|error| {
-            let remedy = match self.tls {
-                Some(_) => "; connections to other machines are encrypted unless the address ends in ?sslmode=disable",
-                None => "",
-            };
-            MemoryError::Connect(format!("{}{remedy}", told(&error)))
-        })
+        connected.map_err(|error| MemoryError::Connect(told(&error)))
     }
 }
 
