@@ -4,7 +4,7 @@
 use ruvllm_memory::Standard;
 
 use crate::embeddings::unit;
-use crate::{Engine, GenerateError, Request};
+use crate::{Engine, GenerateError, PrefixUse, Request};
 
 /// Of many kinds, so that what they have in common is what any text has.
 const TEXTS: [&str; 24] = [
@@ -36,7 +36,9 @@ const TEXTS: [&str; 24] = [
 
 /// Takes as long as the model needs to read some hundred tokens.
 pub(super) fn measure(engine: &Engine) -> Result<Standard, GenerateError> {
-    let texts = TEXTS.iter().map(|text| Request::to_embed(engine, text)).collect();
+    // They begin alike, with the model's own instructions: that is computed once.
+    let request = |text: &&str| Request { prefix_use: PrefixUse::default(), ..Request::to_embed(engine, text) };
+    let texts = TEXTS.iter().map(request).collect();
     let mut vectors = Vec::with_capacity(TEXTS.len());
     for mut stream in engine.streams(texts)? {
         for piece in &mut stream {
