@@ -31,8 +31,8 @@ pub struct MemoryFlags {
     /// Forget sessions that nobody used for so long
     #[arg(long, value_name = "TIME", default_value = "30d")]
     session_age: String,
-    /// The embedding model for the memory, such as minilm, fetched if need be. Without one, the answering
-    /// model's own hidden states are used
+    /// The embedding model for the memory, such as minilm, fetched if need be: finds better, and reads every prompt and answer
+    /// for it. Without one, the answering model's own hidden states are used, which cost nothing
     #[arg(long, value_name = "MODEL")]
     embedding_model: Option<String>,
     #[command(flatten)]
