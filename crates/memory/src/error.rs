@@ -31,8 +31,8 @@ pub enum MemoryError {
     #[error("the memory was written by a newer RuvLLM (schema {found}, this one knows {known}); use that one")]
     NewerSchema { found: i64, known: i64 },
     #[error(
-        "the memory holds embeddings of {stored:?}, which cannot be compared with those of {given:?}; use \
-         `ruvllm memory forget-embeddings` to forget the old ones, or the embedding model {stored:?}"
+        "the memory holds embeddings of {stored:?}, which cannot be compared with those of {given:?}; forget \
+         them with `ruvllm memory forget-embeddings`, or go on with them"
     )]
     OtherEmbedding { stored: String, given: String },
     #[error("{field}: {problem}")]
