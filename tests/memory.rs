@@ -254,6 +254,8 @@ fn policies_fill_in_what_requests_leave_open() {
     let routing = |request: &str| server.get_json(&format!("/v1/witness/{request}"))["entry"]["routing"].clone();
     assert_eq!((&routing("open")["temperature"], &routing("open")["policy"]), (&json!(0.0), &json!("router/smollm2")));
     assert_eq!(routing("said")["temperature"], 0.5);
+    let response = json!({ "model": "smollm2", "input": "Tell me a story." });
+    assert_eq!(server.post("/v1/responses", "", &response).1["temperature"], 0.0, "answers tell what was decided");
     assert!(server.get_json("/v1/policies?type=router")["data"].as_array().is_some_and(|list| list.len() == 2));
     assert_eq!(server.get_json("/v1/policies/router/smollm2")["parameters"]["max_tokens"], 3);
     stop(server);

@@ -166,7 +166,12 @@ impl Engine {
             Prompt::Messages(_) if !request.tools.offered().is_empty() => Some(ToolCallParser::new(self.0.tool_format)),
             _ => None,
         };
-        let prompt_tokens = prompt.tokens.len();
+        let response = Response {
+            temperature: request.sampling.temperature,
+            top_p: request.sampling.top_p,
+            usage: Usage { prompt_tokens: prompt.tokens.len(), truncated_tokens, ..Usage::default() },
+            ..Response::default()
+        };
         let started = Instant::now();
         let submission = Submission {
             request: ruvllm_engine::Request {
@@ -184,8 +189,7 @@ impl Engine {
             patience: request.patience,
         };
         let submitted = self.thread().submit(submission).map_err(|Gone| GenerateError::EngineFailed)?;
-        let usage = Usage { prompt_tokens, truncated_tokens, ..Usage::default() };
-        Ok(Begun { submitted, usage, stop, tool_calls, started })
+        Ok(Begun { submitted, response, stop, tool_calls, started })
     }
 
     /// What the answer is kept to: the shape that was asked for, or proper calls of tools.
@@ -226,7 +230,8 @@ impl Engine {
 /// A request that is on its way to the engine.
 struct Begun {
     submitted: Submitted,
-    usage: Usage,
+    /// With what is known already.
+    response: Response,
     stop: StopMatcher,
     tool_calls: Option<ToolCallParser>,
     started: Instant,
@@ -235,8 +240,8 @@ struct Begun {
 impl Begun {
     /// Waits until it is queued or refused.
     fn stream(self, engine: &Engine) -> Result<Stream, GenerateError> {
-        let Self { submitted, usage, stop, tool_calls, started } = self;
+        let Self { submitted, response, stop, tool_calls, started } = self;
         let accepted = submitted.wait().map_err(|Gone| GenerateError::EngineFailed)??;
-        Ok(Stream::new(engine.clone(), accepted, usage, stop, tool_calls, started))
+        Ok(Stream::new(engine.clone(), accepted, response, stop, tool_calls, started))
     }
 }

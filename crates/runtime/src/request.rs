@@ -158,6 +158,9 @@ pub struct Response {
     pub finish_reason: Option<FinishReason>,
     /// Which of the request's stop strings ended the answer, if one did.
     pub stop_index: Option<usize>,
+    /// What tokens were drawn with: as the request says, or a policy where it says nothing.
+    pub temperature: f32,
+    pub top_p: f32,
     pub usage: Usage,
     /// Where the prompt left a cached text, if there is one that began like it and went on otherwise.
     pub divergence: Option<Divergence>,

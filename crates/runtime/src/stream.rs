@@ -14,7 +14,7 @@ use crate::embeddings::{Sum, unit};
 use crate::engine::GenerateError;
 use crate::engine_thread::{Events, Told};
 use crate::remember::Witness;
-use crate::{Divergence, Engine, Response, ToolCall, Usage};
+use crate::{Divergence, Engine, Response, ToolCall};
 
 /// A piece of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,13 +64,12 @@ impl Stream {
     pub(crate) fn new(
         engine: Engine,
         (id, events): (SequenceId, Events),
-        usage: Usage,
+        response: Response,
         stop: StopMatcher,
         tool_calls: Option<ToolCallParser>,
         started: Instant,
     ) -> Self {
         let detokenizer = Detokenizer::continuing(Arc::clone(engine.tokenizer()));
-        let response = Response { usage, ..Response::default() };
         let pieces = VecDeque::new();
         Self {
             engine,
