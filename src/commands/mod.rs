@@ -15,6 +15,7 @@ pub mod perplexity;
 pub mod policies;
 pub mod ps;
 pub mod pull;
+pub mod push;
 pub mod quantize;
 pub mod rm;
 pub mod run;

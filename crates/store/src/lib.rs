@@ -19,6 +19,7 @@ mod name;
 mod partial;
 mod progress;
 mod pull;
+mod push;
 mod sources;
 mod store;
 mod suggest;

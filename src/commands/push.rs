@@ -1,0 +1,43 @@
+//! `ruvllm push`: gives a model to other machines.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serde_json::json;
+
+use crate::model_flags::store;
+use crate::output;
+use crate::progress::{PullProgress, interrupt_flag};
+
+/// Copy a model to a folder that other machines can use
+///
+/// They name the folder in RUVLLM_HOME, or copy the model from it with `ruvllm pull FILE`. Its files are checked before and
+/// after. Uploading to the Hugging Face hub is not possible yet; its own program does that.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  ruvllm push smollm2 /mnt/shared/ruvllm\n  RUVLLM_HOME=/mnt/shared/ruvllm ruvllm run smollm2"
+)]
+pub struct Push {
+    /// Its name, as `ruvllm list` shows it
+    model: String,
+    /// Where to; made if it is not there
+    folder: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Push {
+    pub fn execute(self) -> Result<()> {
+        if self.folder.to_string_lossy().starts_with("hf:") {
+            bail!("uploading to the hub is not possible yet: use its own program, `hf upload`, or name a folder");
+        }
+        let file = store()?.push(&self.model, &self.folder, &mut PullProgress::new(interrupt_flag()))?;
+        if self.json {
+            let bytes = file.manifest.as_ref().map(|manifest| manifest.bytes());
+            return output::json(&json!({ "name": file.name, "path": file.path, "bytes": bytes }));
+        }
+        output::line(&format!("{} is in {}", file.name, self.folder.display()))
+    }
+}
