@@ -113,7 +113,14 @@ impl Remembering {
                     Box::new(move |texts: &[&str]| vectors_of(&*embedding, texts).map_err(|error| error.to_string()));
                 (Vectors::Embedder(model), Some(embed))
             }
-            None => (Vectors::HiddenStates(Mutex::new(stored_states(&memory)?)), None),
+            None => {
+                let stored = stored_states(&memory)?;
+                if stored.as_ref().is_some_and(|stored| stored.standard.is_none()) {
+                    let how = "forget them with `ruvllm memory forget-embeddings` to have new ones stored";
+                    tracing::warn!("the memory's embeddings are of an older kind, and none are added: {how}");
+                }
+                (Vectors::HiddenStates(Mutex::new(stored)), None)
+            }
         };
         let recorder = Recorder::start(memory, embed).map_err(MemoryError::Thread)?;
         Ok(Self(Arc::new(Inner { recorder, vectors, keeps_text })))

@@ -39,7 +39,9 @@ pub enum StoreError {
     )]
     BadManifest { path: PathBuf, why: String },
 
-    #[error("the name `{name}` is already taken by {by}; choose another with --name, or delete that one first")]
+    #[error(
+        "the name `{name}` is already taken by {by}; choose another (`ruvllm pull --name`), or remove that one first"
+    )]
     NameTaken { name: String, by: String },
 
     #[error("another process is working on model `{name}`; wait until it has finished and try again")]

@@ -12,8 +12,8 @@ use crate::progress::{Event, Progress};
 use crate::store::{ModelFile, Store};
 
 impl Store {
-    /// Copies a model into the store in `home`; its files are checked here before, and there afterwards. One that is there
-    /// already, and whole, is left as it is. Until everything is there, nothing counts as stored.
+    /// Copies a model into the store in `home`; its files are checked here before, and there afterwards. The same one is left as
+    /// it is, and so is another of its name, unless that is damaged. Until everything is there, nothing counts as stored.
     pub fn push(&self, name: &str, home: &Path, progress: &mut dyn Progress) -> Result<ModelFile, StoreError> {
         let model = self.verify(name, progress)?;
         let (Some(manifest), Some(from)) = (&model.manifest, model.path.parent()) else { return Ok(model) };
@@ -26,9 +26,13 @@ impl Store {
             };
             hashes(other) == hashes(&model)
         };
-        // A damaged one is replaced.
-        if let Some(same) = there.intact(&name, None, progress).ok().flatten().filter(is_same) {
-            return Ok(same);
+        match there.intact(&name, None, progress) {
+            Ok(Some(same)) if is_same(&same) => return Ok(same),
+            Ok(Some(other)) => {
+                return Err(StoreError::NameTaken { name: name.to_string(), by: other.path.display().to_string() });
+            }
+            Ok(None) | Err(StoreError::Damaged { .. }) => {}
+            Err(error) => return Err(error),
         }
         let Some(_lock) = ModelLock::try_take(&there.layout, &name)? else {
             return Err(StoreError::Busy { name: name.to_string() });

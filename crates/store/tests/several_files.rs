@@ -223,6 +223,12 @@ fn a_model_is_given_to_another_store_whole() {
     assert!(matches!(store.push("nothing", other.path(), &mut quiet), Err(StoreError::Unknown { .. })));
     fs::write(other.path().join("file"), b"").unwrap();
     assert!(push("file").is_err(), "a file is no folder");
+    let gguf = other.path().join("other.gguf");
+    fs::write(&gguf, content(5_000)).unwrap();
+    let theirs = Store::with_config(config(&other.path().join("theirs"), &server.url, Catalogue { entries: vec![] }));
+    let kept = theirs.pull_as(gguf.to_str().unwrap(), "toy", &mut quiet).unwrap();
+    assert!(matches!(push("theirs"), Err(StoreError::NameTaken { .. })));
+    assert!(kept.path.exists(), "what others have under this name is not touched");
     fs::write(home.path().join("models/toy/config.json"), "{}").unwrap();
     assert!(matches!(push("elsewhere"), Err(StoreError::Damaged { .. })), "damage is not passed on");
     assert!(!other.path().join("elsewhere/models/toy").exists());

@@ -32,7 +32,7 @@ pub struct MemoryFlags {
     #[arg(long, value_name = "TIME", default_value = "30d")]
     session_age: String,
     /// The embedding model for the memory, such as minilm, fetched if need be: finds better, and reads every prompt and answer
-    /// for it. Without one, the answering model's own hidden states are used, which cost nothing
+    /// for it. Without one, the answering model's own hidden states are used, which take no time
     #[arg(long, value_name = "MODEL")]
     embedding_model: Option<String>,
     #[command(flatten)]
