@@ -1,7 +1,10 @@
 //! Dequantizing every weight format against an implementation that is not ours: blocks that gguf-py dequantized.
 //! The same against candle is among the tests of the root package, because candle takes long to build.
 
+mod support;
+
 use ruvllm_kernels::{WeightType, dequantize_row};
+use support::{Random, linear};
 
 /// Equal up to the order of roundings. Where a scaled code and an offset cancel, what is left is as exact as the
 /// larger of them, so the error is measured by the largest value of the row.
@@ -44,4 +47,21 @@ fn f32_is_taken_as_it_is() {
 #[should_panic(expected = "row length of Q4_K")]
 fn a_row_of_another_length_is_refused() {
     dequantize_row(WeightType::Q4K, &[0; 144], &mut [0.0; 255]);
+}
+
+#[test]
+fn rows_of_tiles_have_the_bits_of_what_was_packed() {
+    let mut random = Random(16);
+    for kind in WeightType::ALL {
+        let (rows, cols) = (37, 512);
+        let bytes = random.weights(kind, rows, cols);
+        let packed = linear(kind, rows, cols, &bytes);
+        for (row, raw) in bytes.chunks_exact(bytes.len() / rows).enumerate() {
+            let (mut want, mut got) = (vec![0.0; cols], vec![f32::NAN; cols]);
+            dequantize_row(kind, raw, &mut want);
+            packed.row(row, &mut got);
+            let bits = |floats: &[f32]| floats.iter().map(|float| float.to_bits()).collect::<Vec<u32>>();
+            assert_eq!(bits(&got), bits(&want), "{kind} row {row}");
+        }
+    }
 }

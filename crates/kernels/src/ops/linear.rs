@@ -39,6 +39,17 @@ impl Linear {
         self.parts[0].cols()
     }
 
+    /// Writes the floats of one row of the weights to `out`. Panics if there is no such row.
+    pub fn row(&self, mut row: usize, out: &mut [f32]) {
+        for part in &self.parts {
+            if row < part.rows() {
+                return part.row(row, out);
+            }
+            row -= part.rows();
+        }
+        panic!("there are {} rows, and row {row} beyond them was asked for", self.rows());
+    }
+
     /// Memory held by the weights.
     pub fn bytes(&self) -> usize {
         self.parts.iter().map(PackedMatrix::bytes).sum()

@@ -271,14 +271,19 @@ pub fn dequantize_row(kind: WeightType, bytes: &[u8], out: &mut [f32]) {
 fn dequantize_blocks<F: Format>(bytes: &[u8], out: &mut [f32]) {
     let kind = F::KIND;
     let mut block = Block::EMPTY;
-    let sub_len = F::SCALES.sub_len();
     for (values, raw) in out.chunks_exact_mut(kind.block_len()).zip(bytes.chunks_exact(kind.block_bytes())) {
         block.read(kind, raw);
-        let (scale, offset) = (block.scale.to_f32(), block.offset.to_f32());
-        for (i, value) in values.iter_mut().enumerate() {
-            let g = i / sub_len;
-            let code = F::value(block.codes[i]) as f32;
-            *value = scale * f32::from(block.sub_scales[g]) * code + offset * f32::from(block.sub_offsets[g]);
-        }
+        dequantize_block::<F>(&block, values);
+    }
+}
+
+/// Writes the floats of a block to `out`.
+pub(super) fn dequantize_block<F: Format>(block: &Block, out: &mut [f32]) {
+    let (scale, offset) = (block.scale.to_f32(), block.offset.to_f32());
+    let sub_len = F::SCALES.sub_len();
+    for (i, value) in out.iter_mut().enumerate() {
+        let g = i / sub_len;
+        let code = F::value(block.codes[i]) as f32;
+        *value = scale * f32::from(block.sub_scales[g]) * code + offset * f32::from(block.sub_offsets[g]);
     }
 }

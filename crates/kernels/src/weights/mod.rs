@@ -5,6 +5,7 @@ pub(crate) mod format;
 mod pack;
 mod quantize;
 mod tiles;
+mod unpack;
 mod weight_type;
 
 pub use block::dequantize_row;

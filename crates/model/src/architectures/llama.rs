@@ -5,11 +5,10 @@ use ruvllm_kernels::ops::{
     Activations, Attention, AttentionShape, Batch, KvMemory, Linear, Matrix, RopeStyle, RopeTable, SharedItems, matmul,
     matmul_residual, matmul_swiglu, normalize,
 };
-use ruvllm_kernels::{PackedMatrix, Pool, WeightType, Worker, dequantize_row};
+use ruvllm_kernels::{PackedMatrix, Pool, Worker};
 
 use crate::error::LoadError;
 use crate::formats::gguf::Gguf;
-use crate::formats::map::FileSlice;
 use crate::load::Tensors;
 use crate::{Config, RunState};
 
@@ -41,19 +40,14 @@ struct Layer {
     down: Linear,
 }
 
-/// Rows are dequantized straight from the file: a step needs only a few of them.
+/// Where the vectors of tokens come from. They are in memory: a file that somebody changes or cuts short while it is served
+/// must not reach the model, and a mapped one that is cut short ends the process.
 #[derive(Debug)]
-struct Embedding {
-    kind: WeightType,
-    row_bytes: usize,
-    rows: FileSlice,
-}
-
-impl Embedding {
-    fn row(&self, token: u32, out: &mut [f32]) {
-        let bytes = &self.rows[token as usize * self.row_bytes..][..self.row_bytes];
-        dequantize_row(self.kind, bytes, out);
-    }
+enum Embedding {
+    /// The rows of the output matrix.
+    Tied,
+    /// `[vocabulary, hidden]`
+    Own(PackedMatrix),
 }
 
 impl Llama {
@@ -71,12 +65,15 @@ impl Llama {
             return Err(LoadError::Context { asked: context, model: config.context });
         }
         let mut tensors = Tensors::new(gguf, progress);
-        let embedding = load_embedding(gguf, &mut tensors, &config)?;
         let layers = (0..config.layers).map(|i| load_layer(&mut tensors, &config, i)).collect::<Result<_, _>>()?;
         let output_norm = tensors.floats("output_norm.weight", config.hidden)?;
         // Without an output matrix of its own, a model uses its embedding.
-        let name = if tensors.has("output.weight") { "output.weight" } else { "token_embd.weight" };
-        let output = tensors.matrix(name, config.vocabulary, config.hidden)?;
+        let mut embedding = Embedding::Tied;
+        let mut output = tensors.matrix("token_embd.weight", config.vocabulary, config.hidden)?;
+        if tensors.has("output.weight") {
+            let own = tensors.matrix("output.weight", config.vocabulary, config.hidden)?;
+            embedding = Embedding::Own(std::mem::replace(&mut output, own));
+        }
         let output = linear(config.layers, vec![output], None)?;
         let rope = rope_table(&mut tensors, &config, context)?;
         tensors.finish()?;
@@ -95,7 +92,19 @@ impl Llama {
     /// Memory held by the repacked weights.
     pub fn weight_bytes(&self) -> usize {
         let layers = self.layers.iter().flat_map(|l| [&l.qkv, &l.attention_output, &l.gate_up, &l.down]);
-        layers.chain([&self.output]).map(Linear::bytes).sum()
+        let embedding = match &self.embedding {
+            Embedding::Tied => 0,
+            Embedding::Own(rows) => rows.bytes(),
+        };
+        layers.chain([&self.output]).map(Linear::bytes).sum::<usize>() + embedding
+    }
+
+    /// Writes the vector of a token to `out`.
+    fn embed(&self, token: u32, out: &mut [f32]) {
+        match &self.embedding {
+            Embedding::Tied => self.output.row(token as usize, out),
+            Embedding::Own(rows) => rows.row(token as usize, out),
+        }
     }
 
     /// Runs the rows of `batch`, whose tokens are `tokens`, appends their keys and values to `kv`, and leaves the
@@ -114,7 +123,7 @@ impl Llama {
         assert!(tokens.len() == batch.rows() && tokens.len() <= state.rows_max);
         assert!(logit_rows.len() <= state.logit_rows_max);
         for (row, token) in tokens.iter().enumerate() {
-            self.embedding.row(*token, state.x.row_mut(row));
+            self.embed(*token, state.x.row_mut(row));
         }
         let state = &*state;
         let rows = batch.rows();
@@ -219,14 +228,6 @@ fn mean_square(x: &[f32]) -> f32 {
         sums.iter_mut().zip(part).for_each(|(sum, x)| *sum += x * x);
     }
     sums.iter().sum::<f32>() / x.len() as f32
-}
-
-fn load_embedding(gguf: &Gguf, tensors: &mut Tensors<'_>, config: &Config) -> Result<Embedding, LoadError> {
-    let name = "token_embd.weight";
-    let tensor = tensors.take(name, &[config.hidden, config.vocabulary])?;
-    let row_bytes = tensor.bytes.len() / config.vocabulary;
-    let rows = gguf.file().slice(tensor.range).expect("the reader checked that tensors are inside the file");
-    Ok(Embedding { kind: tensor.kind, row_bytes, rows })
 }
 
 fn load_layer(tensors: &mut Tensors<'_>, config: &Config, index: usize) -> Result<Layer, LoadError> {
