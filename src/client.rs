@@ -1,11 +1,14 @@
 //! Talking to a running server.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use ruvllm_server::access::LocalToken;
+use ruvllm_store::default_home;
 use serde_json::Value;
-use ureq::http::Response;
+use ureq::http::{Response, Uri};
 use ureq::{Agent, Body};
 
 /// How long an answer may take.
@@ -19,15 +22,29 @@ pub struct ServerFlags {
     /// Where the server is
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     url: String,
-    /// The API key, if the server wants one
+    /// The API key, if the server wants one; for servers of this machine, the token of its operator by default
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
 }
 
 impl ServerFlags {
+    /// With the operator's token, where it is for a server of this machine: no other is to see it.
     pub fn client(self) -> Client {
-        Client::new(&self.url, self.key)
+        let key = self.key.or_else(|| if is_local(&self.url) { local_token() } else { None });
+        Client::new(&self.url, key)
     }
+}
+
+/// None if it cannot be read: then the server tells what it needs.
+fn local_token() -> Option<String> {
+    let token = LocalToken::read(&default_home().ok()?).ok()?;
+    Some(token.text().to_owned())
+}
+
+fn is_local(url: &str) -> bool {
+    let Ok(uri) = url.parse::<Uri>() else { return false };
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 #[derive(Debug)]
@@ -80,5 +97,28 @@ impl Client {
             .and_then(|value| value["error"]["message"].as_str().map(str::to_owned));
         let message: String = message.unwrap_or(said).chars().take(SHOWN_MAX).collect();
         bail!("the server answered {status}: {message}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_operators_token_goes_to_this_machine_only() {
+        for url in ["http://127.0.0.1:8080", "http://localhost:1/v1", "https://LOCALHOST", "http://[::1]:8080/"] {
+            assert!(is_local(url), "{url}");
+        }
+        for url in [
+            "http://192.168.1.7:8080",
+            "http://localhost.evil.example",
+            "http://127.0.0.1@evil.example/",
+            "http://evil.example/127.0.0.1",
+            "http://127.0.0.1.evil.example",
+            "evil.example",
+            "",
+        ] {
+            assert!(!is_local(url), "{url}");
+        }
     }
 }

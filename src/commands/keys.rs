@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use ruvllm_server::access::{KeyFile, Limits, NewKey, Scope, Scopes, StoredKey, Timestamp};
+use ruvllm_server::access::{KeyFile, Limits, LocalToken, NewKey, Scope, Scopes, StoredKey, Timestamp};
 use ruvllm_store::default_home;
 use serde_json::{Value, json};
 
@@ -13,7 +13,8 @@ use crate::output;
 
 /// Add, list and remove the API keys of `ruvllm serve`
 ///
-/// Without any key, everybody who can reach the server may use it. A running server notices changes at once.
+/// Until the first key is made, everybody who can reach the server may use its models. When the last one is removed, nobody may.
+/// A running server notices changes at once.
 #[derive(Debug, Args)]
 pub struct Keys {
     #[command(subcommand)]
@@ -25,6 +26,7 @@ enum What {
     Add(Add),
     List(List),
     Rm(Rm),
+    Token(Token),
 }
 
 /// Make a key and print it, once; only a hash is kept
@@ -38,8 +40,9 @@ struct Add {
     /// What it may be used for: inference, metrics, admin (everything); several with commas
     #[arg(long, value_name = "SCOPES", value_delimiter = ',', default_value = "inference")]
     scope: Vec<Scope>,
-    /// On whose behalf it asks, such as acme/search: tenants share the machine fairly and see nothing of each other
-    #[arg(long, value_name = "PATH", default_value = "")]
+    /// On whose behalf it asks, such as acme/search: tenants share the machine fairly and see nothing of each other. A
+    /// key is a tenant of its own unless this says otherwise
+    #[arg(long, value_name = "PATH", default_value = "", hide_default_value = true)]
     tenant: String,
     /// Requests per minute at most
     #[arg(long, value_name = "N")]
@@ -74,6 +77,17 @@ struct Rm {
     names: Vec<String>,
 }
 
+/// Print the token of this machine's operator
+///
+/// `ruvllm serve` makes it when it starts, one for all servers of the home folder, in a file that only you can read. Whoever
+/// sends it may do everything, with and without keys. `ruvllm ps` and `ruvllm cache` send it by themselves. To change it, delete
+/// the file `local_token` in the home folder and start the servers again.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  curl http://127.0.0.1:8080/v1/sessions -H \"Authorization: Bearer $(ruvllm keys token)\""
+)]
+struct Token {}
+
 fn key_file() -> Result<KeyFile> {
     Ok(KeyFile::in_home(&default_home()?))
 }
@@ -84,6 +98,7 @@ impl Keys {
             What::Add(add) => add.execute(),
             What::List(list) => list.execute(),
             What::Rm(rm) => rm.execute(),
+            What::Token(Token {}) => output::line(LocalToken::read(&default_home()?)?.text()),
         }
     }
 }
@@ -113,18 +128,25 @@ impl Add {
 
 impl List {
     fn execute(self) -> Result<()> {
-        let keys = key_file()?.read()?;
+        let file = key_file()?;
+        let read = file.read()?;
+        let are_needed = read.is_some();
+        let keys = read.unwrap_or_default();
         if self.json {
             return output::json(&json!({ "keys": keys.iter().map(to_json).collect::<Vec<_>>() }));
         }
         if keys.is_empty() {
-            output::remark("there are no keys: a server lets everybody in who can reach it");
+            if are_needed {
+                warn_of_none_left(&file);
+            } else {
+                output::remark("there are no keys: a server lets everybody in who can reach it");
+            }
             return Ok(());
         }
         let mut rows = vec![["NAME", "SCOPES", "TENANT", "LIMITS", "EXPIRES"].map(str::to_owned).to_vec()];
         rows.extend(keys.iter().map(|key| {
             let scopes = key.scopes.to_string();
-            vec![key.name.clone(), scopes, key.tenant.clone(), limits(&key.limits), expiry(key)]
+            vec![key.name.clone(), scopes, key.tenant().to_owned(), limits(&key.limits), expiry(key)]
         }));
         output::table(&rows)
     }
@@ -151,7 +173,7 @@ fn to_json(key: &StoredKey) -> Value {
     json!({
         "name": key.name,
         "scopes": key.scopes,
-        "tenant": key.tenant,
+        "tenant": key.tenant(),
         "requests_per_minute": key.limits.requests_per_minute,
         "tokens_per_minute": key.limits.tokens_per_minute,
         "tokens_per_day": key.limits.tokens_per_day,
@@ -165,9 +187,20 @@ impl Rm {
     fn execute(self) -> Result<()> {
         let file = key_file()?;
         for name in &self.names {
-            file.remove(name)?;
+            let left = file.remove(name)?;
             output::line(&format!("removed {name}"))?;
+            if left == 0 {
+                warn_of_none_left(&file);
+            }
         }
         Ok(())
     }
+}
+
+fn warn_of_none_left(file: &KeyFile) {
+    output::remark(&format!(
+        "no key is left, and a server lets nobody in: make one with `ruvllm keys add NAME`, or delete {} and start the server again \
+         to let in everybody who can reach it",
+        file.path().display()
+    ));
 }

@@ -5,12 +5,13 @@ mod log_flags;
 mod memory;
 mod models;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use ruvllm_server::access::{Gate, KeyFile};
+use ruvllm_server::access::{Gate, KeyFile, LocalToken, LocalTokenError};
 use ruvllm_server::listen::{self, Bound, ConnectionLimits, Listener, Tls};
 use ruvllm_server::metrics::Metrics;
 use ruvllm_server::{App, Lifecycle, Phase, Services, log};
@@ -71,7 +72,8 @@ impl Serve {
     async fn serve(self) -> Result<()> {
         let _logs = log::start(&self.log.options())?;
         let tls = self.listen.tls()?;
-        let gate = Arc::new(Gate::open(KeyFile::in_home(&default_home()?))?);
+        let home = default_home()?;
+        let gate = Arc::new(Gate::open(KeyFile::in_home(&home), local_token(&home)?)?);
         let (metrics, lifecycle) = (Arc::new(Metrics::default()), Lifecycle::default());
         let bound = Bound::bind(&self.listen.host, self.listen.port, "--port").await?;
         let admin_bound = match self.listen.admin_port {
@@ -127,11 +129,24 @@ impl Serve {
         let Services { api, admin } = if admin_bound.is_some() { app.build_with_admin_listener() } else { app.build() };
         let mut listeners = vec![Listener { bound, router: api, tls: tls.clone(), limits, until: Phase::Draining }];
         if let (Some(bound), Some(router)) = (admin_bound, admin) {
-            let limits = ConnectionLimits { connections_max: ADMIN_CONNECTIONS_MAX, ..limits };
+            let connections_max = ADMIN_CONNECTIONS_MAX.min(limits.connections_max);
+            let limits = ConnectionLimits { connections_max, ..limits };
             // Whoever watches the server can see it drain.
             listeners.push(Listener { bound, router, tls, limits, until: Phase::Ended });
         }
         listeners
+    }
+}
+
+/// The operator's token. A home folder that cannot be written has none; one that others may know is an error.
+fn local_token(home: &Path) -> Result<Option<LocalToken>> {
+    match LocalToken::ensure(home) {
+        Ok(token) => Ok(Some(token)),
+        Err(error @ LocalTokenError::Io { .. }) => {
+            tracing::warn!(%error, "there is no token for the local operator: administration needs a key of the scope admin");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

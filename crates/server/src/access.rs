@@ -1,7 +1,7 @@
 //! Who may do what, and how often: API keys, their scopes, and their limits.
 //!
-//! Keys are kept in a file that `ruvllm keys` writes and a running server reads again whenever it changes. Without any key
-//! everybody may ask for answers, and whoever is on this machine may administer.
+//! Keys are kept in a file that `ruvllm keys` writes and a running server reads again whenever it changes. Where there
+//! is no such file everybody may ask for answers. Administering always needs a key or the token of the local operator.
 
 mod caller;
 pub(crate) mod cors;
@@ -12,13 +12,16 @@ mod key;
 mod key_file;
 mod limits;
 mod local;
+mod local_token;
+pub(crate) mod pages;
 mod scope;
 mod usage;
 
-pub use caller::Caller;
+pub use caller::{Caller, Identity};
 pub use date::Timestamp;
 pub use gate::Gate;
 pub use key::{KeyHash, NewKey};
 pub use key_file::{KeyFile, KeyFileError, StoredKey};
 pub use limits::{Account, Limits, Moment, Refusal, Standing};
+pub use local_token::{LocalToken, LocalTokenError};
 pub use scope::{Scope, Scopes};

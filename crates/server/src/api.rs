@@ -82,7 +82,7 @@ impl Api {
             caller.require(Scope::Admin)?;
         }
         if requests.iter().any(|request| request.session.is_some()) {
-            caller.require_known()?;
+            caller.require_session()?;
         }
         requests.iter_mut().for_each(|request| request.patience = self.answer_time_max);
         let model = self.models.get(model).await?;

@@ -9,7 +9,8 @@ use axum::{Json, Router};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::access::guard::{Guard, guard};
-use crate::access::{Gate, Scope, cors};
+use crate::access::{Gate, Scope, cors, pages};
+use crate::body_budget::BodyBudget;
 use crate::body_limits::{BodyLimits, limit};
 use crate::error::ApiError;
 use crate::lifecycle::Lifecycle;
@@ -23,13 +24,15 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     pub lifecycle: Lifecycle,
     pub body_limits: BodyLimits,
+    /// Of all requests together.
+    pub body_budget: Arc<BodyBudget>,
     /// Web pages of these origins may call the API.
     pub cors_origins: Vec<HeaderValue>,
     /// The state of all loaded models, for `/metrics`.
     pub snapshots: Snapshots,
     /// For keys of the scope `inference`; held to the limits of the key.
     pub inference: OpenApiRouter,
-    /// For keys of the scope `admin`; without any keys, for this machine only.
+    /// For keys of the scope `admin`, and whoever has the token of the local operator.
     pub admin: OpenApiRouter,
 }
 
@@ -55,6 +58,7 @@ impl App {
             metrics,
             lifecycle,
             body_limits: BodyLimits::default(),
+            body_budget: Arc::default(),
             cors_origins: Vec::new(),
             snapshots: Arc::new(Vec::new),
             inference: OpenApiRouter::new(),
@@ -106,7 +110,8 @@ impl App {
             .route("/openapi.json", get(async move || Json(document)))
             .fallback(no_such_path)
             .method_not_allowed_fallback(wrong_method)
-            .layer(from_fn_with_state(self.body_limits, limit));
+            .layer(from_fn_with_state((self.body_limits, Arc::clone(&self.body_budget)), limit))
+            .layer(from_fn_with_state(self.cors_origins.clone().into(), pages::refuse_foreign));
         let router = match cors::layer(&self.cors_origins) {
             Some(cors) => router.layer(cors),
             None => router,

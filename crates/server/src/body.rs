@@ -1,15 +1,12 @@
 //! JSON bodies as types. What is wrong with one is told with the path of the field.
 
-use axum::body::Body as RawBody;
 use axum::extract::{FromRequest, Request};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
-use bytes::Bytes;
-use http_body_util::BodyExt;
 use ruvllm_store::closest;
 use serde::de::{DeserializeOwned, Deserializer};
 
-use crate::body_limits::BodyError;
+use crate::body_budget::{BodyPlace, Holder};
 use crate::error::ApiError;
 
 const MESSAGE_CHARACTERS_MAX: usize = 1024;
@@ -26,31 +23,29 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         check_content_type(request.headers())?;
-        let bytes = read(request.into_body()).await?;
-        parse(&bytes).map(Self)
+        let (parts, body) = request.into_parts();
+        let holder = Holder::of(&parts.extensions);
+        let place = parts.extensions.get::<BodyPlace>().cloned();
+        let place = place.ok_or_else(|| ApiError::internal("the body has no limits"))?;
+        place.read(&holder, body, parse).await.map(Self)
     }
 }
 
-/// Bodies without a type are taken for JSON; forms and plain text are refused, which also keeps foreign web pages from
-/// sending requests that a browser would not ask about first.
+/// The type must be said: a browser sends a body without one, like forms and plain text, for any web page and without
+/// asking first.
 fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
-    let value = String::from_utf8_lossy(value.as_bytes());
-    let kind = value.split(';').next().unwrap_or_default().trim();
-    if kind.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(ApiError::wrong_content_type(&value)) }
+    if is_json(headers) {
+        return Ok(());
+    }
+    Err(match headers.get(CONTENT_TYPE) {
+        Some(value) => ApiError::wrong_content_type(&String::from_utf8_lossy(value.as_bytes())),
+        None => ApiError::no_content_type(),
+    })
 }
 
-/// The whole body; its limits are those of `body_limits.rs`.
-async fn read(body: RawBody) -> Result<Bytes, ApiError> {
-    let collected = body.collect().await.map_err(|error| {
-        let error = error.into_inner();
-        match error.downcast_ref::<BodyError>() {
-            Some(BodyError::TooLarge { bytes_max }) => ApiError::too_large(*bytes_max),
-            Some(slow @ BodyError::TooSlow { .. }) => ApiError::too_slow(slow.to_string()),
-            None => ApiError::invalid("the body broke off before its end").with_code("incomplete_body"),
-        }
-    })?;
-    Ok(collected.to_bytes())
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()?.split(';').next());
+    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
 /// The JSON text as a type.

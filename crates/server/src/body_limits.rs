@@ -1,6 +1,7 @@
 //! Keeps bodies of requests within a size and a time, whoever reads them.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
+use crate::body_budget::{BodyBudget, BodyPlace};
 use crate::error::ApiError;
 
 #[derive(Clone, Copy, Debug)]
@@ -36,11 +38,16 @@ pub(crate) enum BodyError {
     TooSlow { timeout: Duration },
 }
 
-pub(crate) async fn limit(State(limits): State<BodyLimits>, request: Request, next: Next) -> Response {
+pub(crate) async fn limit(
+    State((limits, budget)): State<(BodyLimits, Arc<BodyBudget>)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     // What is announced as too large is not read at all.
     if request.body().size_hint().lower() > limits.bytes_max as u64 {
         return ApiError::too_large(limits.bytes_max).into_response();
     }
+    request.extensions_mut().insert(BodyPlace::new(budget, limits));
     let request = request.map(|inner| Body::new(Limited { inner, limits, left: limits.bytes_max, deadline: None }));
     next.run(request).await
 }

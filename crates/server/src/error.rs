@@ -132,7 +132,15 @@ impl ApiError {
     /// 415
     pub fn wrong_content_type(got: &str) -> Self {
         let shown: String = got.chars().take(128).collect();
-        let message = format!("the body is of type '{shown}'; send it as application/json");
+        Self::unsupported_content_type(format!("the body is of type '{shown}'; send it as application/json"))
+    }
+
+    /// 415: nothing says what the body is.
+    pub fn no_content_type() -> Self {
+        Self::unsupported_content_type("the body's type is not said; send 'Content-Type: application/json'".to_owned())
+    }
+
+    fn unsupported_content_type(message: String) -> Self {
         let error = Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, ErrorKind::InvalidRequest, message);
         error.with_code("unsupported_content_type")
     }

@@ -7,7 +7,7 @@
 //! | a connection is accepted, encrypted, and kept within its limits | [`listen`] |
 //! | the request gets an id, and at its end a line in the log and its counts | `observe.rs` |
 //! | errors get the shape that clients of the path expect | `shape.rs` |
-//! | the body is kept within its size and time | `body_limits.rs` |
+//! | the body is kept within its size and time, and all bodies together within a budget | `body_limits.rs`, `body_budget.rs` |
 //! | whoever sends it is identified, and held to their limits | [`access`] |
 //! | its JSON becomes a type, or an error that names the field | [`body`] |
 //!
@@ -18,6 +18,7 @@ pub mod access;
 pub mod api;
 mod app;
 pub mod body;
+mod body_budget;
 mod body_limits;
 pub mod error;
 mod lifecycle;
@@ -35,6 +36,7 @@ mod shape;
 pub use api::Api;
 pub use app::{App, Services};
 pub use body::Body;
+pub use body_budget::BodyBudget;
 pub use body_limits::BodyLimits;
 pub use error::{ApiError, ErrorKind};
 pub use lifecycle::{Lifecycle, Phase};

@@ -5,6 +5,7 @@
 //! | misuse | limit |
 //! | --- | --- |
 //! | many connections | [`ConnectionLimits::connections_max`]; more wait unaccepted |
+//! | many connections of one client | `address_connections_max`; more are told 503 and closed |
 //! | a head that is huge | `head_bytes_max`: 431 |
 //! | a head, or a handshake, that drips | `head_timeout` |
 //! | a connection that does nothing | `idle_timeout` |
@@ -14,6 +15,8 @@
 mod activity;
 mod bind;
 mod connection;
+mod crowd;
+mod descriptors;
 mod io;
 mod serve;
 mod signals;
@@ -23,6 +26,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 pub use bind::{Bound, ListenError};
+pub use descriptors::{connections_within, raise_descriptor_limit};
 pub use serve::{Listener, serve};
 pub use signals::advance_on_signals;
 pub use tls::{Tls, TlsError};
@@ -34,6 +38,8 @@ pub struct Peer(pub SocketAddr);
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
     pub connections_max: usize,
+    /// Of one address, or one network of IPv6. `None` is half of all, and all for this machine.
+    pub address_connections_max: Option<usize>,
     /// Of the request line and all headers.
     pub head_bytes_max: usize,
     /// From the first byte of a request to the last of its head; for a new connection, from the beginning.
@@ -48,6 +54,7 @@ impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             connections_max: 2048,
+            address_connections_max: None,
             head_bytes_max: 32 << 10,
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),

@@ -50,7 +50,7 @@ fn only_json_is_taken() {
     for (kind, status) in [
         ("content-type: application/json\r\n", 200),
         ("content-type: Application/JSON; charset=utf-8\r\n", 200),
-        ("", 200),
+        ("", 415),
         ("content-type: text/plain\r\n", 415),
         ("content-type: application/x-www-form-urlencoded\r\n", 415),
         ("content-type: \u{ff}\r\n", 415),
@@ -72,7 +72,11 @@ fn a_handler_that_panics_fails_alone() {
 #[test]
 fn errors_of_anthropics_path_have_its_shape() {
     let server = start();
-    let answer = server.client().post_with("/v1/messages", "x-request-id: mine-7\r\n", r#"{"text":""}"#);
+    let answer = server.client().post_with(
+        "/v1/messages",
+        "content-type: application/json\r\nx-request-id: mine-7\r\n",
+        r#"{"text":""}"#,
+    );
     assert_eq!(answer.status, 400);
     let body = answer.json();
     assert_eq!(body["type"], "error");

@@ -9,22 +9,38 @@ use ruvllm_server::access::{KeyFile, Limits, Scope, Timestamp};
 use support::{Answer, Options, Server, add_key, start, start_in, start_with};
 
 fn echo(server: &Server, header: &str) -> Answer {
-    server.client().post_with("/v1/echo", header, r#"{"text":"a"}"#)
+    server.client().post_with("/v1/echo", &format!("{JSON}{header}"), r#"{"text":"a"}"#)
 }
+
+const JSON: &str = "content-type: application/json\r\n";
 
 fn bearer(key: &str) -> String {
     format!("authorization: Bearer {key}\r\n")
 }
 
 #[test]
-fn without_keys_everybody_may_ask_and_this_machine_may_administer() {
+fn without_keys_everybody_may_ask_and_only_the_operator_may_administer() {
     let server = start();
     assert_eq!(echo(&server, "").json()["caller"], "anonymous");
     assert_eq!(echo(&server, &bearer("whatever")).status, 200);
-    assert_eq!(server.get("/metrics").status, 200);
-    assert_eq!(server.client().post("/v1/administer", "").status, 200);
-    let page = server.client().post_with("/v1/administer", "origin: https://evil.example\r\n", "");
-    assert_eq!((page.status, page.code().as_str()), (403, "forbidden"), "a web page is no administrator");
+    assert_eq!(server.get("/metrics").status, 200, "Prometheus needs no token");
+    let neighbour = server.client().post("/v1/administer", "");
+    assert_eq!((neighbour.status, neighbour.code().as_str()), (403, "forbidden"), "every user of a machine is on it");
+    assert!(neighbour.body.contains("ruvllm keys token"), "{neighbour:?}");
+    assert_eq!(server.client().post_with("/v1/administer", &server.operator(), "").status, 200);
+    server.add_key("some", Scope::Inference);
+    assert_eq!(server.client().post_with("/v1/administer", &server.operator(), "").status, 200, "also beside keys");
+}
+
+#[test]
+fn strangers_do_not_share_a_tenant_with_local_users() {
+    let server = start();
+    let tenant = |headers: &str| echo(&server, headers).json()["tenant"].as_str().unwrap().to_owned();
+    assert_eq!(tenant(""), "");
+    assert_eq!(tenant(&server.operator()), "");
+    let page = tenant("origin: https://evil.example\r\n");
+    assert!(!page.is_empty());
+    assert_eq!(server.client().get_with("/metrics", "origin: https://evil.example\r\n").status, 200);
 }
 
 #[test]
@@ -58,7 +74,7 @@ fn a_key_reaches_what_its_scopes_allow() {
         [echo(&server, &key).status, metrics, admin]
     });
     assert_eq!(statuses, [[200, 403, 403], [403, 200, 403], [200, 200, 200]]);
-    assert_eq!(server.client().post("/v1/administer", "").status, 401, "being on this machine is not enough any more");
+    assert_eq!(server.client().post("/v1/administer", "").status, 401, "being on this machine is not enough");
 }
 
 #[test]
@@ -66,9 +82,13 @@ fn a_key_that_is_removed_is_refused_at_once_by_a_running_server() {
     let server = start();
     let key = bearer(&server.add_key("laptop", Scope::Inference));
     let mut client = server.client();
-    assert_eq!(client.post_with("/v1/echo", &key, r#"{"text":"a"}"#).status, 200);
+    assert_eq!(client.post_with("/v1/echo", &format!("{JSON}{key}"), r#"{"text":"a"}"#).status, 200);
     KeyFile::in_home(server.home.path()).remove("laptop").unwrap();
-    assert_eq!(client.post_with("/v1/echo", &key, r#"{"text":"a"}"#).status, 401, "on the same connection");
+    assert_eq!(
+        client.post_with("/v1/echo", &format!("{JSON}{key}"), r#"{"text":"a"}"#).status,
+        401,
+        "on the same connection"
+    );
     assert_eq!(echo(&server, "").status, 401, "and nobody else may either");
 }
 
@@ -110,15 +130,15 @@ fn tokens_are_charged_after_the_answer() {
     let limits = Limits { tokens_per_minute: Some(1000), tokens_per_day: Some(1_000_000), ..Limits::default() };
     let key = bearer(&add_key(server.home.path(), "heavy", Scope::Inference, limits, None));
     let mut client = server.client();
-    let heavy = client.post_with("/v1/echo", &key, r#"{"text":"a","tokens":5000}"#);
+    let heavy = client.post_with("/v1/echo", &format!("{JSON}{key}"), r#"{"text":"a","tokens":5000}"#);
     assert_eq!(heavy.status, 200);
     assert_eq!(heavy.header("x-ratelimit-limit-tokens"), Some("1000"));
-    let answer = client.post_with("/v1/echo", &key, r#"{"text":"a"}"#);
+    let answer = client.post_with("/v1/echo", &format!("{JSON}{key}"), r#"{"text":"a"}"#);
     assert_eq!((answer.status, answer.json()["error"]["type"].as_str()), (429, Some("tokens")));
     let limits = Limits { tokens_per_day: Some(10), ..Limits::default() };
     let key = bearer(&add_key(server.home.path(), "daily", Scope::Inference, limits, None));
-    assert_eq!(client.post_with("/v1/echo", &key, r#"{"text":"a","tokens":10}"#).status, 200);
-    let answer = client.post_with("/v1/echo", &key, r#"{"text":"a"}"#);
+    assert_eq!(client.post_with("/v1/echo", &format!("{JSON}{key}"), r#"{"text":"a","tokens":10}"#).status, 200);
+    let answer = client.post_with("/v1/echo", &format!("{JSON}{key}"), r#"{"text":"a"}"#);
     assert_eq!((answer.status, answer.code().as_str()), (429, "insufficient_quota"));
 }
 
@@ -129,6 +149,35 @@ fn a_server_that_starts_with_keys_needs_them_from_the_first_request() {
     let server = start_in(home, Options::default());
     assert_eq!(echo(&server, "").status, 401);
     assert_eq!(echo(&server, &bearer(&key)).status, 200);
+}
+
+#[test]
+fn web_pages_cannot_send_what_browsers_do_not_ask_about() {
+    let server = start();
+    let body = r#"{"text":"a"}"#;
+    let page = "origin: https://evil.example\r\nsec-fetch-site: cross-site\r\n";
+    // What `fetch` sends of a blob without a type in the mode no-cors, and what a form sends.
+    for (kind, status) in [("", 403), ("content-type: text/plain\r\n", 403)] {
+        let answer = server.client().post_with("/v1/echo", &format!("{page}{kind}"), body);
+        assert_eq!(answer.status, status, "{kind}: {answer:?}");
+        assert!(answer.body.contains("--cors-origin"), "{answer:?}");
+    }
+    let old_browser = server.client().post_with("/v1/echo", "", body);
+    assert_eq!((old_browser.status, old_browser.code().as_str()), (415, "unsupported_content_type"));
+    assert!(old_browser.body.contains("Content-Type: application/json"), "{old_browser:?}");
+    // Endpoints that take no body have no type to be asked for.
+    let mut client = server.client();
+    for method in ["POST /v1/administer", "DELETE /v1/echo"] {
+        client.send(format!("{method} HTTP/1.1\r\nhost: localhost\r\n{page}content-length: 0\r\n\r\n")).unwrap();
+        let answer = client.answer();
+        assert!(answer.status == 403 && answer.body.contains("another origin"), "{answer:?}");
+    }
+    let key = server.operator();
+    assert_eq!(
+        server.client().post_with("/v1/administer", &format!("{page}{key}"), "").status,
+        200,
+        "no page knows it"
+    );
 }
 
 #[test]

@@ -15,7 +15,11 @@ fn a_body_of_100_mb_is_refused_and_its_sender_gets_to_know() {
     let server = start();
     let mut client = server.client();
     let length = 100 << 20;
-    client.send(format!("POST /v1/echo HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n")).unwrap();
+    client
+        .send(format!(
+            "POST /v1/echo HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        ))
+        .unwrap();
     // It is sent to its end, as most clients do before they look for an answer.
     let piece = vec![b' '; 1 << 20];
     for _ in 0..100 {
@@ -36,7 +40,11 @@ fn a_body_that_does_not_say_how_large_it_is_ends_where_the_limit_is() {
         ..Options::default()
     });
     let mut client = server.client();
-    client.send("POST /v1/echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+    client
+        .send(
+            "POST /v1/echo HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n",
+        )
+        .unwrap();
     for _ in 0..3 {
         client.send(format!("1f4\r\n{}\r\n", " ".repeat(500))).unwrap();
     }
@@ -112,7 +120,9 @@ fn a_body_that_drips_is_not_waited_for() {
     let body_limits = BodyLimits { timeout: SOON, ..BodyLimits::default() };
     let server = start_with(Options { body_limits, ..Options::default() });
     let mut client = server.client();
-    client.send("POST /v1/echo HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{").unwrap();
+    client
+        .send("POST /v1/echo HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{")
+        .unwrap();
     let mut dripping = client.stream.try_clone().unwrap();
     let drip = std::thread::spawn(move || {
         while std::io::Write::write_all(&mut dripping, b" ").is_ok() {
@@ -132,7 +142,11 @@ fn a_client_that_reads_nothing_is_given_up() {
     let mut deaf = server.client();
     let text = "x".repeat(7_000_000);
     let body = format!(r#"{{"text":"{text}"}}"#);
-    deaf.send(format!("POST /v1/echo HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len())).unwrap();
+    deaf.send(format!(
+        "POST /v1/echo HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    ))
+    .unwrap();
     // The only place is free again although that client is still there.
     assert_eq!(server.get("/health").status, 200);
 }

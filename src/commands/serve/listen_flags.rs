@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use ruvllm_server::listen::{ConnectionLimits, Tls};
+use ruvllm_server::listen::{self, ConnectionLimits, Tls};
 use ruvllm_server::{BodyLimits, HeaderValue};
 
 use crate::duration_flag::parse_duration;
@@ -43,9 +43,13 @@ pub struct ListenFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitFlags {
-    /// Connections at once; more wait
+    /// Connections at once, as far as the limit of open files allows (`ulimit -Hn`); more wait
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
+    /// Of them, connections of one address; more are refused. Half of them by default, and all for this machine, where a
+    /// proxy may bring everybody's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections_per_address: Option<u32>,
     /// The head of a request: its line and headers
     #[arg(long, value_name = "SIZE", default_value = "32K", value_parser = parse_size)]
     max_header_size: u64,
@@ -85,9 +89,18 @@ impl ListenFlags {
 }
 
 impl LimitFlags {
+    /// Raises the process's limit of open files, and keeps connections within it.
     pub fn connections(&self) -> ConnectionLimits {
+        let wanted = self.max_connections as usize;
+        let connections_max = wanted.min(listen::connections_within(listen::raise_descriptor_limit()));
+        if connections_max < wanted {
+            tracing::warn!(
+                "{connections_max} connections at once, not {wanted}: more would need more open files (ulimit -Hn)"
+            );
+        }
         ConnectionLimits {
-            connections_max: self.max_connections as usize,
+            connections_max,
+            address_connections_max: self.max_connections_per_address.map(|count| count as usize),
             head_bytes_max: usize::try_from(self.max_header_size).unwrap_or(usize::MAX),
             head_timeout: self.header_timeout,
             idle_timeout: self.idle_timeout,

@@ -8,13 +8,15 @@ use std::time::SystemTime;
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 
-use super::caller::Caller;
+use super::caller::{Caller, Identity};
 use super::date::Timestamp;
 use super::key::KeyHash;
 use super::key_file::{KeyFile, KeyFileError, StoredKey};
 use super::limits::{Account, Limits};
+use super::local_token::LocalToken;
 use super::scope::{Scope, Scopes};
 use super::usage;
+use crate::body_budget::HeldPlace;
 use crate::error::ApiError;
 use crate::observe::Notes;
 use crate::request_id::RequestId;
@@ -23,6 +25,7 @@ use crate::request_id::RequestId;
 #[derive(Debug)]
 pub struct Gate {
     file: KeyFile,
+    token: Option<LocalToken>,
     keys: RwLock<Keys>,
     /// For everybody, where there are no keys.
     common: Arc<Account>,
@@ -30,9 +33,13 @@ pub struct Gate {
 
 #[derive(Debug, Default)]
 struct Keys {
+    /// Of the file that they were read from.
     stamp: Option<Stamp>,
+    /// Of a file that could not be read, so that it is told once and not for every request.
+    failed: Option<Option<Stamp>>,
     by_hash: HashMap<KeyHash, Entry>,
-    /// Stays so when the last key is removed: whoever takes a key away does not mean to open the server to all.
+    /// Stays so when the last key is removed, and when the file is: whoever takes a key away does not mean to open the
+    /// server to all.
     are_required: bool,
 }
 
@@ -53,13 +60,13 @@ struct Stamp {
 }
 
 impl Gate {
-    pub fn open(file: KeyFile) -> Result<Self, KeyFileError> {
+    /// Whoever sends `token` may do everything, whatever keys there are.
+    pub fn open(file: KeyFile, token: Option<LocalToken>) -> Result<Self, KeyFileError> {
         let stamp = stamp(&file);
-        let stored = file.read()?;
-        let mut keys = Keys { stamp, are_required: !stored.is_empty(), ..Keys::default() };
-        keys.replace(stored);
+        let mut keys = Keys { stamp, ..Keys::default() };
+        keys.replace(file.read()?);
         usage::load(file.path(), keys.accounts());
-        Ok(Self { file, keys: RwLock::new(keys), common: Arc::default() })
+        Ok(Self { file, token, keys: RwLock::new(keys), common: Arc::default() })
     }
 
     /// Whether keys are needed.
@@ -76,15 +83,22 @@ impl Gate {
     /// `notes` are those of the request.
     pub(super) fn identify(&self, headers: &HeaderMap, notes: Arc<Notes>, now: Timestamp) -> Result<Caller, ApiError> {
         let keys = self.current();
-        if !keys.are_required {
-            return Ok(self.anonymous(notes));
+        let sent = sent_key(headers);
+        let hash = sent.and_then(KeyHash::of);
+        if let (Some(token), Some(hash)) = (&self.token, hash)
+            && token.is(hash)
+        {
+            return Ok(self.unlimited("operator", Identity::Proven, Scopes::new([Scope::Admin]), notes));
         }
-        let Some(sent) = sent_key(headers) else {
+        if !keys.are_required {
+            let scopes = Scopes::new([Scope::Inference, Scope::Metrics]);
+            return Ok(self.unlimited("anonymous", Identity::Local, scopes, notes));
+        }
+        if sent.is_none() {
             let how = "send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'";
             return Err(ApiError::unauthenticated(format!("an API key is needed; {how}")));
-        };
-        let entry = KeyHash::of(sent).and_then(|hash| keys.by_hash.get(&hash));
-        let Some(Entry { key, account }) = entry else {
+        }
+        let Some(Entry { key, account }) = hash.and_then(|hash| keys.by_hash.get(&hash)) else {
             return Err(ApiError::unauthenticated("this API key is not known"));
         };
         if key.is_expired(now) {
@@ -92,27 +106,29 @@ impl Gate {
         }
         Ok(Caller {
             name: key.name.as_str().into(),
-            tenant: key.tenant.as_str().into(),
+            tenant: key.tenant().into(),
             scopes: key.scopes.clone(),
-            is_stranger: false,
+            identity: Identity::Proven,
             request: RequestId::default(),
             limits: key.limits,
             account: Arc::clone(account),
             notes,
+            body: HeldPlace::default(),
         })
     }
 
-    /// May do everything, unless the guard finds out that they are not from this machine.
-    fn anonymous(&self, notes: Arc<Notes>) -> Caller {
+    /// Somebody without a key of their own.
+    fn unlimited(&self, name: &str, identity: Identity, scopes: Scopes, notes: Arc<Notes>) -> Caller {
         Caller {
-            name: "anonymous".into(),
+            name: name.into(),
             tenant: "".into(),
-            scopes: Scopes::new([Scope::Admin]),
-            is_stranger: false,
+            scopes,
+            identity,
             request: RequestId::default(),
             limits: Limits::default(),
             account: Arc::clone(&self.common),
             notes,
+            body: HeldPlace::default(),
         }
     }
 
@@ -121,15 +137,20 @@ impl Gate {
         let stamp = stamp(&self.file);
         if self.read().stamp != stamp {
             let mut keys = self.keys.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-            keys.stamp = stamp;
             match self.file.read() {
                 Ok(stored) => {
-                    tracing::info!(keys = stored.len(), "the file of keys has changed");
+                    tracing::info!(keys = stored.as_ref().map_or(0, Vec::len), "the file of keys has changed");
                     keys.replace(stored);
+                    // Only now: a file that cannot be read yet is looked at again by the next request.
+                    keys.stamp = stamp;
+                    keys.failed = None;
                 }
                 // Those that were known stay, and nobody else gets in.
                 Err(error) => {
-                    tracing::error!(%error, "the file of keys cannot be read; the keys from before still hold")
+                    if keys.failed != Some(stamp) {
+                        tracing::error!(%error, "the file of keys cannot be read; the keys from before still hold");
+                    }
+                    keys.failed = Some(stamp);
                 }
             }
         }
@@ -142,14 +163,15 @@ impl Gate {
 }
 
 impl Keys {
-    fn replace(&mut self, stored: Vec<StoredKey>) {
-        self.are_required |= !stored.is_empty();
+    /// `None` is a file that does not exist. One without keys does: all of them were removed, so nobody may come in.
+    fn replace(&mut self, stored: Option<Vec<StoredKey>>) {
+        self.are_required |= stored.is_some();
         let mut before = std::mem::take(&mut self.by_hash);
         let entry = |key: StoredKey| {
             let account = before.remove(&key.hash).map_or_else(Arc::default, |entry| entry.account);
             (key.hash, Entry { key, account })
         };
-        self.by_hash = stored.into_iter().map(entry).collect();
+        self.by_hash = stored.into_iter().flatten().map(entry).collect();
     }
 
     fn accounts(&self) -> impl Iterator<Item = (&KeyHash, &Account)> {
@@ -193,6 +215,10 @@ mod tests {
         new.text().to_owned()
     }
 
+    fn open(home: &Path) -> Result<Gate, KeyFileError> {
+        Gate::open(KeyFile::in_home(home), LocalToken::ensure(home).ok())
+    }
+
     fn identify(gate: &Gate, key: &str, now: Timestamp) -> Result<String, String> {
         let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(&format!("Bearer {key}")).unwrap())]);
         let caller = gate.identify(&headers, Arc::default(), now);
@@ -202,7 +228,7 @@ mod tests {
     #[test]
     fn a_running_server_notices_keys_that_come_and_go() {
         let home = tempfile::tempdir().unwrap();
-        let gate = Gate::open(KeyFile::in_home(home.path())).unwrap();
+        let gate = open(home.path()).unwrap();
         let now = Timestamp::now();
         assert!(!gate.is_closed());
         assert_eq!(identify(&gate, "whatever", now), Ok("anonymous".to_owned()));
@@ -218,14 +244,58 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_keys_that_could_not_be_read_is_read_as_soon_as_it_can_be() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("keys.toml");
+        let (revoked, kept) = (add(home.path(), "revoked", None), add(home.path(), "kept", None));
+        let gate = open(home.path()).unwrap();
+        KeyFile::in_home(home.path()).remove("revoked").unwrap();
+        // The new file fails to be read at first, and then nothing tells that it is another: a change of its mode would not.
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, "[".repeat(text.len())).unwrap();
+        let modified = fs::metadata(&path).unwrap().modified().unwrap();
+        let now = Timestamp::now();
+        assert!(identify(&gate, &revoked, now).is_ok(), "nothing better is known");
+        fs::write(&path, &text).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
+        assert_eq!(identify(&gate, &kept, now), Ok("kept".to_owned()));
+        assert!(identify(&gate, &revoked, now).is_err());
+    }
+
+    #[test]
+    fn removing_the_last_key_does_not_open_the_server_at_its_next_start() {
+        let home = tempfile::tempdir().unwrap();
+        add(home.path(), "only", None);
+        assert_eq!(KeyFile::in_home(home.path()).remove("only").unwrap(), 0);
+        let gate = open(home.path()).unwrap();
+        assert!(gate.is_closed());
+        assert!(identify(&gate, "whatever", Timestamp::now()).is_err());
+        fs::remove_file(home.path().join("keys.toml")).unwrap();
+        assert!(gate.is_closed(), "a running server stays as it is");
+        assert!(!open(home.path()).unwrap().is_closed(), "without the file no keys are needed");
+    }
+
+    #[test]
+    fn the_local_token_allows_everything_with_and_without_keys() {
+        let home = tempfile::tempdir().unwrap();
+        let gate = open(home.path()).unwrap();
+        let token = LocalToken::read(home.path()).unwrap().text().to_owned();
+        let operator = |gate: &Gate| identify(gate, &token, Timestamp::now());
+        assert_eq!(operator(&gate), Ok("operator".to_owned()));
+        add(home.path(), "one", None);
+        assert_eq!(operator(&gate), Ok("operator".to_owned()));
+        assert!(identify(&gate, &token[..token.len() - 1], Timestamp::now()).is_err());
+    }
+
+    #[test]
     fn a_damaged_file_changes_nothing() {
         let home = tempfile::tempdir().unwrap();
         let key = add(home.path(), "one", None);
-        let gate = Gate::open(KeyFile::in_home(home.path())).unwrap();
+        let gate = open(home.path()).unwrap();
         fs::write(home.path().join("keys.toml"), "[[[").unwrap();
         assert_eq!(identify(&gate, &key, Timestamp::now()), Ok("one".to_owned()));
         assert!(identify(&gate, "ruv_0", Timestamp::now()).is_err());
-        assert!(Gate::open(KeyFile::in_home(home.path())).is_err(), "a server does not start with it");
+        assert!(open(home.path()).is_err(), "a server does not start with it");
     }
 
     #[test]
@@ -233,7 +303,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let now = Timestamp::now();
         let key = add(home.path(), "brief", Some(now.after(Duration::from_secs(60))));
-        let gate = Gate::open(KeyFile::in_home(home.path())).unwrap();
+        let gate = open(home.path()).unwrap();
         assert!(identify(&gate, &key, now).is_ok());
         let said = identify(&gate, &key, now.after(Duration::from_secs(60))).unwrap_err();
         assert!(said.contains("'brief' has expired"), "{said}");
@@ -249,13 +319,13 @@ mod tests {
         let headers =
             HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(&format!("bearer {}", new.text())).unwrap())]);
         let caller = |gate: &Gate| gate.identify(&headers, Arc::default(), Timestamp::now()).unwrap();
-        let gate = Gate::open(KeyFile::in_home(home.path())).unwrap();
+        let gate = open(home.path()).unwrap();
         caller(&gate).charge(100);
         add(home.path(), "two", None);
         let now = crate::access::Moment::now();
         assert!(caller(&gate).admit(now).is_err(), "the file has changed");
         gate.save_usage();
-        let gate = Gate::open(KeyFile::in_home(home.path())).unwrap();
+        let gate = open(home.path()).unwrap();
         assert!(caller(&gate).admit(now).is_err(), "the server has restarted");
     }
 }

@@ -8,11 +8,12 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::caller::Caller;
+use super::caller::{Caller, Identity};
 use super::gate::Gate;
 use super::limits::{Moment, Standing};
-use super::local::require_local;
+use super::local::is_local;
 use super::scope::Scope;
+use crate::body_budget::BodyPlace;
 use crate::error::ApiError;
 use crate::observe::Notes;
 use crate::request_id::RequestId;
@@ -50,13 +51,9 @@ impl Guard {
         let notes = request.extensions().get::<Arc<Notes>>().cloned().unwrap_or_default();
         let mut caller = self.gate.identify(request.headers(), Arc::clone(&notes), now.calendar)?;
         caller.request = request.extensions().get::<RequestId>().cloned().unwrap_or_default();
+        caller.body = request.extensions().get::<BodyPlace>().map(BodyPlace::held).unwrap_or_default();
         notes.set_caller(Arc::clone(&caller.name));
-        if !self.gate.is_closed()
-            && let Err(refusal) = require_local(request)
-        {
-            if self.scope == Scope::Admin {
-                return Err(refusal);
-            }
+        if caller.identity == Identity::Local && !is_local(request) {
             caller.estrange();
         }
         caller.require(self.scope)?;

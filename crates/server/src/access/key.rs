@@ -22,6 +22,9 @@ impl fmt::Debug for NewKey {
 }
 
 impl NewKey {
+    /// Of the text.
+    pub(super) const LENGTH: usize = PREFIX.len() + 2 * SECRET_BYTES;
+
     /// Fails where the system has no random numbers.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut secret = [0; SECRET_BYTES];
@@ -89,7 +92,7 @@ mod tests {
     #[test]
     fn a_key_is_found_by_its_text_and_no_two_are_alike() {
         let (one, other) = (NewKey::random().unwrap(), NewKey::random().unwrap());
-        assert_eq!(one.text().len(), 4 + 64);
+        assert_eq!((one.text().len(), NewKey::LENGTH), (4 + 64, 4 + 64));
         assert_eq!(KeyHash::of(one.text()), Some(one.hash()));
         assert_ne!(one.hash(), other.hash());
         assert!(!format!("{one:?} {:?}", one.hash()).contains(&one.text()[4..]));

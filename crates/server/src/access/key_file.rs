@@ -21,7 +21,7 @@ pub struct StoredKey {
     pub name: String,
     pub hash: KeyHash,
     pub scopes: Scopes,
-    /// A path, such as `acme/search`; empty is the default tenant.
+    /// A path, such as `acme/search`; if it is empty, the key is a tenant of its own.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
     #[serde(flatten)]
@@ -45,6 +45,11 @@ impl StoredKey {
         }
     }
 
+    /// On whose behalf it asks.
+    pub fn tenant(&self) -> &str {
+        if self.tenant.is_empty() { &self.name } else { &self.tenant }
+    }
+
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|expires| now >= expires)
     }
@@ -58,6 +63,10 @@ pub enum KeyFileError {
     Damaged { path: PathBuf, why: String },
     #[error("there is a key named '{0}' already; remove it with `ruvllm keys rm {0}`, or choose another name")]
     Taken(String),
+    #[error(
+        "'{other}' asks on behalf of the tenant '{name}' already; to share it, give --tenant {name}, or choose another name"
+    )]
+    NotAlone { name: String, other: String },
     #[error("there is no key named '{name}'{}", hint.as_ref().map(|hint| format!("; did you mean '{hint}'?")).unwrap_or_default())]
     Unknown { name: String, hint: Option<String> },
     #[error("'{0}' is no name for a key: give 1 to 64 letters, digits, '-', '_' or '.'")]
@@ -89,40 +98,47 @@ impl KeyFile {
         &self.path
     }
 
-    /// All keys; none where there is no file.
-    pub fn read(&self) -> Result<Vec<StoredKey>, KeyFileError> {
+    /// All keys; `None` where there is no file, so that no keys are needed.
+    pub fn read(&self) -> Result<Option<Vec<StoredKey>>, KeyFileError> {
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.io("read")(error)),
         };
         let contents: Contents = toml::from_str(&text)
             .map_err(|error| KeyFileError::Damaged { path: self.path.clone(), why: error.to_string() })?;
-        Ok(contents.keys)
+        Ok(Some(contents.keys))
     }
 
     pub fn add(&self, key: StoredKey) -> Result<(), KeyFileError> {
         check_name(&key.name)?;
         check_tenant(&key.tenant)?;
         let _lock = self.lock()?;
-        let mut keys = self.read()?;
+        let mut keys = self.read()?.unwrap_or_default();
         if keys.iter().any(|other| other.name == key.name) {
             return Err(KeyFileError::Taken(key.name));
+        }
+        if key.tenant.is_empty()
+            && let Some(other) = keys.iter().find(|other| other.tenant() == key.name)
+        {
+            return Err(KeyFileError::NotAlone { name: key.name, other: other.name.clone() });
         }
         keys.push(key);
         self.write(keys)
     }
 
-    pub fn remove(&self, name: &str) -> Result<(), KeyFileError> {
+    /// Returns how many are left.
+    pub fn remove(&self, name: &str) -> Result<usize, KeyFileError> {
         let _lock = self.lock()?;
-        let mut keys = self.read()?;
+        let mut keys = self.read()?.unwrap_or_default();
         let Some(position) = keys.iter().position(|key| key.name == name) else {
             let names: Vec<&str> = keys.iter().map(|key| key.name.as_str()).collect();
             let hint = ruvllm_store::closest(name, &names).map(str::to_owned);
             return Err(KeyFileError::Unknown { name: name.to_owned(), hint });
         };
         keys.remove(position);
-        self.write(keys)
+        let left = keys.len();
+        self.write(keys).map(|()| left)
     }
 
     /// Appears whole or not at all: a server may read it at any time.
@@ -203,20 +219,33 @@ mod tests {
     fn keys_are_read_as_they_were_written_and_only_by_their_owner() {
         let home = tempfile::tempdir().unwrap();
         let file = KeyFile::in_home(&home.path().join("new"));
-        assert_eq!(file.read().unwrap(), []);
+        assert_eq!(file.read().unwrap(), None);
         let limits = Limits { requests_per_minute: Some(60), tokens_per_day: Some(1_000_000), ..Limits::default() };
         let expires = Some(Timestamp::now().after(Duration::from_secs(3600)));
         let written = StoredKey { tenant: "acme/search".to_owned(), limits, expires, ..key("laptop") };
         file.add(written.clone()).unwrap();
         file.add(key("phone")).unwrap();
-        assert_eq!(file.read().unwrap()[0], written);
+        assert_eq!(file.read().unwrap().unwrap()[0], written);
         file.remove("phone").unwrap();
-        assert_eq!(file.read().unwrap(), [written]);
+        assert_eq!(file.read().unwrap(), Some(vec![written]));
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn a_key_without_a_tenant_is_one_of_its_own() {
+        let home = tempfile::tempdir().unwrap();
+        let file = KeyFile::in_home(home.path());
+        file.add(key("alone")).unwrap();
+        file.add(StoredKey { tenant: "acme".to_owned(), ..key("first") }).unwrap();
+        let said = file.add(key("acme")).unwrap_err().to_string();
+        assert!(said.contains("'first'") && said.contains("--tenant acme"), "{said}");
+        file.add(StoredKey { tenant: "acme".to_owned(), ..key("acme") }).unwrap();
+        let tenants: Vec<String> = file.read().unwrap().unwrap().iter().map(|key| key.tenant().to_owned()).collect();
+        assert_eq!(tenants, ["alone", "acme", "acme"]);
     }
 
     #[test]
@@ -226,7 +255,7 @@ mod tests {
         file.add(key("laptop")).unwrap();
         let said = |result: Result<(), KeyFileError>| result.unwrap_err().to_string();
         assert!(said(file.add(key("laptop"))).contains("ruvllm keys rm laptop"));
-        assert!(said(file.remove("laptob")).contains("did you mean 'laptop'?"));
+        assert!(said(file.remove("laptob").map(drop)).contains("did you mean 'laptop'?"));
         assert!(said(file.add(key("a b"))).contains("letters, digits"));
         let tenant = StoredKey { tenant: "acme//search".to_owned(), ..key("x") };
         assert!(said(file.add(tenant)).contains("acme/search"));

@@ -1,25 +1,22 @@
-//! Whom a server without keys trusts: whoever is on the same machine, and is not a web page.
+//! Who is on the same machine, and is not a web page.
+//!
+//! That gives little: to go on with sessions, and a tenant apart from that of strangers. What is remembered and what
+//! administrators do need more (`local_token.rs`), since every user of a machine is on it.
 
 use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
 
-use crate::error::ApiError;
 use crate::listen::Peer;
 
 /// A page in a browser on this machine comes from a loopback address too. It gives itself away by its origin, or by the name
 /// of the host if it made that point to us.
-pub(super) fn require_local(request: &Request) -> Result<(), ApiError> {
+pub(super) fn is_local(request: &Request) -> bool {
     let peer = request.extensions().get::<Peer>();
     let is_here = peer.is_some_and(|peer| peer.0.ip().to_canonical().is_loopback());
     // HTTP/2 has the name in the address instead.
     let named = request.headers().get(HOST).map(|host| host.to_str().unwrap_or_default());
     let mut names = named.into_iter().chain(request.uri().host());
-    if is_here && request.headers().get(ORIGIN).is_none() && names.all(is_local_name) {
-        return Ok(());
-    }
-    let how =
-        "add a key with `ruvllm keys add NAME --scope admin`, or call it from the same machine by a loopback address";
-    Err(ApiError::forbidden(format!("this is for administrators only: {how}")))
+    is_here && request.headers().get(ORIGIN).is_none() && names.all(is_local_name)
 }
 
 fn is_local_name(host: &str) -> bool {
@@ -40,11 +37,11 @@ mod tests {
     fn check(peer: &str, uri: &str, headers: &[(&str, &str)]) -> bool {
         let request = headers.iter().fold(Request::get(uri), |request, (name, value)| request.header(*name, *value));
         let request = request.extension(Peer(peer.parse().unwrap())).body(Body::empty()).unwrap();
-        require_local(&request).is_ok()
+        is_local(&request)
     }
 
     #[test]
-    fn programs_on_this_machine_may_and_pages_and_others_may_not() {
+    fn programs_on_this_machine_are_told_from_pages_and_others() {
         assert!(check("127.0.0.1:5", "/", &[("host", "localhost:8080")]));
         assert!(check("[::1]:5", "/", &[("host", "[::1]:8080")]));
         assert!(check("[::1]:5", "http://[::1]:8080/", &[]));
@@ -54,6 +51,6 @@ mod tests {
         assert!(!check("127.0.0.1:5", "/", &[("host", "evil.example:8080")]), "a name that was made to point here");
         assert!(!check("127.0.0.1:5", "http://evil.example/", &[]));
         assert!(!check("127.0.0.1:5", "/", &[("host", "localhost:8080"), ("origin", "https://evil.example")]));
-        assert!(require_local(&Request::new(Body::empty())).is_err(), "nobody knows where it comes from");
+        assert!(!is_local(&Request::new(Body::empty())), "nobody knows where it comes from");
     }
 }

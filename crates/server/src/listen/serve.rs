@@ -1,18 +1,21 @@
 //! Accepts connections until the server drains, and waits for them to end.
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use metrics::Gauge;
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
 use super::bind::Bound;
 use super::connection::{self, Shared};
+use super::crowd::Crowd;
 use super::tls::Tls;
 use super::{ConnectionLimits, Peer};
+use crate::error::ApiError;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::metrics::Metrics;
 
@@ -55,7 +58,7 @@ pub async fn serve(listeners: Vec<Listener>, metrics: &Metrics, lifecycle: Lifec
 
 async fn accept(bound: Bound, shared: Arc<Shared>, alive: Option<mpsc::Sender<()>>, open: Gauge) {
     let places = Arc::new(Semaphore::new(shared.limits.connections_max.clamp(1, Semaphore::MAX_PERMITS)));
-    let lifecycle = shared.lifecycle.clone();
+    let (lifecycle, crowd) = (shared.lifecycle.clone(), Crowd::default());
     let accept_all = async {
         let mut is_failing = false;
         loop {
@@ -75,9 +78,14 @@ async fn accept(bound: Bound, shared: Arc<Shared>, alive: Option<mpsc::Sender<()
                 }
             };
             is_failing = false;
+            let Some(member) = crowd.join(address.ip(), &shared.limits) else {
+                tracing::debug!(%address, "a connection was refused: its address has too many");
+                refuse(stream, shared.tls.is_some());
+                continue;
+            };
             let (shared, alive, open) = (Arc::clone(&shared), alive.clone(), open.clone());
             tokio::spawn(async move {
-                let _held = (place, alive);
+                let _held = (place, member, alive);
                 open.increment(1.0);
                 let _closed = OnDrop(|| open.decrement(1.0));
                 connection::run(stream, Peer(address), shared).await;
@@ -88,6 +96,20 @@ async fn accept(bound: Bound, shared: Arc<Shared>, alive: Option<mpsc::Sender<()
         () = accept_all => {}
         () = lifecycle.reached(shared.until) => {}
     }
+}
+
+/// Tells a client that it has too many connections, as far as that goes without waiting for it.
+fn refuse(stream: TcpStream, is_encrypted: bool) {
+    if is_encrypted {
+        return;
+    }
+    let error = ApiError::unavailable("this address has too many connections; close some", None);
+    let body = error.with_code("too_many_connections").to_openai().to_string();
+    let head =
+        "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-type: application/json";
+    let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    // The connection is new: this fits into its buffer, or nobody is there.
+    let _ = stream.into_std().and_then(|mut stream| stream.write_all(answer.as_bytes()));
 }
 
 /// The client gave up before it was accepted; the next one is fine.

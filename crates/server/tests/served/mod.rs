@@ -48,7 +48,7 @@ impl Served {
         let models = Models::new(store, loader, Arc::clone(&metrics), BTreeMap::new(), 1);
         models.keep("smollm2", "smollm2", runner);
         let api = Api { models: Arc::new(models), lifecycle: lifecycle.clone(), answer_time_max: None, memory: None };
-        let gate = Arc::new(Gate::open(file).expect("the keys can be read"));
+        let gate = Arc::new(Gate::open(file, None).expect("the keys can be read"));
         let mut app = App::new(gate, metrics, lifecycle.clone());
         app.inference = api.router();
         lifecycle.advance(Phase::Ready);
@@ -57,7 +57,7 @@ impl Served {
 
     /// Sends a request on behalf of a tenant.
     pub async fn send(&self, tenant: &str, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Body) {
-        let mut request = Request::builder().method(method).uri(path);
+        let mut request = Request::builder().method(method).uri(path).header("content-type", "application/json");
         if let Some(key) = self.keys.get(tenant) {
             request = request.header("authorization", format!("Bearer {key}"));
         }

@@ -14,7 +14,7 @@ use axum::{Extension, Json};
 use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::StreamBody;
-use ruvllm_server::access::{Caller, Gate, KeyFile, Limits, NewKey, Scope, Scopes, StoredKey, Timestamp};
+use ruvllm_server::access::{Caller, Gate, KeyFile, Limits, LocalToken, NewKey, Scope, Scopes, StoredKey, Timestamp};
 use ruvllm_server::listen::{self, Bound, ConnectionLimits, Listener, Tls};
 use ruvllm_server::metrics::Metrics;
 use ruvllm_server::{ApiError, App, Body, BodyLimits, HeaderValue, Lifecycle, OpenApiRouter, Phase};
@@ -74,7 +74,8 @@ pub fn start_in(home: TempDir, options: Options) -> Server {
     let runtime = Runtime::new().expect("threads");
     let (metrics, lifecycle) = (Arc::new(Metrics::default()), Lifecycle::default());
     let words = Arc::new(Semaphore::new(0));
-    let gate = Arc::new(Gate::open(KeyFile::in_home(home.path())).expect("sound keys"));
+    let token = LocalToken::ensure(home.path()).expect("a token");
+    let gate = Arc::new(Gate::open(KeyFile::in_home(home.path()), Some(token)).expect("sound keys"));
     let app = || App {
         body_limits: options.body_limits,
         cors_origins: options.cors_origins.clone(),
@@ -116,6 +117,12 @@ impl Server {
 
     pub fn get(&self, path: &str) -> Answer {
         self.client().get(path)
+    }
+
+    /// The header of this machine's operator.
+    pub fn operator(&self) -> String {
+        let token = LocalToken::read(self.home.path()).expect("the server made one");
+        format!("authorization: Bearer {}\r\n", token.text())
     }
 
     pub fn add_key(&self, name: &str, scope: Scope) -> String {

@@ -1,0 +1,180 @@
+//! One budget for the bodies of all requests in flight, and for what they become.
+//!
+//! A body takes a place while it is received, by its size, and another while it is parsed and prepared, by what JSON can
+//! become. Small bodies have places of their own, so that nothing large or slow keeps them out. Nobody gets more than half of the
+//! places of a kind. Whoever finds none waits for as long as a body may take, and is then told to come back.
+
+mod pool;
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::http::Extensions;
+use http_body_util::BodyExt;
+use tokio::time::Instant;
+
+use self::pool::Pool;
+pub(crate) use self::pool::{Holder, Place};
+use crate::access::{Caller, Identity};
+use crate::body_limits::{BodyError, BodyLimits};
+use crate::error::ApiError;
+use crate::listen::Peer;
+
+/// Larger ones wait for each other.
+const SMALL_BYTES_MAX: usize = 64 << 10;
+/// A value of 32 bytes can be two bytes of JSON, such as `1,`.
+const PARSED_FACTOR: usize = 16;
+/// When to come back.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// Memory for bodies of requests. It is a limit: nothing is allocated before a body comes.
+#[derive(Debug)]
+pub struct BodyBudget {
+    /// Both stages of small ones.
+    small: Arc<Pool>,
+    receiving: Arc<Pool>,
+    parsed: Arc<Pool>,
+}
+
+impl Default for BodyBudget {
+    /// Room for two of the largest bodies that are allowed by default to be parsed at once.
+    fn default() -> Self {
+        Self::new(384 << 20)
+    }
+}
+
+impl BodyBudget {
+    pub fn new(bytes_max: usize) -> Self {
+        let part = bytes_max / 16;
+        let (small, receiving) = (part, 3 * part);
+        let parsed = bytes_max - small - receiving;
+        Self { small: Pool::new(small), receiving: Pool::new(receiving), parsed: Pool::new(parsed) }
+    }
+
+    pub fn bytes_max(&self) -> usize {
+        self.pools().map(|pool| pool.bytes_max).iter().sum()
+    }
+
+    /// What bodies in flight may take at the moment.
+    pub fn used_bytes(&self) -> usize {
+        self.pools().map(|pool| pool.used_bytes()).iter().sum()
+    }
+
+    fn pools(&self) -> [&Pool; 3] {
+        [&self.small, &self.receiving, &self.parsed]
+    }
+}
+
+/// What a request's body may take. In its extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct BodyPlace {
+    budget: Arc<BodyBudget>,
+    limits: BodyLimits,
+    held: HeldPlace,
+}
+
+/// The place of a body that was read, until nothing of it is needed any more.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HeldPlace(Arc<Mutex<Option<Place>>>);
+
+impl HeldPlace {
+    /// Gives the place back before all who know the request have forgotten it.
+    pub(crate) fn release(&self) {
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    fn hold(&self, place: Place) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+    }
+}
+
+impl BodyPlace {
+    pub(crate) fn new(budget: Arc<BodyBudget>, limits: BodyLimits) -> Self {
+        Self { budget, limits, held: HeldPlace::default() }
+    }
+
+    pub(crate) fn held(&self) -> HeldPlace {
+        self.held.clone()
+    }
+
+    /// Reads a body and has it parsed, both when there is room for it.
+    pub(crate) async fn read<T>(
+        self,
+        holder: &Holder,
+        mut body: Body,
+        parse: impl FnOnce(&[u8]) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let announced = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+        let mut room = announced.unwrap_or(SMALL_BYTES_MAX);
+        let mut place = self.enter(holder, room).await?;
+        let mut text = Vec::with_capacity(announced.unwrap_or(0));
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(explain)?.into_data() else { continue };
+            if text.len() + data.len() > room {
+                // It did not say how large it is, and is not small.
+                room = self.limits.bytes_max;
+                place = self.enter(holder, room).await?;
+            }
+            text.extend_from_slice(&data);
+        }
+        if room > SMALL_BYTES_MAX {
+            let parsed = self.turn(&self.budget.parsed, holder, text.len().saturating_mul(PARSED_FACTOR)).await?;
+            let value = parse(&text);
+            drop(text);
+            // From here on only what it became is there.
+            place = parsed;
+            self.held.hold(place);
+            return value;
+        }
+        self.held.hold(place);
+        parse(&text)
+    }
+
+    /// A place to receive a body in; a small one may also be parsed there.
+    async fn enter(&self, holder: &Holder, bytes: usize) -> Result<Place, ApiError> {
+        if bytes > SMALL_BYTES_MAX {
+            return self.turn(&self.budget.receiving, holder, bytes).await;
+        }
+        self.turn(&self.budget.small, holder, bytes * PARSED_FACTOR).await
+    }
+
+    async fn turn(&self, pool: &Arc<Pool>, holder: &Holder, bytes: usize) -> Result<Place, ApiError> {
+        let entered = pool.enter(holder, bytes, Instant::now() + self.limits.timeout).await;
+        entered.ok_or_else(|| {
+            let message =
+                "too many large requests are being received at the moment; send smaller ones, or come back later";
+            ApiError::unavailable(message, Some(RETRY_AFTER)).with_code("too_many_bytes")
+        })
+    }
+}
+
+fn explain(error: axum::Error) -> ApiError {
+    let error = error.into_inner();
+    match error.downcast_ref::<BodyError>() {
+        Some(BodyError::TooLarge { bytes_max }) => ApiError::too_large(*bytes_max),
+        Some(slow @ BodyError::TooSlow { .. }) => ApiError::too_slow(slow.to_string()),
+        None => ApiError::invalid("the body broke off before its end").with_code("incomplete_body"),
+    }
+}
+
+impl Holder {
+    /// Whose share a request's body takes from.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        match (extensions.get::<Caller>(), extensions.get::<Peer>()) {
+            (Some(caller), Some(peer)) if caller.identity != Identity::Proven => Self::Address(network(peer.0.ip())),
+            (Some(caller), _) => Self::Tenant(Arc::clone(&caller.tenant)),
+            (None, Some(peer)) => Self::Address(network(peer.0.ip())),
+            (None, None) => Self::Tenant("".into()),
+        }
+    }
+}
+
+/// What one client has of addresses: of IPv6 it is 64 bits, and it can use any of them.
+pub(crate) fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) if !ip.is_loopback() => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+        ip => ip,
+    }
+}
