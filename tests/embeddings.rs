@@ -142,7 +142,8 @@ fn it_is_loaded_on_demand_listed_measured_and_unloaded() {
     assert_eq!((&models["models"][0]["name"], &models["models"][0]["kernels"]), (&json!("minilm"), &json!("candle")));
     assert_eq!(server.get_json("/v1/cache")["models"].as_array().expect("caches").len(), 1);
     for action in ["reload", "unload"] {
-        let (status, answer) = server.post(&format!("/admin/models/{action}"), "", &json!({ "model": "minilm" }));
+        let (status, answer) =
+            server.post(&format!("/admin/models/{action}"), &server.operator(), &json!({ "model": "minilm" }));
         assert_eq!(status, 200, "{answer}");
     }
     assert_eq!(ids(&server), ["\"smollm2\""]);

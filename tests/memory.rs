@@ -153,9 +153,9 @@ fn requests_are_found_by_what_they_were_about_and_the_log_verifies() {
     assert!(found.contains("pattern/baking"), "{found}");
 }
 
-/// Of a web page, or of another machine.
+/// Strangers are web pages and other machines. Other users of this machine may name a session besides.
 #[test]
-fn strangers_may_ask_the_model_and_nothing_else() {
+fn only_the_operator_sees_what_is_remembered() {
     let home = home();
     let server = start(&home, &["smollm2", "--context", "512", "--log-level", "warn"]);
     let stranger = "origin: https://evil.example\r\n";
@@ -177,8 +177,12 @@ fn strangers_may_ask_the_model_and_nothing_else() {
         "/v1/memory",
         "/v1/memory/search?like=hello",
     ] {
-        let answer = server.get(path, stranger);
-        assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
+        for whoever in [stranger, ""] {
+            let answer = server.get(path, whoever);
+            assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
+            assert!(answer.contains("ruvllm keys token"), "{path}: {answer}");
+        }
+        assert!(!server.get(path, &server.operator()).starts_with("HTTP/1.1 403"), "{path}");
     }
     stop(server);
 }
@@ -335,13 +339,13 @@ fn what_is_wrong_in_an_address_is_told_by_name() {
         ("/v1/memory/search", "like"),
         ("/v1/memory/search?like=x&kind=y", "kind"),
     ] {
-        let answer = server.get(path, "");
+        let answer = server.get(path, &server.operator());
         assert!(answer.starts_with("HTTP/1.1 400"), "{path}: {answer}");
         let body: Value = serde_json::from_str(answer.split_once("\r\n\r\n").expect("a body").1).expect("JSON");
         assert_eq!(body["error"]["param"], field, "{path}: {body}");
     }
     for path in ["/v1/witness/nothing", "/v1/sessions/nothing", "/v1/policies/router/nothing"] {
-        assert!(server.get(path, "").starts_with("HTTP/1.1 404"), "{path}");
+        assert!(server.get(path, &server.operator()).starts_with("HTTP/1.1 404"), "{path}");
     }
     stop(server);
     for (arguments, told) in [
@@ -367,7 +371,7 @@ fn without_a_memory_requests_are_answered_all_the_same() {
     let server = start(&home, &["smollm2", "--context", "512", "--log-level", "warn", "--no-memory"]);
     let answer = chat(&server, "", &ask("Why is the sky blue?"));
     assert_eq!(answer["choices"], expected["choices"]);
-    assert!(server.get("/v1/witness", "").starts_with("HTTP/1.1 404"));
+    assert!(server.get("/v1/witness", &server.operator()).starts_with("HTTP/1.1 404"));
     let mut body = ask("Hello");
     body["session"] = json!("talk");
     let (status, answer) = server.post("/v1/chat/completions", "", &body);

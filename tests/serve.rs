@@ -114,8 +114,16 @@ fn keys_come_and_go_while_it_runs() {
     assert_eq!(listed["keys"][0]["expired"], false);
     let mut remove = ruvllm(&home);
     remove.args(["keys", "rm", "ops"]);
-    assert!(output(remove).status.success());
+    let removed = output(remove);
+    assert!(removed.status.success());
+    let said = String::from_utf8(removed.stderr).unwrap();
+    assert!(said.contains("lets nobody in") && said.contains("keys.toml"), "{said}");
     assert!(server.get("/metrics", &header).starts_with("HTTP/1.1 401"));
+    let mut token = ruvllm(&home);
+    token.args(["keys", "token"]);
+    let token = String::from_utf8(output(token).stdout).unwrap();
+    let header = format!("authorization: Bearer {}\r\n", token.trim());
+    assert!(server.get("/metrics", &header).starts_with("HTTP/1.1 200"), "the operator needs no key");
     server.signal("TERM");
     assert_eq!(server.end().0, Some(0));
 }
@@ -143,6 +151,26 @@ fn listening_to_others_without_keys_is_warned_of() {
     child.kill().expect("it runs");
     child.wait().expect("it ends");
     assert!(warning.is_some_and(|line| line.contains("ruvllm keys add")));
+}
+
+#[test]
+fn the_command_line_administers_and_others_on_the_machine_do_not() {
+    let home = tempfile::tempdir().unwrap();
+    let server = start(&home, &[]);
+    assert!(server.get("/admin/models", "").starts_with("HTTP/1.1 403"));
+    let ps = |home: &tempfile::TempDir| {
+        let mut command = ruvllm(home);
+        command.args(["ps", "--json", "--url", &format!("http://{}", server.address)]);
+        output(command)
+    };
+    let listed = ps(&home);
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    let elsewhere = ps(&tempfile::tempdir().unwrap());
+    assert!(!elsewhere.status.success());
+    let said = String::from_utf8(elsewhere.stderr).unwrap();
+    assert!(said.contains("403") && said.contains("ruvllm keys token"), "{said}");
+    let second = start(&home, &[]);
+    assert_eq!(second.operator(), server.operator(), "all servers of a home folder have the same");
 }
 
 #[cfg(unix)]

@@ -84,10 +84,10 @@ fn models_come_when_they_are_asked_for_and_go_when_they_are_told() {
     assert_eq!(server.post("/v1/chat/completions", "", &aliased).0, 200);
     assert_eq!(server.get_json("/admin/models")["models"][0]["name"], "smollm2");
     let name = json!({ "model": "smollm2" });
-    assert_eq!(server.post("/admin/models/reload", "", &name).0, 200);
+    assert_eq!(server.post("/admin/models/reload", &server.operator(), &name).0, 200);
     assert_eq!(server.post("/v1/chat/completions", "", &question(2)).0, 200);
-    assert_eq!(server.post("/admin/models/unload", "", &name).0, 200);
-    assert_eq!(server.post("/admin/models/unload", "", &name).0, 404);
+    assert_eq!(server.post("/admin/models/unload", &server.operator(), &name).0, 200);
+    assert_eq!(server.post("/admin/models/unload", &server.operator(), &name).0, 404);
     for unknown in ["/etc/passwd", "../smollm2", "hf:a/b/c.gguf", "nothing", ""] {
         let mut body = question(1);
         body["model"] = json!(unknown);
@@ -104,7 +104,7 @@ fn a_model_that_is_served_by_its_path_can_be_loaded_again() {
     let name = server.get_json("/admin/models")["models"][0]["name"].clone();
     let mut body = question(2);
     body["model"] = name.clone();
-    assert_eq!(server.post("/admin/models/reload", "", &json!({ "model": name })).0, 200);
+    assert_eq!(server.post("/admin/models/reload", &server.operator(), &json!({ "model": name })).0, 200);
     assert_eq!(server.post("/v1/chat/completions", "", &body).0, 200);
 }
 

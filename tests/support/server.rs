@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ pub struct Server {
     pub child: Child,
     pub errors: BufReader<ChildStderr>,
     pub address: String,
+    /// Where it has its token.
+    home: PathBuf,
 }
 
 /// A command that sees a home folder of its own and nothing else.
@@ -29,10 +32,12 @@ pub fn start(home: &TempDir, arguments: &[&str]) -> Server {
 
 /// Waits until it says where it listens.
 pub fn start_command(mut command: Command) -> Server {
+    let home = command.get_envs().find(|(name, _)| *name == "RUVLLM_HOME").and_then(|(_, value)| value);
+    let home = PathBuf::from(home.expect("a home folder of its own"));
     let mut child = command.stderr(Stdio::piped()).spawn().expect("the program starts");
     let errors = BufReader::new(child.stderr.take().expect("standard error"));
     // From here on it is ended whatever happens.
-    let mut server = Server { child, errors, address: String::new() };
+    let mut server = Server { child, errors, address: String::new(), home };
     let mut said = String::new();
     while server.address.is_empty() {
         let mut line = String::new();
@@ -48,6 +53,12 @@ impl Server {
         let stream = TcpStream::connect(&self.address).expect("it accepts");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
         stream
+    }
+
+    /// The header of whoever operates it.
+    pub fn operator(&self) -> String {
+        let token = std::fs::read_to_string(self.home.join("local_token")).expect("the server made one");
+        format!("authorization: Bearer {}\r\n", token.trim())
     }
 
     pub fn get(&self, path: &str, headers: &str) -> String {
@@ -87,9 +98,9 @@ impl Server {
         stream
     }
 
-    /// The JSON at a path.
+    /// The JSON at a path, for the operator.
     pub fn get_json(&self, path: &str) -> Value {
-        let answer = self.get(path, "");
+        let answer = self.get(path, &self.operator());
         let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
         serde_json::from_str(body).expect("JSON")
     }

@@ -14,6 +14,7 @@ mod limits;
 mod local;
 mod local_token;
 pub(crate) mod pages;
+mod reservation;
 mod scope;
 mod usage;
 
@@ -22,6 +23,8 @@ pub use date::Timestamp;
 pub use gate::Gate;
 pub use key::{KeyHash, NewKey};
 pub use key_file::{KeyFile, KeyFileError, StoredKey};
+pub(crate) use limits::Demand;
 pub use limits::{Account, Limits, Moment, Refusal, Standing};
 pub use local_token::{LocalToken, LocalTokenError};
+pub(crate) use reservation::Reservation;
 pub use scope::{Scope, Scopes};

@@ -4,6 +4,7 @@
 //! same for all), and puts the answer into its own words, at once or as events (`sse.rs`).
 
 mod admin;
+mod charges;
 mod chat;
 mod completions;
 mod conversation;

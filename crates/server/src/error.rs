@@ -151,6 +151,11 @@ impl ApiError {
         error.with_code(if kind == ErrorKind::Quota { "insufficient_quota" } else { "rate_limit_exceeded" })
     }
 
+    /// 429 for a request that is more than a limit ever allows.
+    pub fn too_much(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, kind, message).with_code("rate_limit_exceeded")
+    }
+
     /// 503: such as a queue that is full, or a server that shuts down.
     pub fn unavailable(message: impl Into<String>, retry_after: Option<Duration>) -> Self {
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Overloaded, message);

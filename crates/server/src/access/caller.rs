@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::limits::{Account, Limits, Moment, Refusal, Standing};
+use super::limits::{Account, Demand, Limits, Moment, Refusal, Standing};
+use super::reservation::Reservation;
 use super::scope::{Scope, Scopes};
 use crate::body_budget::HeldPlace;
 use crate::error::ApiError;
@@ -44,11 +45,15 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Counts tokens that an answer took, of prompt and answer together. To be called when it has ended, and also when
-    /// it was broken off: what was computed counts.
+    /// Counts tokens that took little; what takes more is set aside before it begins (`reserve`).
     pub fn charge(&self, tokens: u64) {
         self.notes.add_tokens(tokens);
         self.account.charge(&self.limits, tokens, Moment::now());
+    }
+
+    /// Takes what a request will need from the limits of its key, or refuses it.
+    pub(crate) fn reserve(&self, demand: &Demand) -> Result<Reservation, ApiError> {
+        Reservation::new(self, demand)
     }
 
     /// Says that the request has become tokens: its body no longer counts as being in flight.

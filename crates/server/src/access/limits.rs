@@ -1,13 +1,16 @@
 //! How often a key may be used: buckets of requests and tokens that fill up again by the minute, and tokens for a day.
 //!
-//! Time is an argument. Tokens are charged when an answer has ended, so a bucket of tokens may go below zero; the next request
-//! then waits until it is above.
+//! Time is an argument. Tokens are set aside before an answer begins (`limits/reserve.rs`) and counted when it has ended. What
+//! was used beyond takes the bucket of a minute below zero; the next request then waits until it is above.
+
+mod reserve;
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::reserve::{Demand, Reserved};
 use super::date::{DAY_S, Timestamp};
 use crate::error::{ApiError, ErrorKind};
 
@@ -114,6 +117,12 @@ pub enum Refusal {
     Requests { limit: u32, wait: Duration },
     #[error("this key may use {limit} tokens per minute")]
     Tokens { limit: u32, wait: Duration },
+    #[error("this asks for {answers} answers, and this key may have {limit} per minute; ask for fewer at a time")]
+    ManyAnswers { limit: u32, answers: u64 },
+    #[error(
+        "this takes {tokens} tokens at least, and this key may use {limit} per minute; shorten it or ask for fewer answers"
+    )]
+    ManyTokens { limit: u32, tokens: u64 },
     #[error("this key has used its {limit} tokens for today; the day ends at midnight, UTC")]
     Day { limit: u64, wait: Duration },
 }
@@ -124,6 +133,9 @@ impl From<Refusal> for ApiError {
             Refusal::Requests { wait, .. } => (ErrorKind::RequestRate, wait),
             Refusal::Tokens { wait, .. } => (ErrorKind::TokenRate, wait),
             Refusal::Day { wait, .. } => (ErrorKind::Quota, wait),
+            // Waiting would not help, so nothing is said about it.
+            Refusal::ManyAnswers { .. } => return Self::too_much(ErrorKind::RequestRate, refusal.to_string()),
+            Refusal::ManyTokens { .. } => return Self::too_much(ErrorKind::TokenRate, refusal.to_string()),
         };
         ApiError::rate_limited(kind, refusal.to_string(), wait)
     }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use self::request::EmbeddingRequest;
 use self::response::EmbeddingList;
 use crate::access::Caller;
-use crate::api::{Api, failure};
+use crate::api::{Api, charges, failure};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::metrics::{Finished, FinishedReason};
@@ -71,7 +71,8 @@ async fn compute(model: &Arc<ServedModel>, caller: &Caller, work: EmbedRequest) 
     let place = model.embedding.enter().await.map_err(|full| failure::queue_full(full.to_string()))?;
     model.metrics.started(arrived.elapsed());
     let encoder = Arc::clone(model.encoder().map_err(ApiError::from)?);
-    let (model, caller) = (Arc::clone(model), caller.clone());
+    let reservation = caller.reserve(&charges::demand_of_embedding(&work, encoder.context()))?;
+    let model = Arc::clone(model);
     let computing = tokio::task::spawn_blocking(move || {
         let computed = encoder.embed(&work);
         let (reason, prompt_tokens) = match &computed {
@@ -79,7 +80,7 @@ async fn compute(model: &Arc<ServedModel>, caller: &Caller, work: EmbedRequest) 
             Err(EmbedError::Abandoned { tokens }) => (FinishedReason::Abort, *tokens),
             Err(_) => (FinishedReason::Error, 0),
         };
-        caller.charge(prompt_tokens as u64);
+        reservation.charge(prompt_tokens as u64);
         let took = arrived.elapsed();
         model.metrics.finished(&Finished { reason, took, prompt_tokens, cached_tokens: 0, generated_tokens: 0 });
         drop(place);

@@ -12,8 +12,9 @@ use ruvllm_runtime::{
     Usage,
 };
 
-use crate::access::Caller;
+use crate::access::{Caller, Reservation};
 use crate::api::Api;
+use crate::api::charges;
 use crate::api::failure::{failure, forgotten};
 use crate::error::ApiError;
 use crate::metrics::{Finished, FinishedReason, ModelMetrics};
@@ -54,11 +55,17 @@ impl Generation {
         let started = Instant::now();
         let engine = model.generator()?.clone();
         caller.note_model(&model.name);
+        let demand = charges::demand(&requests, per_prompt, engine.context());
+        let mut reservation = caller.reserve(&demand)?;
+        let answer_tokens_max = reservation.answer_tokens_max();
         let tenant = Tenant::new(&caller.tenant);
         let remember = Remember { request: caller.request.as_str().to_owned(), model: model.name.to_string() };
         let (memory, preparing) = (api.memory.clone(), engine.clone());
         let streams = tokio::task::spawn_blocking(move || {
-            let requests = requests.into_iter().map(|request| Request { tenant: tenant.clone(), ..request });
+            let requests = requests.into_iter().map(|request| {
+                let request = Request { tenant: tenant.clone(), ..request };
+                within(request, answer_tokens_max)
+            });
             match memory {
                 Some(memory) => memory.streams(&preparing, requests.collect(), &remember),
                 None => Ok(preparing.streams(requests.collect())?),
@@ -69,11 +76,16 @@ impl Generation {
             RememberError::Generate(error) => Self::failed(models, &model, &error),
             error => forgotten(&error),
         })?;
+        // Only now it is known: the estimate was short, or a session had more to say. Dropping the streams ends them.
+        let prompt_tokens: usize = streams.iter().step_by(per_prompt).map(|s| s.response().usage.prompt_tokens).sum();
+        reservation.extend((prompt_tokens as u64).saturating_sub(demand.prompt_tokens))?;
+        let reservation = Arc::new(reservation);
         let choice = |(index, stream): (usize, Stream)| {
             let pays_for_prompt = index.is_multiple_of(per_prompt);
-            Choice::new(stream, model.metrics.clone(), caller.clone(), started, pays_for_prompt)
+            Choice::new(stream, model.metrics.clone(), Arc::clone(&reservation), started, pays_for_prompt)
         };
         let choices = streams.into_iter().enumerate().map(choice).collect();
+        caller.prepared();
         Ok(Self { choices, model, engine, models: Arc::clone(models), per_prompt, next: 0 })
     }
 
@@ -142,6 +154,16 @@ impl Generation {
     }
 }
 
+/// A request whose answer ends where the tokens of its key do. What it left open is said then: a policy could say more.
+fn within(mut request: Request, answer_tokens_max: Option<u64>) -> Request {
+    let Some(tokens_max) = answer_tokens_max.and_then(|tokens| usize::try_from(tokens).ok()) else { return request };
+    if request.max_tokens.is_none_or(|asked| asked > tokens_max) {
+        request.max_tokens = Some(tokens_max);
+        request.left_open.max_tokens = false;
+    }
+    request
+}
+
 /// One of the answers.
 #[derive(Debug)]
 struct Choice {
@@ -150,7 +172,7 @@ struct Choice {
     is_told: bool,
     has_failed: bool,
     metrics: ModelMetrics,
-    caller: Caller,
+    reservation: Arc<Reservation>,
     started: Instant,
     /// Whether the prompt is charged with it, or with another choice.
     pays_for_prompt: bool,
@@ -159,8 +181,14 @@ struct Choice {
 }
 
 impl Choice {
-    fn new(stream: Stream, metrics: ModelMetrics, caller: Caller, started: Instant, pays_for_prompt: bool) -> Self {
-        Self { stream, is_told: false, has_failed: false, metrics, caller, started, pays_for_prompt, last: None }
+    fn new(
+        stream: Stream,
+        metrics: ModelMetrics,
+        reservation: Arc<Reservation>,
+        started: Instant,
+        pays_for_prompt: bool,
+    ) -> Self {
+        Self { stream, is_told: false, has_failed: false, metrics, reservation, started, pays_for_prompt, last: None }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Piece, GenerateError>>> {
@@ -203,7 +231,7 @@ impl Drop for Choice {
             None => FinishedReason::Abort,
         };
         let prompt_tokens = if self.pays_for_prompt { usage.prompt_tokens } else { 0 };
-        self.caller.charge((prompt_tokens + usage.completion_tokens) as u64);
+        self.reservation.charge((prompt_tokens + usage.completion_tokens) as u64);
         self.metrics.finished(&Finished {
             reason,
             took: self.started.elapsed(),

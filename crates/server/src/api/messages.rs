@@ -14,7 +14,7 @@ use self::request::{CountTokensRequest, MessagesRequest};
 use self::response::{AnswerBlock, MessageObject, MessageUsage, TokenCount, stop_reason};
 use crate::access::Caller;
 use crate::api::sections::Sections;
-use crate::api::{Api, failure, ids, sse};
+use crate::api::{Api, charges, failure, ids, sse};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::request_id::RequestId;
@@ -85,5 +85,6 @@ pub(crate) async fn count_tokens(
     let encoded = tokio::task::spawn_blocking(move || engine.encode_with_tools(&prompt, &tools)).await;
     let encoded = encoded.map_err(|_| ApiError::internal("the prompt could not be prepared"))?;
     let tokens = encoded.map_err(|error| failure::failure(&error))?;
+    caller.charge(charges::of_encoding(tokens.len()));
     Ok(Json(TokenCount { input_tokens: tokens.len() }))
 }

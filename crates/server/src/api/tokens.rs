@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use crate::access::Caller;
 use crate::api::Api;
+use crate::api::charges;
 use crate::api::chat::request::{ChatMessage, messages};
 use crate::api::failure::failure;
 use crate::api::tools::{ToolField, tools};
@@ -74,6 +75,7 @@ pub(crate) async fn tokenize(
     let encoded: Result<Vec<u32>, GenerateError> =
         encoded.map_err(|_| ApiError::internal("the text could not be encoded"))?;
     let tokens = encoded.map_err(|error| failure(&error))?;
+    caller.charge(charges::of_encoding(tokens.len()));
     Ok(Json(Tokens { count: tokens.len(), tokens, max_model_len }))
 }
 
@@ -94,6 +96,7 @@ pub(crate) async fn detokenize(
         let message = format!("token {token} is not in the vocabulary of {}", tokenizer.vocab_size());
         return Err(ApiError::invalid_param("tokens", message));
     }
+    caller.charge(charges::of_encoding(request.tokens.len()));
     Ok(Json(Text { prompt: text_of(&request.tokens, tokenizer) }))
 }
 

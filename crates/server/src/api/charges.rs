@@ -1,0 +1,55 @@
+//! What requests are taken to cost before that is known.
+
+use ruvllm_runtime::{EmbedInput, EmbedRequest, Message, Prompt, Request};
+
+use crate::access::Demand;
+
+/// Bytes of text for a token, at the low end: what is set aside too much is given back.
+const TOKEN_BYTES: usize = 3;
+/// What a chat format puts around a message, and around all of them.
+const MESSAGE_TOKENS: usize = 8;
+const FORMAT_TOKENS: usize = 32;
+/// Encoding a token takes a small part of the time that computing it does, and costs this part of it.
+const ENCODED_PER_TOKEN: usize = 16;
+
+/// Of requests of which every `per_prompt` in a row have the same prompt.
+pub(crate) fn demand(requests: &[Request], per_prompt: usize, context: usize) -> Demand {
+    let prompts = requests.iter().step_by(per_prompt.max(1)).map(|request| of_prompt(&request.prompt).min(context));
+    let answer = |request: &Request| request.max_tokens.unwrap_or(context).min(context);
+    Demand {
+        prompt_tokens: prompts.sum::<usize>() as u64,
+        answers: requests.len() as u64,
+        answer_tokens: requests.iter().map(answer).max().unwrap_or(0) as u64,
+        is_open: requests.iter().any(|request| request.max_tokens.is_none()),
+    }
+}
+
+pub(crate) fn demand_of_embedding(request: &EmbedRequest, context: usize) -> Demand {
+    let tokens = |input: &EmbedInput| match input {
+        EmbedInput::Text(text) => (2 + of_text(text)).min(context),
+        EmbedInput::Tokens(tokens) => tokens.len().min(context),
+    };
+    Demand { prompt_tokens: request.inputs.iter().map(tokens).sum::<usize>() as u64, ..Demand::default() }
+}
+
+/// Of text that was only turned into tokens, or back.
+pub(crate) fn of_encoding(tokens: usize) -> u64 {
+    tokens.div_ceil(ENCODED_PER_TOKEN) as u64
+}
+
+/// Of a text, about.
+pub(crate) fn of_text(text: &str) -> usize {
+    text.len().div_ceil(TOKEN_BYTES)
+}
+
+fn of_prompt(prompt: &Prompt) -> usize {
+    let message = |message: &Message| {
+        let calls = message.tool_calls.iter().map(|call| of_text(&call.name) + of_text(&call.arguments));
+        MESSAGE_TOKENS + of_text(&message.content) + calls.sum::<usize>()
+    };
+    match prompt {
+        Prompt::Text(text) => of_text(text),
+        Prompt::Tokens(tokens) => tokens.len(),
+        Prompt::Messages(messages) => FORMAT_TOKENS + messages.iter().map(message).sum::<usize>(),
+    }
+}
