@@ -187,3 +187,41 @@ fn a_body_that_is_not_what_it_should_be_is_refused_and_the_next_is_answered() {
     }
     assert_eq!(server.post("/v1/chat/completions", "", &question(1)).0, 200);
 }
+
+#[test]
+fn no_request_uses_more_than_its_key_has_left() {
+    let home = home();
+    let key = |name: &str, more: &[&str]| {
+        let output = ruvllm(&home).args(["keys", "add", name, "--json"]).args(more).output().expect("it starts");
+        let added: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        format!("authorization: Bearer {}\r\n", added["key"].as_str().expect("a key"))
+    };
+    let few = key("few", &["--requests-per-minute", "5"]);
+    let daily = key("daily", &["--tokens-per-day", "200"]);
+    let counting = key("counting", &["--tokens-per-day", "100"]);
+    let server = start(&home, &["smollm2", "--context", "512", "--log-level", "warn"]);
+    let ask = |key: &str, n: usize, max_tokens: usize| {
+        let mut body = question(max_tokens);
+        body["n"] = json!(n);
+        server.post("/v1/chat/completions", key, &body)
+    };
+
+    let (status, answer) = ask(&few, 6, 1);
+    assert_eq!((status, answer["error"]["type"].as_str()), (429, Some("requests")), "{answer}");
+    assert!(answer["error"]["message"].as_str().expect("text").contains("6 answers"), "{answer}");
+    assert_eq!(ask(&few, 3, 1).0, 200);
+    let (status, answer) = ask(&few, 3, 1);
+    assert_eq!((status, answer["error"]["type"].as_str()), (429, Some("requests")), "each answer counts: {answer}");
+
+    let (status, answer) = ask(&daily, 2, 400);
+    assert_eq!(status, 200, "{answer}");
+    assert!(answer["usage"]["total_tokens"].as_u64().expect("a count") <= 200, "{answer}");
+    let (status, answer) = ask(&daily, 1, 400);
+    let total = answer["usage"]["total_tokens"].as_u64();
+    assert!(status == 429 || total.is_some_and(|total| total <= 200), "{answer}");
+
+    let text = json!({ "model": "smollm2", "prompt": "word ".repeat(400) });
+    let refused = (0..10).map(|_| server.post("/v1/tokenize", &counting, &text)).find(|(status, _)| *status != 200);
+    let (status, answer) = refused.expect("counting tokens is charged");
+    assert_eq!((status, answer["error"]["code"].as_str()), (429, Some("insufficient_quota")), "{answer}");
+}

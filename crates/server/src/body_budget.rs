@@ -178,3 +178,51 @@ pub(crate) fn network(ip: IpAddr) -> IpAddr {
         ip => ip,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(budget: &Arc<BodyBudget>) -> BodyPlace {
+        let limits = BodyLimits { timeout: Duration::from_millis(20), ..BodyLimits::default() };
+        BodyPlace::new(Arc::clone(budget), limits)
+    }
+
+    fn length(text: &[u8]) -> Result<usize, ApiError> {
+        Ok(text.len())
+    }
+
+    fn holder(name: &str) -> Holder {
+        Holder::Tenant(name.into())
+    }
+
+    #[tokio::test]
+    async fn a_body_that_finds_no_room_is_told_to_come_back() {
+        let budget = Arc::new(BodyBudget::new(64 << 20));
+        let late = Instant::now() + Duration::from_secs(600);
+        let hoard = budget.receiving.enter(&holder("a"), usize::MAX, late).await.expect("it is empty");
+        let large = || Body::from(vec![b' '; 1 << 20]);
+        let refused = place(&budget).read(&holder("a"), large(), length).await.expect_err("there is no room");
+        assert_eq!((refused.status.as_u16(), refused.code.as_deref()), (503, Some("too_many_bytes")));
+        assert!(refused.retry_after.is_some());
+        assert_eq!(place(&budget).read(&holder("b"), large(), length).await, Ok(1 << 20), "others have room");
+        let small = Body::from(vec![b' '; SMALL_BYTES_MAX]);
+        assert_eq!(place(&budget).read(&holder("a"), small, length).await, Ok(SMALL_BYTES_MAX), "small ones always do");
+        drop(hoard);
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_was_parsed_counts_until_it_is_prepared() {
+        let budget = Arc::new(BodyBudget::default());
+        for bytes in [1000, 1 << 20] {
+            let place = place(&budget);
+            let held = place.held();
+            assert_eq!(place.read(&holder("a"), Body::from(vec![b' '; bytes]), length).await, Ok(bytes));
+            assert_eq!(budget.used_bytes(), bytes * PARSED_FACTOR);
+            held.release();
+            assert_eq!(budget.used_bytes(), 0);
+        }
+        assert_eq!(budget.bytes_max(), 384 << 20);
+    }
+}

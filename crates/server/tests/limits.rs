@@ -2,10 +2,12 @@
 
 mod support;
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use ruvllm_server::BodyLimits;
+use ruvllm_server::access::Scope;
 use ruvllm_server::listen::ConnectionLimits;
+use ruvllm_server::{BodyBudget, BodyLimits};
 use support::{Client, Options, start, start_with};
 
 const SOON: Duration = Duration::from_millis(300);
@@ -181,4 +183,83 @@ fn connections_beyond_the_limit_wait_and_are_served_later() {
     waiting.stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     first.pop();
     assert_eq!(waiting.answer().status, 200);
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn slow_large_bodies_of_one_tenant_keep_nobody_else_out() {
+    let budget = Arc::new(BodyBudget::new(64 << 20));
+    let server = start_with(Options { body_budget: Arc::clone(&budget), ..Options::default() });
+    let [greedy, other] = ["greedy", "other"].map(|name| {
+        let key = server.add_key(name, Scope::Inference);
+        format!("content-type: application/json\r\nauthorization: Bearer {key}\r\n")
+    });
+    let large = format!(r#"{{"text":"{}"}}"#, "x".repeat(4 << 20));
+    let (head, last) = large.split_at(large.len() - 1);
+    let length = large.len();
+    let mut slow: Vec<Client> = (0..20).map(|_| server.client()).collect();
+    for client in &mut slow {
+        client.send(format!("POST /v1/echo HTTP/1.1\r\nhost: x\r\n{greedy}content-length: {length}\r\n\r\n")).unwrap();
+    }
+    until("one is received", || budget.used_bytes() >= length);
+    let allowed = budget.bytes_max() / 16 * 3 / 2;
+    assert!(budget.used_bytes() <= allowed, "{} of {allowed}: not all 20 at once", budget.used_bytes());
+    assert_eq!(server.client().post_with("/v1/echo", &other, &large).status, 200, "others have room");
+    assert_eq!(server.client().post_with("/v1/echo", &greedy, r#"{"text":"a"}"#).status, 200, "small ones get through");
+    // They take turns, and all of them are answered.
+    let threads = slow.into_iter().map(|mut client| {
+        let (head, last) = (head.to_owned(), last.to_owned());
+        std::thread::spawn(move || {
+            client.send(head).unwrap();
+            client.send(last).unwrap();
+            client.answer().status
+        })
+    });
+    for thread in threads.collect::<Vec<_>>() {
+        assert_eq!(thread.join().unwrap(), 200);
+    }
+    until("everything is given back", || budget.used_bytes() == 0);
+}
+
+#[test]
+fn a_body_that_does_not_say_how_large_it_is_gets_a_larger_place_when_it_needs_one() {
+    let budget = Arc::new(BodyBudget::default());
+    let server = start_with(Options { body_budget: Arc::clone(&budget), ..Options::default() });
+    let mut client = server.client();
+    let kind = "content-type: application/json\r\ntransfer-encoding: chunked\r\n";
+    client.send(format!("POST /v1/echo HTTP/1.1\r\nhost: x\r\n{kind}\r\n")).unwrap();
+    let text = format!(r#"{{"text":"{}"}}"#, "x".repeat(300_000));
+    for piece in text.as_bytes().chunks(50_000) {
+        client.send([format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat()).unwrap();
+    }
+    client.send("0\r\n\r\n").unwrap();
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.json()["text"].as_str().unwrap().len()), (200, 300_000));
+    until("everything is given back", || budget.used_bytes() == 0);
+}
+
+#[test]
+fn an_address_with_too_many_connections_is_told_and_gets_a_place_when_one_is_free() {
+    let limits = ConnectionLimits { address_connections_max: Some(2), ..ConnectionLimits::default() };
+    let server = start_with(Options { limits, ..Options::default() });
+    let mut open: Vec<Client> = (0..2).map(|_| server.client()).collect();
+    for client in &mut open {
+        assert_eq!(client.get("/health").status, 200);
+    }
+    let refused = server.client().answer();
+    assert_eq!((refused.status, refused.code().as_str()), (503, "too_many_connections"), "{refused:?}");
+    open.pop();
+    until("there is a place again", || {
+        let mut client = server.client();
+        // It may be refused and closed before this is sent, or while.
+        let _ = client.send("GET /health HTTP/1.1\r\nhost: x\r\n\r\n");
+        client.status().is_some_and(|status| status == 200)
+    });
 }

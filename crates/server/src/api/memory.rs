@@ -14,6 +14,7 @@ use utoipa_axum::routes;
 
 use crate::access::{Caller, Scope};
 use crate::api::Api;
+use crate::api::charges;
 use crate::error::ApiError;
 
 /// The endpoints. They need the scope `inference`, and `admin` for what belongs to others.
@@ -50,8 +51,9 @@ impl Api {
     }
 
     /// The embedding of a text in a field, by whatever embeds what is stored.
-    async fn vector(&self, field: &'static str, text: &str) -> Result<Vec<f32>, ApiError> {
+    async fn vector(&self, caller: &Caller, field: &'static str, text: &str) -> Result<Vec<f32>, ApiError> {
         let remembering = self.remembering()?.clone();
+        caller.charge(charges::of_text(text) as u64);
         let text = text.to_owned();
         let name = self.with_memory(Memory::embedding).await?;
         let engine = match name.as_deref().and_then(hidden_model) {

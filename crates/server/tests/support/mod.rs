@@ -17,7 +17,7 @@ use http_body_util::StreamBody;
 use ruvllm_server::access::{Caller, Gate, KeyFile, Limits, LocalToken, NewKey, Scope, Scopes, StoredKey, Timestamp};
 use ruvllm_server::listen::{self, Bound, ConnectionLimits, Listener, Tls};
 use ruvllm_server::metrics::Metrics;
-use ruvllm_server::{ApiError, App, Body, BodyLimits, HeaderValue, Lifecycle, OpenApiRouter, Phase};
+use ruvllm_server::{ApiError, App, Body, BodyBudget, BodyLimits, HeaderValue, Lifecycle, OpenApiRouter, Phase};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -33,6 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Options {
     pub limits: ConnectionLimits,
     pub body_limits: BodyLimits,
+    pub body_budget: Arc<BodyBudget>,
     pub tls: Option<Tls>,
     pub drain_max: Duration,
     pub cors_origins: Vec<HeaderValue>,
@@ -43,6 +44,7 @@ impl Default for Options {
         Self {
             limits: ConnectionLimits::default(),
             body_limits: BodyLimits::default(),
+            body_budget: Arc::default(),
             tls: None,
             drain_max: PATIENCE,
             cors_origins: Vec::new(),
@@ -78,6 +80,7 @@ pub fn start_in(home: TempDir, options: Options) -> Server {
     let gate = Arc::new(Gate::open(KeyFile::in_home(home.path()), Some(token)).expect("sound keys"));
     let app = || App {
         body_limits: options.body_limits,
+        body_budget: Arc::clone(&options.body_budget),
         cors_origins: options.cors_origins.clone(),
         inference: endpoints(Arc::clone(&words)),
         admin: OpenApiRouter::new().routes(routes!(administer)),
@@ -263,6 +266,13 @@ impl Client {
         let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {length}\r\n\r\n");
         self.send([head.as_bytes(), body].concat()).expect("it is sent");
         self.answer()
+    }
+
+    /// The status of an answer, unless the connection is closed before it.
+    pub fn status(&mut self) -> Option<u16> {
+        let mut line = [0; 12];
+        self.stream.read_exact(&mut line).ok()?;
+        std::str::from_utf8(&line[9..]).ok()?.parse().ok()
     }
 
     /// The next answer, with its body by content-length or in chunks.

@@ -110,7 +110,7 @@ pub(crate) async fn put(
     };
     check_policy(&policy)?;
     let about = match &body.about {
-        Some(text) => Some(api.vector("about", text).await?),
+        Some(text) => Some(api.vector(&caller, "about", text).await?),
         None => None,
     };
     let stored = api.with_memory(move |memory| {

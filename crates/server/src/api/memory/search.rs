@@ -67,7 +67,7 @@ pub(crate) async fn search(
         None => Vec::new(),
     };
     let tenant = visible(&caller, params.tenant.as_deref())?;
-    let vector = api.vector("like", &params.like).await?;
+    let vector = api.vector(&caller, "like", &params.like).await?;
     let found = api.with_memory(move |memory| memory.recall(&vector, &kinds, tenant.as_deref(), count_max)).await?;
     Ok(Json(RecalledList { object: "list", data: found.into_iter().map(Into::into).collect() }))
 }

@@ -64,7 +64,7 @@ impl WitnessParams {
             return Err(ApiError::invalid_param("limit", format!("limit must be from 1 to {COUNT_MAX}")));
         }
         let like = match self.like {
-            Some(text) => Some(api.vector("like", &text).await?),
+            Some(text) => Some(api.vector(caller, "like", &text).await?),
             None => None,
         };
         Ok(WitnessQuery {
