@@ -125,7 +125,7 @@ impl Status {
         let status = self.memory.open()?.status()?;
         if self.json {
             return output::json(&json!({
-                "place": status.place, "bytes": status.bytes, "embedding": status.embedding,
+                "place": status.place, "encryption": status.encryption, "bytes": status.bytes, "embedding": status.embedding,
                 "dimension": status.dimension, "entries": status.entries, "sessions": status.sessions,
                 "policies": status.policies, "vectors": status.vectors, "edges": status.edges,
                 "first_ms": status.first_ms, "last_ms": status.last_ms,
@@ -137,6 +137,7 @@ impl Status {
         };
         let rows = [
             ("place", status.place),
+            ("encrypted", status.encryption),
             ("size", output::bytes(status.bytes)),
             ("embeddings", status.embedding.unwrap_or_else(|| "none yet".to_owned())),
             ("witness log", format!("{} requests{range}", status.entries)),

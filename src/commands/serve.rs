@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use ruvllm_runtime::Remembering;
 use ruvllm_server::access::{Gate, KeyFile, LocalToken, LocalTokenError};
 use ruvllm_server::listen::{self, Bound, ConnectionLimits, Listener, Tls};
 use ruvllm_server::metrics::Metrics;
@@ -33,7 +34,7 @@ const ADMIN_CONNECTIONS_MAX: usize = 64;
 
 /// Serve models over HTTP, with the API of OpenAI
 ///
-/// Ctrl-C lets running answers finish; a second one does not. Who may use it is set by `ruvllm keys`.
+/// Ctrl-C lets running answers finish; a second one does not; a third ends everything at once. Who may use it is set by `ruvllm keys`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  ruvllm serve smollm2\n  ruvllm serve smollm2 --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem\n\n\
@@ -112,7 +113,7 @@ impl Serve {
                 served = &mut serving => {
                     gate.save_usage();
                     if let Some(memory) = &memory {
-                        tokio::task::block_in_place(|| memory.recorder().flush());
+                        tokio::task::block_in_place(|| flush(memory));
                     }
                     return served.context("the server failed");
                 }
@@ -147,6 +148,14 @@ fn local_token(home: &Path) -> Result<Option<LocalToken>> {
             Ok(None)
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Has everything written that is remembered, if the store takes it in time.
+fn flush(memory: &Remembering) {
+    if !memory.recorder().flush() {
+        let entries = memory.recorder().stats().waiting;
+        tracing::error!(entries, "the memory does not answer: entries of the witness log are lost");
     }
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use ruvllm_memory::{Memory, Session, SessionQuery};
 use ruvllm_runtime::Message;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::run::Run;
 use crate::memory_flags::MemoryPlaceFlags;
@@ -107,7 +107,6 @@ impl List {
         };
         let sessions = self.memory.open()?.sessions(&query)?;
         if self.json {
-            let sessions: Vec<Value> = sessions.iter().map(summary).collect();
             return output::json(&json!({ "sessions": sessions }));
         }
         if sessions.is_empty() {
@@ -123,13 +122,6 @@ impl List {
         }));
         output::table(&rows)
     }
-}
-
-/// Without what was said.
-fn summary(session: &Session) -> Value {
-    let mut object = json!(session);
-    object["messages"] = json!(session.messages.len());
-    object
 }
 
 fn find(memory: &Memory, tenant: &str, name: &str) -> Result<Session> {

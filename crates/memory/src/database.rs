@@ -4,9 +4,13 @@
 //! `DOUBLE PRECISION`, `TEXT` and `BYTEA` only. What differs (vectors, backup) is a method of its own.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::error::{MemoryError, Result};
 use crate::vector::{Facets, Filter, VectorCode};
+
+/// How long somebody who has time waits for a statement.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A parameter or a column.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,10 +55,12 @@ pub trait Writing: Reading {
 pub trait Database: Send + Sync + fmt::Debug {
     /// For people.
     fn place(&self) -> String;
-    fn read(&self, work: &mut dyn FnMut(&mut dyn Reading) -> Result<()>) -> Result<()>;
-    /// May be done twice if the database asks for it.
+    /// Fails if a statement takes longer than `patience`.
+    fn read(&self, patience: Duration, work: &mut dyn FnMut(&mut dyn Reading) -> Result<()>) -> Result<()>;
     fn write(&self, work: &mut dyn FnMut(&mut dyn Writing) -> Result<()>) -> Result<()>;
     fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Near>>;
+    /// What of it is encrypted, by whom, and what is not: for people.
+    fn encryption(&self) -> String;
     /// On disk, with everything that belongs to it.
     fn bytes(&self) -> Result<u64>;
     /// What of that is in use: room that was given back is not, though it may still be on disk. Possibly an estimate.
@@ -79,8 +85,17 @@ pub(crate) fn first_row<R: Reading + ?Sized>(
 
 /// Runs a reading that has a result.
 pub(crate) fn reading<T>(database: &dyn Database, work: impl Fn(&mut dyn Reading) -> Result<T>) -> Result<T> {
+    reading_within(database, PATIENCE, work)
+}
+
+/// The same, for those who cannot wait for long.
+pub(crate) fn reading_within<T>(
+    database: &dyn Database,
+    patience: Duration,
+    work: impl Fn(&mut dyn Reading) -> Result<T>,
+) -> Result<T> {
     let mut result = None;
-    database.read(&mut |reading| {
+    database.read(patience, &mut |reading| {
         result = Some(work(reading)?);
         Ok(())
     })?;

@@ -5,10 +5,12 @@
 
 mod connect;
 mod index;
+mod lock;
 mod upkeep;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ToSql, params_from_iter};
@@ -21,10 +23,14 @@ use crate::vector::Filter;
 
 pub use connect::Durability;
 use index::{Change, Index};
+use lock::Lock;
 pub(crate) use upkeep::restore;
 
 /// Readers that are kept for the next one who asks.
 const IDLE_READERS_MAX: usize = 4;
+
+/// How long the end of a program waits for another that writes.
+const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Pages of 4 KiB that are given back at a time: as many as hold nobody up.
 const VACUUM: &str = "PRAGMA incremental_vacuum(4000)";
@@ -37,11 +43,14 @@ pub struct Embedded {
     writer: Mutex<Connection>,
     readers: Mutex<Vec<Connection>>,
     index: Index,
+    /// Last, so that it is given back when the file is closed.
+    lock: Lock,
 }
 
 impl Embedded {
     /// Opens the file, made if it is not there, and brings it to this version.
     pub(crate) fn open(path: &Path, key: Key, dimension: usize, durability: Durability) -> Result<Self> {
+        let lock = Lock::shared(path)?;
         let writer = connect::open(path, &key, durability)?;
         let embedded = Self {
             path: path.to_owned(),
@@ -50,6 +59,7 @@ impl Embedded {
             writer: Mutex::new(writer),
             readers: Mutex::default(),
             index: Index::new(dimension),
+            lock,
         };
         let vectors = index::TABLES.map(str::to_owned);
         let dialect = schema::Dialect { id: "INTEGER PRIMARY KEY", vectors: &vectors };
@@ -91,7 +101,9 @@ impl Database for Embedded {
         self.path.display().to_string()
     }
 
-    fn read(&self, work: &mut dyn FnMut(&mut dyn Reading) -> Result<()>) -> Result<()> {
+    /// A file on this machine is read at once, unless another program has it to itself: for as long as is waited for that
+    /// (`connect::PATIENCE`), somebody in a hurry can wait too.
+    fn read(&self, _: Duration, work: &mut dyn FnMut(&mut dyn Reading) -> Result<()>) -> Result<()> {
         self.with_reader(|reader| {
             // All of one reading sees the same state.
             reader.execute_batch("BEGIN")?;
@@ -123,6 +135,11 @@ impl Database for Embedded {
     fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Near>> {
         self.index.load(|| self.writer())?;
         self.index.nearest(vector, count, filter)
+    }
+
+    fn encryption(&self) -> String {
+        "everything in the file, its journal and its backups, by RuvLLM (SQLCipher, AES-256); the key lies elsewhere"
+            .to_owned()
     }
 
     fn bytes(&self) -> Result<u64> {
@@ -159,6 +176,8 @@ impl Drop for Embedded {
     /// The next start need not build the index again. If this fails, it does, and nothing is lost.
     fn drop(&mut self) {
         let writer = self.writer();
+        // Whoever else writes now is not waited for.
+        writer.busy_timeout(LAST_PATIENCE).ok();
         if let Err(error) = self.index.save(&writer, index::Saved::Everything) {
             tracing::warn!("the index of the memory was not saved; the next start takes longer: {error}");
         }

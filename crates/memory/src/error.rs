@@ -45,12 +45,20 @@ pub enum MemoryError {
     Thread(io::Error),
     #[error("no database: {0}")]
     Connect(String),
+    #[error("the database does not answer at present ({0}); try again later")]
+    Unavailable(String),
+    #[error("the database did not say whether it stored a transaction: {0}")]
+    Doubtful(String),
+    #[error(
+        "the memory at {path} is in use by another program; stop `ruvllm serve`, or whatever uses it, and try again"
+    )]
+    InUse { path: PathBuf },
     #[error(transparent)]
     Vector(#[from] VectorError),
     #[error("the database: {0}")]
     Sqlite(rusqlite::Error),
     #[error("the database: {}", told(.0))]
-    Postgres(postgres::Error),
+    Postgres(tokio_postgres::Error),
 }
 
 pub type Result<T> = std::result::Result<T, MemoryError>;
@@ -64,6 +72,23 @@ impl MemoryError {
     /// A session whose messages make no sense.
     pub fn unreadable_session(name: &str) -> Self {
         Self::damaged(format!("the messages of the session {name:?} cannot be read"))
+    }
+
+    /// Whether the same may well succeed later: the database is away, or others are in the way.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Connect(_) | Self::Unavailable(_) | Self::Doubtful(_) => true,
+            Self::Sqlite(error) => error.sqlite_error_code().is_some_and(|code| {
+                use ErrorCode::{CannotOpen, DatabaseBusy, DatabaseLocked, DiskFull, SystemIoFailure};
+                matches!(code, CannotOpen | DatabaseBusy | DatabaseLocked | DiskFull | SystemIoFailure)
+            }),
+            // Connections, conflicts, resources and shutdowns: the classes of SQLSTATE that pass.
+            Self::Postgres(error) => match error.code() {
+                Some(code) => ["08", "40", "53", "55", "57"].iter().any(|class| code.code().starts_with(class)),
+                None => true,
+            },
+            _ => false,
+        }
     }
 
     pub(crate) fn damaged(what: impl Into<String>) -> Self {
@@ -85,14 +110,14 @@ impl From<rusqlite::Error> for MemoryError {
     }
 }
 
-impl From<postgres::Error> for MemoryError {
-    fn from(error: postgres::Error) -> Self {
+impl From<tokio_postgres::Error> for MemoryError {
+    fn from(error: tokio_postgres::Error) -> Self {
         Self::Postgres(error)
     }
 }
 
 /// With what is behind it: the client says only "db error" or "error performing TLS handshake" by itself.
-pub(crate) fn told(error: &postgres::Error) -> String {
+pub(crate) fn told(error: &tokio_postgres::Error) -> String {
     if let Some(error) = error.as_db_error() {
         return error.to_string();
     }

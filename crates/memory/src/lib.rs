@@ -4,6 +4,7 @@
 //! a file ([`Place::Folder`]) or a server database that several machines share. The crate knows nothing of models: vectors
 //! and texts come from its callers.
 
+mod clock;
 mod database;
 mod embedded;
 mod error;
@@ -30,7 +31,10 @@ pub use key::{Key, KeySource};
 pub use memory::{Item, Memory, MemoryOptions, MemoryStatus, Place, Recalled, Standard, now_ms, restore_backup};
 pub use policies::{Policies, Policy, PolicyQuery, PolicySource, defaults as default_policies};
 pub use recorder::{Embed, Recorder, RecorderStats, Trace};
-pub use sessions::{CONVERSATION_BYTES_MAX, KvState, Session, SessionQuery, Turn, check_name as check_session_name};
+pub use sessions::{
+    CONVERSATION_BYTES_MAX, KvState, Session, SessionQuery, SessionSummary, Turn, check_conversation,
+    check_name as check_session_name,
+};
 pub use witness::{
     Bucket, CacheUse, ChainError, ErrorFilter, ExportFormat, Exported, Failure, Found, Latency, ModelStats,
     Percentiles, Quality, Removed, Retention, Routing, Texts, TokenCounts, Verified, WitnessEntry, WitnessQuery,

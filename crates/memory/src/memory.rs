@@ -1,38 +1,37 @@
 //! The memory as the rest of RuvLLM sees it.
 
+mod upkeep;
+
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::database::{Database, Reading, Writing, reading, writing};
-use crate::embedded::{Durability, Embedded, restore};
+use crate::clock;
+use crate::database::{Database, PATIENCE, Reading, Writing, first_row, reading, reading_within, writing};
+use crate::embedded::{Durability, Embedded};
 use crate::error::{MemoryError, Result};
 use crate::facets::{Kind, Limits, Part, entry_of};
 use crate::graph::{self, Direction, Edge, EdgeKind};
-use crate::key::{Key, KeySource};
+use crate::key::KeySource;
 use crate::names::Names;
 use crate::policies::{self, Policies, Policy, PolicyCache, PolicyQuery};
 use crate::postgres::Postgres;
 use crate::recorder::Trace;
-use crate::schema::{meta, set_meta};
-use crate::sessions::{self, Session, SessionQuery};
+use crate::schema::{meta, set_meta, take_numbers};
+use crate::sessions::{self, Session, SessionQuery, SessionSummary};
 use crate::vector::{DIMENSION_DEFAULT, VectorCode};
 use crate::witness::{
-    self, ExportFormat, Exported, Found, Prepared, Removed, Retention, Verified, WitnessEntry, WitnessQuery,
-    WitnessStats,
+    self, ExportFormat, Exported, Found, Prepared, Retention, Verified, WitnessEntry, WitnessQuery, WitnessStats,
 };
+
+pub use upkeep::restore_backup;
 
 /// The file in the memory's folder, and its key beside it.
 const FILE: &str = "memory.db";
 const KEY_FILE: &str = "memory.key";
-
-/// Policies are read again from the store after this time.
-const POLICY_LIFETIME: Duration = Duration::from_secs(5);
-
-/// Batches and sessions that are removed in one transaction.
-const REMOVED_AT_ONCE: usize = 50;
 
 /// Where the memory is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +83,8 @@ pub enum Item {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryStatus {
     pub place: String,
+    /// What of it is encrypted, by whom, and what is not: for people.
+    pub encryption: String,
     pub bytes: u64,
     pub embedding: Option<String>,
     pub dimension: usize,
@@ -106,6 +107,8 @@ pub struct Memory {
     policies: PolicyCache,
     retention: Retention,
     dimension: usize,
+    /// When the last upkeep was, by a clock that never jumps.
+    tended: Mutex<Instant>,
 }
 
 impl Memory {
@@ -124,9 +127,10 @@ impl Memory {
             database,
             embedded,
             names: Names::default(),
-            policies: PolicyCache::new(POLICY_LIFETIME),
+            policies: PolicyCache::default(),
             retention: options.retention,
             dimension,
+            tended: Mutex::new(Instant::now()),
         };
         memory.check_dimension()?;
         Ok(memory)
@@ -263,12 +267,17 @@ fn item(reading: &mut dyn Reading, id: i64, part: Part) -> Result<Option<(Kind, 
 /// Sessions.
 impl Memory {
     pub fn session(&self, tenant: &str, name: &str) -> Result<Option<Session>> {
-        Ok(self.read(|reading| sessions::get(reading, &self.names, tenant, name))?.map(|(_, session)| session))
+        self.session_within(PATIENCE, tenant, name)
     }
 
-    pub fn sessions(&self, query: &SessionQuery) -> Result<Vec<Session>> {
-        let found = self.read(|reading| sessions::list(reading, &self.names, query))?;
-        Ok(found.into_iter().map(|(_, session)| session).collect())
+    pub(crate) fn session_within(&self, patience: Duration, tenant: &str, name: &str) -> Result<Option<Session>> {
+        let get = |reading: &mut dyn Reading| sessions::get(reading, &self.names, tenant, name);
+        Ok(reading_within(&*self.database, patience, get)?.map(|(_, session)| session))
+    }
+
+    /// Without what was said in them.
+    pub fn sessions(&self, query: &SessionQuery) -> Result<Vec<SessionSummary>> {
+        self.read(|reading| sessions::list(reading, &self.names, query))
     }
 
     /// Stores a session in place of one of this name.
@@ -284,13 +293,21 @@ impl Memory {
 
 /// Policies.
 impl Memory {
-    /// What holds for a tenant, built-in ones among it. From memory, unless that is old.
+    /// What holds for a tenant, built-in ones among it: all that the store has now.
     pub fn policies_in_force(&self, tenant: &str) -> Result<Arc<Policies>> {
-        self.policies.of_tenant(tenant, || {
-            let query = PolicyQuery { tenant: Some(tenant.to_owned()), kind: None };
-            let stored = self.read(|reading| policies::list(reading, &self.names, &query))?;
-            Ok(stored.into_iter().map(|(_, policy)| policy).collect())
-        })
+        self.refresh_policies()?;
+        Ok(self.policies.of_tenant(tenant))
+    }
+
+    /// The same as far as is known, without asking the store.
+    pub fn policies_known(&self, tenant: &str) -> Arc<Policies> {
+        self.policies.of_tenant(tenant)
+    }
+
+    /// Follows what others have changed.
+    pub fn refresh_policies(&self) -> Result<()> {
+        let version = || self.read(policies::version);
+        self.policies.refresh(version, || self.policies(&PolicyQuery::default()))
     }
 
     /// Stored ones.
@@ -303,14 +320,13 @@ impl Memory {
     pub fn put_policy(&self, policy: &Policy, embedding: Option<&[f32]>) -> Result<()> {
         let code = embedding.map(|vector| self.code(vector)).transpose()?;
         self.write(|writing| policies::put(writing, &self.names, policy, code.as_ref(), now_ms()))?;
-        self.policies.forget();
-        Ok(())
+        self.refresh_policies()
     }
 
     /// Whether there was one.
     pub fn remove_policy(&self, tenant: &str, kind: &str, name: &str) -> Result<bool> {
         let removed = self.write(|writing| policies::remove(writing, &self.names, tenant, kind, name))?;
-        self.policies.forget();
+        self.refresh_policies()?;
         Ok(removed)
     }
 }
@@ -319,39 +335,63 @@ impl Memory {
 impl Memory {
     /// Stores what requests left behind, all of it or nothing.
     pub fn remember(&self, traces: Vec<Trace>) -> Result<()> {
+        self.store(&traces, false)
+    }
+
+    /// The same; `is_doubtful` if it may have been stored already, by an attempt of which the end is not known.
+    pub(crate) fn store(&self, traces: &[Trace], is_doubtful: bool) -> Result<()> {
         let mut turns = Vec::new();
         let mut prepared = Vec::with_capacity(traces.len());
         for trace in traces {
-            if let Some(turn) = trace.turn {
+            if let Some(turn) = &trace.turn {
                 let code = turn.embedding.as_deref().map(|vector| self.code(vector)).transpose()?;
                 turns.push((turn, code));
             }
-            prepared.push(self.prepare(trace.witness)?);
+            prepared.push(self.prepare(&trace.witness)?);
         }
-        self.write(|writing| {
+        let tenants: BTreeSet<&str> = turns.iter().map(|(turn, _)| turn.tenant.as_str()).collect();
+        let removed = self.write(|writing| {
+            if is_doubtful && is_stored(writing, &prepared)? {
+                return Ok(0);
+            }
+            let clock_ms = if turns.is_empty() { None } else { clock::now(writing)? };
             // First, so that entries can be linked to their sessions.
             for (turn, code) in &turns {
-                sessions::add_turn(writing, &self.names, turn, code.as_ref())?;
+                sessions::add_turn(writing, &self.names, turn, code.as_ref(), clock_ms.unwrap_or(turn.at_ms))?;
             }
-            witness::append(writing, &self.names, &prepared, now_ms())
-        })
-        .map(drop)
+            let mut removed = 0;
+            for tenant in &tenants {
+                let tenant = self.names.find_or_add(writing, tenant)?;
+                removed += sessions::keep_quota(writing, tenant, self.retention.session_bytes_max)?;
+            }
+            witness::append(writing, &self.names, &prepared, now_ms())?;
+            Ok(removed)
+        })?;
+        if removed > 0 {
+            tracing::warn!(sessions = removed, "the oldest sessions of a tenant made room for its newer ones");
+        }
+        Ok(())
+    }
+
+    /// Whether entries could be stored now.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.write(|writing| take_numbers(writing, "entry", 0)).is_ok()
     }
 
     /// Looks for earlier requests that are like one.
-    fn prepare(&self, record: witness::WitnessRecord) -> Result<Prepared> {
+    fn prepare(&self, record: &witness::WitnessRecord) -> Result<Prepared> {
         let witness::WitnessRecord { entry, prompt_embedding, answer_embedding } = record;
         let code = |vector: Option<&[f32]>| vector.map(|vector| self.code(vector)).transpose();
         let prompt = code(prompt_embedding.as_deref())?;
-        let similar = match &prompt_embedding {
+        let similar = match prompt_embedding {
             Some(vector) => self.similar(&entry.tenant, vector)?,
             None => Vec::new(),
         };
-        Ok(Prepared { entry, prompt, answer: code(answer_embedding.as_deref())?, similar })
+        Ok(Prepared { entry: entry.clone(), prompt, answer: code(answer_embedding.as_deref())?, similar })
     }
 
     fn similar(&self, tenant: &str, vector: &[f32]) -> Result<Vec<(i64, f32)>> {
-        let policies = self.policies_in_force(tenant)?;
+        let policies = self.policies_known(tenant);
         let pattern = policies.get(&("pattern".to_owned(), "default".to_owned()));
         let number = |name: &str, default: f64| {
             pattern.and_then(|policy| policy.parameters.get(name)?.as_f64()).unwrap_or(default)
@@ -384,7 +424,7 @@ impl Memory {
     /// Computes the chain of hashes again. `progress` hears of each batch.
     pub fn verify_witness(&self, progress: &mut dyn FnMut(u64)) -> Result<Verified> {
         let mut verified = None;
-        self.database.read(&mut |reading| {
+        self.database.read(PATIENCE, &mut |reading| {
             verified = Some(witness::verify(reading, progress)?);
             Ok(())
         })?;
@@ -400,7 +440,7 @@ impl Memory {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Exported> {
         let mut exported = Exported::default();
-        self.database.read(&mut |reading| {
+        self.database.read(PATIENCE, &mut |reading| {
             exported = witness::export(reading, &self.names, query, format, out, progress)?;
             Ok(())
         })?;
@@ -432,101 +472,13 @@ impl Memory {
     }
 }
 
-/// Upkeep.
-impl Memory {
-    /// Forgets what is too old or too much, and tidies up. Called now and then.
-    pub fn upkeep(&self) -> Result<Removed> {
-        let removed = self.forget_old(now_ms())?;
-        self.database.tidy()?;
-        Ok(removed)
-    }
-
-    /// What is too old at a time, in portions between which others may write.
-    pub fn forget_old(&self, now_ms: i64) -> Result<Removed> {
-        let before = |age: Duration| now_ms - i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-        let bytes = self.database.used_bytes()?;
-        let mut room = self.read(|reading| witness::room_needed(reading, bytes, self.retention.bytes_max))?;
-        let mut all = Removed::default();
-        loop {
-            let (witness_before, sessions_before) =
-                (before(self.retention.age_max), before(self.retention.session_age_max));
-            let removed = self.write(|writing| {
-                let sessions = sessions::expire(writing, sessions_before, REMOVED_AT_ONCE)?;
-                let removed = witness::retain(writing, witness_before, room, REMOVED_AT_ONCE)?;
-                Ok(Removed { sessions, ..removed })
-            })?;
-            room = room.saturating_sub(removed.batches);
-            all.batches += removed.batches;
-            all.entries += removed.entries;
-            all.sessions += removed.sessions;
-            if removed.batches < REMOVED_AT_ONCE && removed.sessions < REMOVED_AT_ONCE {
-                return Ok(all);
-            }
-        }
-    }
-
-    pub fn status(&self) -> Result<MemoryStatus> {
-        let bytes = self.database.bytes()?;
-        self.read(|reading| {
-            let count = |reading: &mut dyn Reading, table: &str| {
-                let row = crate::database::first_row(reading, &format!("SELECT count(*) FROM {table}"), &[])?;
-                Ok::<_, MemoryError>(row.map_or(Ok(0), |row| row[0].integer())? as u64)
-            };
-            let times = crate::database::first_row(reading, "SELECT min(at_ms), max(at_ms) FROM witness", &[])?;
-            let time = |at: usize| times.as_ref().and_then(|row| row[at].integer().ok());
-            Ok(MemoryStatus {
-                place: self.place(),
-                bytes,
-                embedding: meta(reading, "embedding")?,
-                dimension: self.dimension,
-                entries: count(reading, "witness")?,
-                sessions: count(reading, "sessions")?,
-                policies: count(reading, "policies")?,
-                vectors: count(reading, "vectors")?,
-                edges: count(reading, "edges")?,
-                first_ms: time(0),
-                last_ms: time(1),
-            })
-        })
-    }
-
-    /// Reads every page of the file: each is authenticated, so a changed byte anywhere is found. Nothing is said of a server
-    /// database, which has its own means.
-    pub fn check(&self) -> Result<()> {
-        self.embedded.as_ref().map_or(Ok(()), |(embedded, _)| embedded.check())
-    }
-
-    /// What the index of vectors takes in memory, where it is ours.
-    pub fn index_bytes(&self) -> usize {
-        self.embedded.as_ref().map_or(0, |(embedded, _)| embedded.index_bytes())
-    }
-
-    /// Copies the memory while it is used. The copy has the same key.
-    pub fn backup(&self, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-        let (embedded, _) = self.embedded.as_ref().ok_or(MemoryError::NotOnServer("a backup"))?;
-        embedded.backup(to, progress)
-    }
-
-    /// Encrypts everything with another key: a random one, which is stored in place of the old one, or one that is given,
-    /// where keys are kept elsewhere.
-    pub fn rekey(&self, new: Option<Key>) -> Result<()> {
-        let (embedded, source) = self.embedded.as_ref().ok_or(MemoryError::NotOnServer("another key"))?;
-        let new = match (new, source) {
-            (Some(new), _) => new,
-            (None, KeySource::File(_)) => Key::random()?,
-            (None, KeySource::Environment(_) | KeySource::Command(_)) => {
-                return Err(MemoryError::invalid("key", "it is kept elsewhere: give the new one too"));
-            }
-        };
-        embedded.rekey(&new, source)
-    }
-}
-
-/// Puts a backup in the place of the memory in a folder, which nobody may use meanwhile. What was there is kept beside it.
-pub fn restore_backup(from: &Path, folder: &Path, key: Option<&KeySource>) -> Result<()> {
-    let path = folder.join(FILE);
-    let key = key_source(folder, key).key_of(from)?;
-    restore(from, &path, &key)
+/// Whether a batch is stored already. Waits for whoever is storing something now: that may be the same batch.
+fn is_stored(writing: &mut dyn Writing, batch: &[Prepared]) -> Result<bool> {
+    take_numbers(writing, "entry", 0)?;
+    let Some(Prepared { entry, .. }) = batch.first() else { return Ok(true) };
+    let sql = "SELECT id FROM witness WHERE request = $1 AND at_ms = $2 AND total_ms = $3";
+    let values = [entry.request.as_str().into(), entry.at_ms.into(), entry.latency.total_ms.into()];
+    Ok(first_row(writing, sql, &values)?.is_some())
 }
 
 fn key_source(folder: &Path, given: Option<&KeySource>) -> KeySource {

@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::error::Result;
+use crate::error::{MemoryError, Result};
 use crate::sessions::{Session, Turn};
 
 type Name = (String, String);
@@ -20,6 +21,8 @@ struct State {
     turns: HashMap<Name, Vec<Turn>>,
     /// Sessions of which nobody can tell now whether their turns are in the store already.
     being_written: HashSet<Name>,
+    /// Sessions that somebody reads now, with how many do and how often writing has begun since the first of them.
+    being_read: HashMap<Name, (usize, u64)>,
 }
 
 impl Pending {
@@ -27,7 +30,7 @@ impl Pending {
         self.state().turns.entry(name(&turn)).or_default().push(turn);
     }
 
-    /// They are in the store, or were not taken after all.
+    /// They are in the store, or will never be.
     pub fn remove<'a>(&self, turns: impl IntoIterator<Item = &'a Turn>) {
         let mut state = self.state();
         for turn in turns {
@@ -40,40 +43,82 @@ impl Pending {
                     state.turns.remove(&name);
                 }
             }
+            state.being_written.remove(&name);
+        }
+        drop(state);
+        self.written.notify_all();
+    }
+
+    /// From now on nobody can tell whether turns are in the store.
+    pub fn begin_writing(&self, turns: &[Turn]) {
+        let mut state = self.state();
+        for turn in turns {
+            let name = name(turn);
+            if let Some((_, writes)) = state.being_read.get_mut(&name) {
+                *writes += 1;
+            }
+            state.being_written.insert(name);
         }
     }
 
-    /// Has turns written, and forgets them then, whatever becomes of them.
-    pub fn while_writing<T>(&self, turns: &[Turn], write: impl FnOnce() -> T) -> T {
-        self.state().being_written.extend(turns.iter().map(name));
-        let result = write();
-        self.remove(turns);
+    /// It has failed: they are certainly not in the store.
+    pub fn not_written(&self, turns: &[Turn]) {
         let mut state = self.state();
         for turn in turns {
             state.being_written.remove(&name(turn));
         }
         drop(state);
         self.written.notify_all();
-        result
     }
 
-    /// A session of the store, which `stored` reads, with the turns that are not in it yet.
+    /// A session of the store, which `stored` reads, with the turns that are not in it yet. Reading holds up nobody; if turns
+    /// of this session were written meanwhile, it is read again.
     pub fn session(
         &self,
         tenant: &str,
         session: &str,
-        stored: impl FnOnce() -> Result<Option<Session>>,
+        patience: Duration,
+        stored: impl Fn() -> Result<Option<Session>>,
     ) -> Result<Option<Session>> {
+        let deadline = Instant::now() + patience;
         let name = (tenant.to_owned(), session.to_owned());
-        let state = self.state();
-        let state = self.written.wait_while(state, |state| state.being_written.contains(&name));
-        // Read under the lock, so that nothing can be written in between.
-        let state = state.unwrap_or_else(PoisonError::into_inner);
-        let mut found = stored()?;
-        for turn in state.turns.get(&name).into_iter().flatten() {
-            found.get_or_insert_with(|| Session::begun_by(turn)).add(turn);
+        loop {
+            let writes = self.begin_reading(&name, deadline)?;
+            let found = stored();
+            let state = self.end_reading(&name, writes);
+            let mut found = found?;
+            if let Some(state) = state {
+                for turn in state.turns.get(&name).into_iter().flatten() {
+                    found.get_or_insert_with(|| Session::begun_by(turn)).add(turn);
+                }
+                return Ok(found);
+            }
         }
-        Ok(found)
+    }
+
+    /// Waits until it can be told which turns are in the store. How often writing has begun.
+    fn begin_reading(&self, name: &Name, deadline: Instant) -> Result<u64> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waited = self.written.wait_timeout_while(self.state(), left, |state| state.being_written.contains(name));
+        let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        if timeout.timed_out() {
+            return Err(MemoryError::Unavailable("turns of this session are being written".into()));
+        }
+        let (readers, writes) = state.being_read.entry(name.clone()).or_default();
+        *readers += 1;
+        Ok(*writes)
+    }
+
+    /// `None` if writing has begun since `writes`.
+    fn end_reading(&self, name: &Name, writes: u64) -> Option<MutexGuard<'_, State>> {
+        let mut state = self.state();
+        let (readers, writes_now) = state.being_read.get_mut(name)?;
+        let is_same = *writes_now == writes;
+        *readers -= 1;
+        if *readers == 0 {
+            state.being_read.remove(name);
+        }
+        is_same.then_some(state)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -83,4 +128,47 @@ impl Pending {
 
 fn name(turn: &Turn) -> Name {
     (turn.tenant.clone(), turn.session.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn() -> Turn {
+        Turn { session: "talk".into(), ..Turn::default() }
+    }
+
+    fn read(pending: &Pending, stored: impl Fn() -> Result<Option<Session>>) -> Result<Option<Session>> {
+        pending.session("", "talk", Duration::from_millis(50), stored)
+    }
+
+    #[test]
+    fn a_slow_read_holds_up_nobody_and_sees_what_was_written_meanwhile() {
+        let (pending, turns) = (Pending::default(), [turn()]);
+        pending.add(turn());
+        let reads = std::cell::Cell::new(0);
+        let session = read(&pending, || {
+            reads.set(reads.get() + 1);
+            if reads.get() > 1 {
+                return Ok(Some(Session { turns: 1, ..Session::default() }));
+            }
+            // All of this would wait for a reader that holds a lock.
+            pending.add(Turn { session: "another".into(), ..Turn::default() });
+            pending.begin_writing(&turns);
+            pending.remove(&turns);
+            Ok(None)
+        });
+        assert_eq!((session.unwrap().unwrap().turns, reads.get()), (1, 2));
+    }
+
+    #[test]
+    fn nobody_waits_for_long_for_turns_that_are_being_written() {
+        let (pending, turns) = (Pending::default(), [turn()]);
+        pending.add(turn());
+        pending.begin_writing(&turns);
+        let error = read(&pending, || panic!("of no use yet")).unwrap_err();
+        assert!(error.is_transient(), "{error}");
+        pending.not_written(&turns);
+        assert_eq!(read(&pending, || Ok(None)).unwrap().unwrap().turns, 1);
+    }
 }

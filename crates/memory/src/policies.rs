@@ -1,4 +1,4 @@
-//! What was learned, or set by hand, about how to do things: read at every request, through a cache.
+//! What was learned, or set by hand, about how to do things: known at every request without asking the store.
 
 mod cache;
 mod defaults;
@@ -134,7 +134,14 @@ pub(crate) fn put(
         let facets = Described::plain(Kind::Policy, tenant, at_ms).facets();
         database.put_vector(StoredVector { id: vector_id(id, Part::Whole), code: code.clone(), facets })?;
     }
+    take_numbers(database, "policies", 1)?;
     Ok(id)
+}
+
+/// Changes whenever a policy does, by whichever machine.
+pub(crate) fn version(database: &mut dyn Reading) -> Result<i64> {
+    let row = first_row(database, "SELECT value FROM counters WHERE name = 'policies'", &[])?;
+    row.map_or(Ok(0), |row| row[0].integer())
 }
 
 /// Stored ones, by type and name; built-in ones are not among them.
@@ -177,6 +184,7 @@ pub(crate) fn remove(database: &mut dyn Writing, names: &Names, tenant: &str, ki
     database.execute("DELETE FROM policies WHERE id = $1", &[id.into()])?;
     database.remove_vectors(&[vector_id(id, Part::Whole)])?;
     graph::disconnect(database, id)?;
+    take_numbers(database, "policies", 1)?;
     Ok(true)
 }
 

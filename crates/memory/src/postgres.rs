@@ -1,20 +1,26 @@
 //! The memory in a PostgreSQL database with pgvector, so that several machines share one.
 
 mod connect;
+mod connection;
+mod outage;
 
-use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::{BufMut, BytesMut};
 use connect::Connector;
-use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use postgres::{Client, Row, Statement};
+use connection::Connection;
+use outage::Outage;
+use tokio_postgres::Row;
+use tokio_postgres::config::Host;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-use crate::database::{Database, Near, Reading, StoredVector, Value, Writing};
+use crate::database::{Database, Near, PATIENCE, Reading, StoredVector, Value, Writing};
 use crate::error::{MemoryError, Result};
 use crate::schema;
 use crate::vector::{FACETS, Filter, VectorCode};
+use crate::witness::ENTRY_BYTES;
 
 /// Connections that are kept for the next one who asks.
 const IDLE_MAX: usize = 8;
@@ -22,18 +28,10 @@ const IDLE_MAX: usize = 8;
 /// Serialises the making of tables by several machines that start at once.
 const MIGRATION_LOCK: i64 = 0x7275_766c;
 
-/// What an entry takes besides its text: two vectors of floats and codes, their places in indexes, its row.
-const ENTRY_BYTES: i64 = 12_000;
-
 pub struct Postgres {
     connector: Connector,
     idle: Mutex<Vec<Connection>>,
-}
-
-struct Connection {
-    client: Client,
-    /// What was prepared, so that it costs no further round trip.
-    statements: HashMap<String, Statement>,
+    outage: Outage,
 }
 
 impl std::fmt::Debug for Postgres {
@@ -45,7 +43,7 @@ impl std::fmt::Debug for Postgres {
 impl Postgres {
     /// `url` is `postgres://user:password@host/database`; pgvector must be available there.
     pub(crate) fn open(url: &str, dimension: usize) -> Result<Self> {
-        let postgres = Self { connector: Connector::new(url)?, idle: Mutex::default() };
+        let postgres = Self { connector: Connector::new(url)?, idle: Mutex::default(), outage: Outage::default() };
         let facets: Vec<String> = (0..FACETS).map(|facet| format!("f{facet} BIGINT NOT NULL")).collect();
         let vectors = [
             "CREATE EXTENSION IF NOT EXISTS vector".to_owned(),
@@ -65,29 +63,58 @@ impl Postgres {
         Ok(postgres)
     }
 
-    fn connection(&self) -> Result<Connection> {
-        while let Some(connection) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {
-            if !connection.client.is_closed() {
-                return Ok(connection);
+    /// A connection that nobody else has, with a transaction begun. Of those that were kept, some may have ended meanwhile.
+    fn begun(&self, patience: Duration) -> Result<Connection> {
+        while let Some(mut connection) = self.idle().pop() {
+            match connection.begin(patience) {
+                Ok(()) => return Ok(connection),
+                // The others would not answer either.
+                Err(error @ MemoryError::Unavailable(_)) => {
+                    self.idle().clear();
+                    return Err(error);
+                }
+                Err(_) => {}
             }
         }
-        Ok(Connection { client: self.connector.connect()?, statements: HashMap::new() })
+        let mut connection = Connection::open(&self.connector, patience)?;
+        connection.begin(patience)?;
+        Ok(connection)
     }
 
-    /// Works with a connection that nobody else has, in a transaction. A connection that has failed is not used again.
-    fn in_transaction(&self, work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<()>) -> Result<()> {
-        let mut connection = self.connection()?;
-        {
-            let Connection { client, statements } = &mut connection;
-            let mut transaction = Transaction { inner: client.transaction()?, statements };
-            work(&mut transaction)?;
-            transaction.inner.commit()?;
-        }
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works in a transaction. A connection that has failed is not used again.
+    fn in_transaction(
+        &self,
+        patience: Duration,
+        work: &mut dyn FnMut(&mut Transaction<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.outage.enter(Instant::now())?;
+        let done = self.begun(patience).and_then(|mut connection| {
+            work(&mut Transaction(&mut connection))?;
+            connection.commit()?;
+            Ok(connection)
+        });
+        self.outage.note(&done, Instant::now());
+        let connection = done?;
+        let mut idle = self.idle();
         if idle.len() < IDLE_MAX {
             idle.push(connection);
         }
         Ok(())
+    }
+
+    fn number(&self, sql: &str) -> Result<u64> {
+        let mut number = 0;
+        self.in_transaction(PATIENCE, &mut |transaction| {
+            let rows = transaction.0.query(sql, &[])?;
+            let found = rows.first().and_then(|row| row.get::<_, Option<i64>>(0)).unwrap_or(0);
+            number = u64::try_from(found).unwrap_or(0);
+            Ok(())
+        })?;
+        Ok(number)
     }
 }
 
@@ -98,20 +125,20 @@ impl Database for Postgres {
             .get_hosts()
             .iter()
             .map(|host| match host {
-                postgres::config::Host::Tcp(name) => name.clone(),
+                Host::Tcp(name) => name.clone(),
                 #[cfg(unix)]
-                postgres::config::Host::Unix(path) => path.display().to_string(),
+                Host::Unix(path) => path.display().to_string(),
             })
             .collect();
         format!("PostgreSQL database {} at {}", config.get_dbname().unwrap_or("?"), hosts.join(", "))
     }
 
-    fn read(&self, work: &mut dyn FnMut(&mut dyn Reading) -> Result<()>) -> Result<()> {
-        self.in_transaction(&mut |transaction| work(transaction))
+    fn read(&self, patience: Duration, work: &mut dyn FnMut(&mut dyn Reading) -> Result<()>) -> Result<()> {
+        self.in_transaction(patience, &mut |transaction| work(transaction))
     }
 
     fn write(&self, work: &mut dyn FnMut(&mut dyn Writing) -> Result<()>) -> Result<()> {
-        self.in_transaction(&mut |transaction| work(transaction))
+        self.in_transaction(PATIENCE, &mut |transaction| work(transaction))
     }
 
     /// By the index; if it finds too few that pass the filter, by looking at all that do.
@@ -121,14 +148,14 @@ impl Database for Postgres {
             "SELECT id, 1 - (embedding <=> $1) FROM vectors WHERE {conditions} ORDER BY embedding <=> $1 LIMIT {count}"
         );
         let mut found = Vec::new();
-        self.in_transaction(&mut |transaction| {
+        self.in_transaction(PATIENCE, &mut |transaction| {
             let dimension = transaction.dimension()?;
             let code = VectorCode::new(vector, dimension)?;
             let wanted = PgVector(floats(&code));
             let ef = (count * 4).clamp(64, 1000);
             for mode in [format!("SET LOCAL hnsw.ef_search = {ef}"), "SET LOCAL enable_indexscan = off".to_owned()] {
-                transaction.inner.batch_execute(&mode)?;
-                let rows = transaction.inner.query(&sql, &[&wanted])?;
+                transaction.0.run(&mode)?;
+                let rows = transaction.0.query_once(&sql, &[&wanted])?;
                 found =
                     rows.iter().map(|row| Near { id: row.get(0), similarity: row.get::<_, f64>(1) as f32 }).collect();
                 if found.len() >= count {
@@ -140,28 +167,30 @@ impl Database for Postgres {
         Ok(found)
     }
 
+    fn encryption(&self) -> String {
+        let way = if self.connector.is_encrypted() {
+            "the connection is encrypted (TLS)"
+        } else {
+            "the connection is not encrypted (it stays on this machine, or sslmode=disable)"
+        };
+        format!(
+            "not by RuvLLM: the database server keeps texts, figures and embeddings as they are, and its disk and backups are for its operator to encrypt; {way}"
+        )
+    }
+
     fn bytes(&self) -> Result<u64> {
-        let mut bytes = 0;
-        self.in_transaction(&mut |transaction| {
-            let sql = "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c \
-                       WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace";
-            let row = transaction.inner.query_one(sql, &[])?;
-            bytes = u64::try_from(row.get::<_, Option<i64>>(0).unwrap_or(0)).unwrap_or(0);
-            Ok(())
-        })?;
-        Ok(bytes)
+        self.number(
+            "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c \
+             WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace",
+        )
     }
 
     /// From what entries take; the tables themselves do not shrink when rows go.
     fn used_bytes(&self) -> Result<u64> {
-        let mut bytes = 0;
-        self.in_transaction(&mut |transaction| {
-            let sql = format!("SELECT (sum(bytes) + sum(last - first + 1) * {ENTRY_BYTES})::bigint FROM batches");
-            let row = transaction.inner.query_one(&sql, &[])?;
-            bytes = u64::try_from(row.get::<_, Option<i64>>(0).unwrap_or(0)).unwrap_or(0);
-            Ok(())
-        })?;
-        Ok(bytes)
+        self.number(&format!(
+            "SELECT ((SELECT coalesce(sum(bytes) + sum(last - first + 1) * {ENTRY_BYTES}, 0) FROM batches) \
+             + (SELECT coalesce(sum(bytes), 0) FROM session_heads))::bigint"
+        ))
     }
 
     /// The database does that by itself.
@@ -192,32 +221,21 @@ fn conditions(filter: &Filter) -> String {
     sql
 }
 
-struct Transaction<'a> {
-    inner: postgres::Transaction<'a>,
-    statements: &'a mut HashMap<String, Statement>,
-}
+struct Transaction<'a>(&'a mut Connection);
 
 impl Transaction<'_> {
-    fn statement(&mut self, sql: &str) -> Result<Statement> {
-        if let Some(statement) = self.statements.get(sql) {
-            return Ok(statement.clone());
-        }
-        let statement = self.inner.prepare(sql)?;
-        self.statements.insert(sql.to_owned(), statement.clone());
-        Ok(statement)
-    }
-
     fn dimension(&mut self) -> Result<usize> {
         let sql = "SELECT atttypmod FROM pg_attribute WHERE attrelid = 'vectors'::regclass AND attname = 'embedding'";
-        Ok(usize::try_from(self.inner.query_one(sql, &[])?.get::<_, i32>(0)).unwrap_or_default())
+        let rows = self.0.query(sql, &[])?;
+        let row = rows.first().ok_or_else(|| MemoryError::damaged("the table of vectors is missing"))?;
+        Ok(usize::try_from(row.get::<_, i32>(0)).unwrap_or_default())
     }
 }
 
 impl Reading for Transaction<'_> {
     fn rows(&mut self, sql: &str, params: &[Value], each: &mut dyn FnMut(&[Value]) -> Result<()>) -> Result<()> {
-        let statement = self.statement(sql)?;
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
-        for row in self.inner.query(&statement, &params)? {
+        for row in self.0.query(sql, &params)? {
             let values = (0..row.len()).map(|column| value(&row, column)).collect::<Result<Vec<_>>>()?;
             each(&values)?;
         }
@@ -231,9 +249,8 @@ impl Writing for Transaction<'_> {
     }
 
     fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64> {
-        let statement = self.statement(sql)?;
         let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
-        Ok(self.inner.execute(&statement, &params)?)
+        self.0.execute(sql, &params)
     }
 
     fn put_vector(&mut self, vector: StoredVector) -> Result<()> {
@@ -247,23 +264,20 @@ impl Writing for Transaction<'_> {
             places.join(", "),
             updates.join(", ")
         );
-        let statement = self.statement(&sql)?;
         let facets = vector.facets.0.map(i64::from);
         let (code, embedding) = (vector.code.to_bytes(), PgVector(floats(&vector.code)));
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&vector.id, &code, &embedding];
         params.extend(facets.iter().map(|facet| facet as &(dyn ToSql + Sync)));
-        self.inner.execute(&statement, &params)?;
-        Ok(())
+        self.0.execute(&sql, &params).map(drop)
     }
 
     fn remove_vectors(&mut self, ids: &[i64]) -> Result<()> {
-        let statement = self.statement("DELETE FROM vectors WHERE id = ANY($1)")?;
-        self.inner.execute(&statement, &[&ids])?;
-        Ok(())
+        self.0.execute("DELETE FROM vectors WHERE id = ANY($1)", &[&ids]).map(drop)
     }
 
+    /// At once, however many there are.
     fn remove_all_vectors(&mut self) -> Result<()> {
-        Ok(self.inner.batch_execute("DELETE FROM vectors")?)
+        self.0.run("TRUNCATE vectors")
     }
 }
 

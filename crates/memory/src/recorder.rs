@@ -1,22 +1,38 @@
 //! Writes what requests leave behind, on a thread of its own, in batches. No request ever waits for it.
+//!
+//! A database that is away costs nothing until the queue is full: batches are tried again until they are stored. An entry that
+//! cannot be stored is left out alone.
+
+mod queue;
+mod size;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::Memory;
-use crate::error::Result;
+use crate::error::{MemoryError, Result};
 use crate::pending::Pending;
 use crate::sessions::{Session, Turn};
 use crate::witness::WitnessRecord;
+use queue::{BYTES_MAX, Batch, Queue, Refusal};
 
-const QUEUE_MAX: usize = 10_000;
-const BATCH_MAX: usize = 100;
-/// How long an entry waits for others.
-const BATCH_AGE_MAX: Duration = Duration::from_secs(1);
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
+/// Policies are compared with the store's so often.
+const POLICY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Between attempts to write a batch.
+const RETRY_MIN: Duration = Duration::from_millis(250);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// After so many it is asked whether it is the batch's own fault.
+const ATTEMPTS_MAX: usize = 5;
+
+/// How long a request waits for its session.
+const SESSION_PATIENCE: Duration = Duration::from_secs(2);
+/// How long somebody waits for everything to be written, at the end of the process above all.
+const FLUSH_MAX: Duration = Duration::from_secs(10);
 
 /// Makes vectors of texts, none of them empty, where they do not come with the traces. Called on the recorder's thread.
 pub type Embed = Box<dyn Fn(&[&str]) -> std::result::Result<Vec<Vec<f32>>, String> + Send>;
@@ -31,22 +47,18 @@ pub struct Trace {
     pub turn: Option<Turn>,
 }
 
-#[derive(Debug)]
-enum Order {
-    Write(Box<Trace>),
-    /// Write everything, then say so.
-    Flush(mpsc::Sender<()>),
-}
-
 /// Counts of what has happened to entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecorderStats {
     pub written: u64,
     /// Not taken, because the queue was full.
     pub overflowed: u64,
-    /// Taken, and then the store failed.
+    /// Taken, and then it could not be stored.
     pub lost: u64,
     pub waiting: u64,
+    /// What those that wait take, and may take.
+    pub waiting_bytes: u64,
+    pub waiting_bytes_max: u64,
 }
 
 #[derive(Debug, Default)]
@@ -54,161 +66,210 @@ struct Counts {
     written: AtomicU64,
     overflowed: AtomicU64,
     lost: AtomicU64,
-    waiting: AtomicU64,
 }
 
-/// Takes traces from requests. Clones are the same recorder; when the last is dropped, what is waiting is written first.
+/// Takes traces from requests. Clones are the same recorder; when the last is dropped, what is waiting is written first, if
+/// the store takes it.
 #[derive(Clone, Debug)]
 pub struct Recorder(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    orders: Option<SyncSender<Order>>,
     memory: Arc<Memory>,
+    queue: Arc<Queue>,
     counts: Arc<Counts>,
     pending: Arc<Pending>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Whoever watches the policies ends with it.
+    _watch: mpsc::Sender<()>,
 }
 
 impl Recorder {
-    /// Starts the thread. `embed` makes vectors of texts, where traces come with texts.
-    pub fn start(memory: Arc<Memory>, embed: Option<Embed>) -> std::io::Result<Self> {
-        let (orders, receiver) = mpsc::sync_channel(QUEUE_MAX);
-        let (counts, pending) = (Arc::new(Counts::default()), Arc::new(Pending::default()));
+    /// Starts the threads. `embed` makes vectors of texts, where traces come with texts.
+    pub fn start(memory: Arc<Memory>, embed: Option<Embed>) -> Result<Self> {
+        Self::start_with(memory, embed, UPKEEP_INTERVAL)
+    }
+
+    fn start_with(memory: Arc<Memory>, embed: Option<Embed>, upkeep_interval: Duration) -> Result<Self> {
+        memory.refresh_policies()?;
+        let watch = watch_policies(Arc::clone(&memory))?;
+        let (queue, counts, pending) = (Arc::<Queue>::default(), Arc::<Counts>::default(), Arc::<Pending>::default());
         let writer = Writer {
             memory: Arc::clone(&memory),
             embed,
+            queue: Arc::clone(&queue),
             counts: Arc::clone(&counts),
             pending: Arc::clone(&pending),
-            upkeep_at: Instant::now() + UPKEEP_INTERVAL,
+            upkeep_interval,
+            upkeep_at: Instant::now() + upkeep_interval,
         };
-        let thread = std::thread::Builder::new().name("witness".into()).spawn(move || writer.run(&receiver))?;
-        let thread = Mutex::new(Some(thread));
-        Ok(Self(Arc::new(Shared { orders: Some(orders), memory, counts, pending, thread })))
+        let thread = std::thread::Builder::new().name("witness".into()).spawn(move || writer.run());
+        let thread = Mutex::new(Some(thread.map_err(MemoryError::Thread)?));
+        Ok(Self(Arc::new(Shared { memory, queue, counts, pending, thread, _watch: watch })))
     }
 
     pub fn memory(&self) -> &Arc<Memory> {
         &self.0.memory
     }
 
-    /// A session with all its turns, also those that are not written yet.
+    /// A session with all its turns, also those that are not written yet. Fails if the store takes long to say.
     pub fn session(&self, tenant: &str, name: &str) -> Result<Option<Session>> {
-        self.0.pending.session(tenant, name, || self.0.memory.session(tenant, name))
+        let stored = || self.0.memory.session_within(SESSION_PATIENCE, tenant, name);
+        self.0.pending.session(tenant, name, SESSION_PATIENCE, stored)
     }
 
     /// Takes a trace, or counts that there was no room for it. Never waits.
     pub fn record(&self, trace: Trace) {
-        let Some(orders) = &self.0.orders else { return };
-        self.0.counts.waiting.fetch_add(1, Ordering::Relaxed);
+        let Shared { queue, counts, pending, .. } = &*self.0;
         if let Some(turn) = &trace.turn {
-            self.0.pending.add(turn.clone());
+            pending.add(turn.clone());
         }
-        match orders.try_send(Order::Write(Box::new(trace))) {
-            Ok(()) => {}
-            Err(TrySendError::Full(order)) => self.not_taken(order, &self.0.counts.overflowed),
-            Err(TrySendError::Disconnected(order)) => self.not_taken(order, &self.0.counts.lost),
-        }
-    }
-
-    fn not_taken(&self, order: Order, count: &AtomicU64) {
-        self.0.counts.waiting.fetch_sub(1, Ordering::Relaxed);
-        count.fetch_add(1, Ordering::Relaxed);
-        if let Order::Write(trace) = order
-            && let Some(turn) = &trace.turn
-        {
-            self.0.pending.remove([turn]);
+        if let Err((refusal, trace)) = queue.offer(Box::new(trace)) {
+            let count = match refusal {
+                Refusal::Full => &counts.overflowed,
+                Refusal::Closed => &counts.lost,
+            };
+            count.fetch_add(1, Ordering::Relaxed);
+            pending.remove(&trace.turn);
         }
     }
 
-    /// Waits until everything is written that was taken before.
-    pub fn flush(&self) {
-        let Some(orders) = &self.0.orders else { return };
-        let (done, wait) = mpsc::channel();
-        if orders.send(Order::Flush(done)).is_ok() {
-            // An error means that the thread has ended: then there is nothing to wait for.
-            wait.recv().ok();
-        }
+    /// Waits until everything is settled that was taken before, but not forever: `false` if some of it still waits, because
+    /// the store does not take it.
+    pub fn flush(&self) -> bool {
+        self.0.queue.flush(FLUSH_MAX)
+    }
+
+    /// What entries that wait take in memory.
+    pub fn queued_bytes(&self) -> usize {
+        self.0.queue.load().1
+    }
+
+    /// What they may take at most.
+    pub fn queued_bytes_max(&self) -> usize {
+        BYTES_MAX
     }
 
     pub fn stats(&self) -> RecorderStats {
         let counts = &self.0.counts;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (waiting, bytes) = self.0.queue.load();
         RecorderStats {
             written: count(&counts.written),
             overflowed: count(&counts.overflowed),
             lost: count(&counts.lost),
-            waiting: count(&counts.waiting),
+            waiting,
+            waiting_bytes: bytes as u64,
+            waiting_bytes_max: BYTES_MAX as u64,
         }
     }
 }
 
 impl Drop for Shared {
+    /// A thread that hangs in a database is left to itself.
     fn drop(&mut self) {
-        self.orders = None;
-        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let has_ended = self.queue.close(FLUSH_MAX);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread.filter(|_| has_ended) {
             thread.join().ok();
         }
     }
 }
 
+/// Follows what others change in the store. Ends when the sender is dropped.
+fn watch_policies(memory: Arc<Memory>) -> Result<mpsc::Sender<()>> {
+    let (watch, ended) = mpsc::channel();
+    let follow = move || {
+        let mut is_known = true;
+        while ended.recv_timeout(POLICY_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            match memory.refresh_policies() {
+                Ok(()) => is_known = true,
+                Err(error) => {
+                    // Once, not every five seconds.
+                    if std::mem::take(&mut is_known) {
+                        tracing::warn!("policies cannot be read; those that are known hold until they can: {error}");
+                    }
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().name("policies".into()).spawn(follow).map_err(MemoryError::Thread)?;
+    Ok(watch)
+}
+
 struct Writer {
     memory: Arc<Memory>,
     embed: Option<Embed>,
+    queue: Arc<Queue>,
     counts: Arc<Counts>,
     pending: Arc<Pending>,
+    upkeep_interval: Duration,
     upkeep_at: Instant,
 }
 
 impl Writer {
-    fn run(mut self, orders: &Receiver<Order>) {
-        let mut batch = Vec::with_capacity(BATCH_MAX);
-        let mut due = self.upkeep_at;
-        loop {
-            let order = orders.recv_timeout(due.saturating_duration_since(Instant::now()));
-            match order {
-                Ok(Order::Write(trace)) => {
-                    if batch.is_empty() {
-                        due = due.min(Instant::now() + BATCH_AGE_MAX);
-                    }
-                    batch.push(*trace);
-                    if batch.len() < BATCH_MAX && Instant::now() < due {
-                        continue;
-                    }
-                    self.write(&mut batch);
-                }
-                Ok(Order::Flush(done)) => {
-                    self.write(&mut batch);
-                    done.send(()).ok();
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    self.write(&mut batch);
-                    self.upkeep();
-                }
-                Err(RecvTimeoutError::Disconnected) => return self.write(&mut batch),
-            }
-            due = self.upkeep_at;
+    fn run(mut self) {
+        while let Some(batch) = self.queue.next(self.upkeep_at) {
+            self.write(batch);
+            self.upkeep();
         }
     }
 
-    fn write(&mut self, batch: &mut Vec<Trace>) {
-        if batch.is_empty() {
+    fn write(&self, batch: Batch) {
+        let Batch { mut traces, bytes } = batch;
+        if traces.is_empty() {
             return;
         }
-        let count = batch.len() as u64;
         // As they were handed over: embeddings come on top.
-        let turns: Vec<Turn> = batch.iter().filter_map(|trace| trace.turn.clone()).collect();
-        self.embed(batch);
-        let batch = std::mem::take(batch);
-        let stored = self.pending.while_writing(&turns, || self.memory.remember(batch));
-        let counter = match stored {
-            Ok(()) => &self.counts.written,
-            Err(error) => {
-                tracing::error!(entries = count, "the memory could not take entries of the witness log: {error}");
-                &self.counts.lost
+        let turns: Vec<Turn> = traces.iter().filter_map(|trace| trace.turn.clone()).collect();
+        self.embed(&mut traces);
+        let written = self.store(&traces, &turns, false);
+        self.pending.remove(&turns);
+        self.counts.written.fetch_add(written as u64, Ordering::Relaxed);
+        self.counts.lost.fetch_add((traces.len() - written) as u64, Ordering::Relaxed);
+        self.queue.settle(traces.len(), bytes);
+    }
+
+    /// Stores entries, for as long as that takes; how many. If the store refuses some, the others are stored without them.
+    /// `is_doubtful` if they may be stored already.
+    fn store(&self, traces: &[Trace], turns: &[Turn], mut is_doubtful: bool) -> usize {
+        let mut wait = RETRY_MIN;
+        for attempt in 1.. {
+            self.pending.begin_writing(turns);
+            let Err(error) = self.memory.store(traces, is_doubtful) else { return traces.len() };
+            is_doubtful |= matches!(error, MemoryError::Doubtful(_));
+            if !is_doubtful {
+                self.pending.not_written(turns);
             }
-        };
-        counter.fetch_add(count, Ordering::Relaxed);
-        self.counts.waiting.fetch_sub(count, Ordering::Relaxed);
+            let is_own_fault = attempt >= ATTEMPTS_MAX && self.memory.is_writable();
+            if !error.is_transient() || is_own_fault {
+                return self.store_apart(traces, turns, is_doubtful, &error);
+            }
+            if attempt == 1 {
+                tracing::warn!(entries = traces.len(), "the memory takes no entries at present; trying on: {error}");
+            }
+            if !self.queue.pause(wait) {
+                tracing::error!(entries = traces.len(), "entries of the witness log are lost: {error}");
+                return 0;
+            }
+            wait = (2 * wait).min(RETRY_MAX);
+        }
+        0
+    }
+
+    /// Finds the one that cannot be stored. Of that, what can be is.
+    fn store_apart(&self, traces: &[Trace], turns: &[Turn], is_doubtful: bool, error: &MemoryError) -> usize {
+        if let [trace] = traces {
+            let request = &trace.witness.entry.request;
+            let Some(less) = without_the_least(trace) else {
+                tracing::error!(request, "an entry of the witness log cannot be stored: {error}");
+                return 0;
+            };
+            tracing::error!(request, "part of what a request left cannot be stored: {error}");
+            return self.store(&[less], turns, is_doubtful);
+        }
+        let (left, right) = traces.split_at(traces.len() / 2);
+        self.store(left, turns, is_doubtful) + self.store(right, turns, is_doubtful)
     }
 
     /// Vectors of all texts of a batch at once. Without them entries are still found, by everything but their meaning.
@@ -238,6 +299,7 @@ impl Writer {
         }
     }
 
+    /// Whatever else there is to do: a server that is never idle forgets, too.
     fn upkeep(&mut self) {
         if Instant::now() < self.upkeep_at {
             return;
@@ -245,6 +307,27 @@ impl Writer {
         if let Err(error) = self.memory.upkeep() {
             tracing::error!("the upkeep of the memory failed: {error}");
         }
-        self.upkeep_at = Instant::now() + UPKEEP_INTERVAL;
+        self.upkeep_at = Instant::now() + self.upkeep_interval;
     }
 }
+
+impl Drop for Writer {
+    /// Also if it panicked: nobody is to wait for it.
+    fn drop(&mut self) {
+        self.counts.lost.fetch_add(self.queue.end(), Ordering::Relaxed);
+    }
+}
+
+/// An entry without its turn, or if it has none without its embeddings; `None` if there is nothing to leave out.
+fn without_the_least(trace: &Trace) -> Option<Trace> {
+    let mut less = trace.clone();
+    if less.turn.take().is_some() {
+        return Some(less);
+    }
+    let WitnessRecord { prompt_embedding, answer_embedding, .. } = &mut less.witness;
+    let had_some = prompt_embedding.take().is_some() | answer_embedding.take().is_some();
+    had_some.then_some(less)
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,28 +2,39 @@
 
 use crate::database::{Writing, first_row};
 use crate::error::{MemoryError, Result};
+use crate::sessions;
 
 /// One step for each version: what leads from the one before it. Steps are only ever added.
 ///
 /// Names of tenants and models are numbers elsewhere (`names`), since they are facets of vectors. The bodies of witness
 /// entries lie apart, so that aggregates need not read them. `ID` is the database's own type of a numbered row's key.
-const STEPS: [&[&str]; 1] = [&[
-    "CREATE TABLE counters (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
-    "INSERT INTO counters (name, value) VALUES ('entry', 0), ('name', 0)",
-    "CREATE TABLE names (id ID, name TEXT NOT NULL UNIQUE)",
-    "CREATE TABLE edges (source BIGINT NOT NULL, kind TEXT NOT NULL, target BIGINT NOT NULL, weight DOUBLE PRECISION NOT NULL, at_ms BIGINT NOT NULL, PRIMARY KEY (source, kind, target))",
-    "CREATE INDEX edges_by_target ON edges (target, kind)",
-    "CREATE TABLE policies (id ID, tenant BIGINT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, fisher BYTEA, created_ms BIGINT NOT NULL, accessed_ms BIGINT NOT NULL, UNIQUE (tenant, kind, name))",
-    "CREATE TABLE sessions (id ID, tenant BIGINT NOT NULL, name TEXT NOT NULL, adapter TEXT, active_ms BIGINT NOT NULL, turns BIGINT NOT NULL, body TEXT NOT NULL, UNIQUE (tenant, name))",
-    "CREATE INDEX sessions_by_activity ON sessions (active_ms)",
-    "CREATE INDEX sessions_by_adapter ON sessions (adapter)",
-    "CREATE TABLE witness (id ID, batch BIGINT NOT NULL, request TEXT NOT NULL, tenant BIGINT NOT NULL, model BIGINT NOT NULL, session BIGINT, at_ms BIGINT NOT NULL, total_ms DOUBLE PRECISION NOT NULL, quality DOUBLE PRECISION, error TEXT, prompt_tokens BIGINT NOT NULL, cached_tokens BIGINT NOT NULL, answer_tokens BIGINT NOT NULL)",
-    "CREATE INDEX witness_by_time ON witness (at_ms)",
-    "CREATE INDEX witness_by_request ON witness (request)",
-    "CREATE INDEX witness_by_session ON witness (session)",
-    "CREATE TABLE witness_bodies (id ID, body TEXT NOT NULL)",
-    "CREATE TABLE batches (id ID, first BIGINT NOT NULL, last BIGINT NOT NULL, at_ms BIGINT NOT NULL, bytes BIGINT NOT NULL, hash BYTEA NOT NULL)",
-]];
+/// What is listed of sessions lies apart from their conversations for the same reason.
+const STEPS: [&[&str]; 2] = [
+    &[
+        "CREATE TABLE counters (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
+        "INSERT INTO counters (name, value) VALUES ('entry', 0), ('name', 0)",
+        "CREATE TABLE names (id ID, name TEXT NOT NULL UNIQUE)",
+        "CREATE TABLE edges (source BIGINT NOT NULL, kind TEXT NOT NULL, target BIGINT NOT NULL, weight DOUBLE PRECISION NOT NULL, at_ms BIGINT NOT NULL, PRIMARY KEY (source, kind, target))",
+        "CREATE INDEX edges_by_target ON edges (target, kind)",
+        "CREATE TABLE policies (id ID, tenant BIGINT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, fisher BYTEA, created_ms BIGINT NOT NULL, accessed_ms BIGINT NOT NULL, UNIQUE (tenant, kind, name))",
+        "CREATE TABLE sessions (id ID, tenant BIGINT NOT NULL, name TEXT NOT NULL, adapter TEXT, active_ms BIGINT NOT NULL, turns BIGINT NOT NULL, body TEXT NOT NULL, UNIQUE (tenant, name))",
+        "CREATE INDEX sessions_by_activity ON sessions (active_ms)",
+        "CREATE INDEX sessions_by_adapter ON sessions (adapter)",
+        "CREATE TABLE witness (id ID, batch BIGINT NOT NULL, request TEXT NOT NULL, tenant BIGINT NOT NULL, model BIGINT NOT NULL, session BIGINT, at_ms BIGINT NOT NULL, total_ms DOUBLE PRECISION NOT NULL, quality DOUBLE PRECISION, error TEXT, prompt_tokens BIGINT NOT NULL, cached_tokens BIGINT NOT NULL, answer_tokens BIGINT NOT NULL)",
+        "CREATE INDEX witness_by_time ON witness (at_ms)",
+        "CREATE INDEX witness_by_request ON witness (request)",
+        "CREATE INDEX witness_by_session ON witness (session)",
+        "CREATE TABLE witness_bodies (id ID, body TEXT NOT NULL)",
+        "CREATE TABLE batches (id ID, first BIGINT NOT NULL, last BIGINT NOT NULL, at_ms BIGINT NOT NULL, bytes BIGINT NOT NULL, hash BYTEA NOT NULL)",
+    ],
+    &[
+        "CREATE TABLE session_heads (id ID, tenant BIGINT NOT NULL, adapter TEXT, active_ms BIGINT NOT NULL, bytes BIGINT NOT NULL, head TEXT NOT NULL)",
+        "CREATE INDEX session_heads_by_tenant ON session_heads (tenant, active_ms, bytes)",
+        "CREATE INDEX session_heads_by_activity ON session_heads (active_ms)",
+        "CREATE INDEX session_heads_by_adapter ON session_heads (adapter)",
+        "INSERT INTO counters (name, value) VALUES ('policies', 0)",
+    ],
+];
 
 pub(crate) const VERSION: i64 = STEPS.len() as i64;
 
@@ -49,6 +60,9 @@ pub(crate) fn migrate(database: &mut dyn Writing, dialect: Dialect<'_>) -> Resul
         for statement in *step {
             database.execute(&statement.replace("id ID", &format!("id {}", dialect.id)), &[])?;
         }
+    }
+    if found == 1 {
+        sessions::make_heads(database)?;
     }
     if found == 0 {
         for statement in dialect.vectors {

@@ -1,11 +1,15 @@
 //! Conversations that go on later: what was said, with whom, and where its keys and values are.
 
+mod heads;
+mod room;
+
 use std::collections::BTreeMap;
+use std::io;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::database::{Reading, StoredVector, Value, Writing, first_row};
+use crate::database::{Reading, StoredVector, Writing, first_row};
 use crate::error::{MemoryError, Result};
 use crate::facets::{Described, Kind, Part, vector_id};
 use crate::graph;
@@ -13,11 +17,18 @@ use crate::names::Names;
 use crate::schema::take_numbers;
 use crate::vector::VectorCode;
 
+pub use heads::SessionSummary;
+pub(crate) use heads::{list, make_heads};
+pub(crate) use room::{expire, keep_quota, oldest};
+
 /// Longer ones could not be read from a path or a table.
 const NAME_CHARS_MAX: usize = 200;
 
-/// A conversation beyond this is no longer remembered further.
+/// A conversation that has grown to this, as it is stored, does not go on.
 pub const CONVERSATION_BYTES_MAX: usize = 8 << 20;
+
+/// What a last answer may add to it, and what a session is besides its conversation.
+const LAST_BYTES_MAX: usize = 2 << 20;
 
 /// Where the keys and values of a session were when its last turn ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -112,6 +123,45 @@ pub fn check_name(name: &str) -> Result<()> {
     Err(MemoryError::invalid("session", problem))
 }
 
+/// Whether a conversation may go on, or begin, with these messages: to be asked before anybody answers.
+pub fn check_conversation<'a>(messages: impl IntoIterator<Item = &'a Json>) -> Result<()> {
+    let mut bytes = 0;
+    for message in messages {
+        bytes += json_bytes(message);
+        if bytes > CONVERSATION_BYTES_MAX {
+            let mb = CONVERSATION_BYTES_MAX >> 20;
+            let problem = format!("the conversation is full: it would take more than {mb} MB; begin another session");
+            return Err(MemoryError::invalid("session", problem));
+        }
+    }
+    Ok(())
+}
+
+/// How long a value is as JSON, without writing it.
+fn json_bytes(value: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting cannot fail; what cannot be written will be noticed by whoever writes it.
+    serde_json::to_writer(&mut count, value).ok();
+    count.0
+}
+
+/// The number of a session.
+pub(crate) fn find(database: &mut dyn Reading, names: &Names, tenant: &str, name: &str) -> Result<Option<i64>> {
+    let Some(tenant) = names.find(database, tenant)? else { return Ok(None) };
+    let sql = "SELECT id FROM sessions WHERE tenant = $1 AND name = $2";
+    first_row(database, sql, &[i64::from(tenant).into(), name.into()])?.map(|row| row[0].integer()).transpose()
+}
+
 pub(crate) fn get(
     database: &mut dyn Reading,
     names: &Names,
@@ -124,12 +174,14 @@ pub(crate) fn get(
     row.map(|row| Ok((row[0].integer()?, parse(row[1].as_text()?)?))).transpose()
 }
 
-/// Adds a turn; the session begins with its first. Its number.
+/// Adds a turn; the session begins with its first. It was used at `least_ms` or later, whatever the machine's clock said. Its
+/// number.
 pub(crate) fn add_turn(
     database: &mut dyn Writing,
     names: &Names,
     turn: &Turn,
     code: Option<&VectorCode>,
+    least_ms: i64,
 ) -> Result<i64> {
     check_name(&turn.session)?;
     let tenant = names.find_or_add(database, &turn.tenant)?;
@@ -139,6 +191,7 @@ pub(crate) fn add_turn(
         None => (take_numbers(database, "entry", 1)?, Session::begun_by(turn)),
     };
     session.add(turn);
+    session.active_ms = session.active_ms.max(least_ms);
     put(database, (id, tenant), &session, code)?;
     Ok(id)
 }
@@ -147,9 +200,9 @@ pub(crate) fn add_turn(
 pub(crate) fn replace(database: &mut dyn Writing, names: &Names, session: &Session) -> Result<i64> {
     check_name(&session.name)?;
     let tenant = names.find_or_add(database, &session.tenant)?;
-    let known = get(database.as_reading(), names, &session.tenant, &session.name)?;
+    let known = find(database.as_reading(), names, &session.tenant, &session.name)?;
     let id = match known {
-        Some((id, _)) => id,
+        Some(id) => id,
         None => take_numbers(database, "entry", 1)?,
     };
     put(database, (id, tenant), session, None)?;
@@ -163,10 +216,12 @@ fn put(
     code: Option<&VectorCode>,
 ) -> Result<()> {
     let body = serde_json::to_string(session).map_err(|error| MemoryError::invalid("session", error.to_string()))?;
-    if body.len() > CONVERSATION_BYTES_MAX {
-        let problem = format!("the conversation has grown beyond {} MB; begin another", CONVERSATION_BYTES_MAX >> 20);
+    if body.len() > CONVERSATION_BYTES_MAX + LAST_BYTES_MAX {
+        let mb = body.len() >> 20;
+        let problem = format!("the conversation takes {mb} MB, more than a session can; begin another session");
         return Err(MemoryError::invalid("session", problem));
     }
+    heads::put(database, (id, tenant), session, body.len())?;
     let sql = "INSERT INTO sessions (id, tenant, name, adapter, active_ms, turns, body) \
                VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO UPDATE SET \
                adapter = excluded.adapter, active_ms = excluded.active_ms, turns = excluded.turns, body = excluded.body";
@@ -189,34 +244,6 @@ fn put(
     Ok(())
 }
 
-pub(crate) fn list(database: &mut dyn Reading, names: &Names, query: &SessionQuery) -> Result<Vec<(i64, Session)>> {
-    let mut params = Vec::new();
-    let mut conditions = String::from("1 = 1");
-    let mut limit_by = |column: &str, value: Value| {
-        params.push(value);
-        conditions.push_str(&format!(" AND {column} ${}", params.len()));
-    };
-    if let Some(tenant) = &query.tenant {
-        let Some(tenant) = names.find(database, tenant)? else { return Ok(Vec::new()) };
-        limit_by("tenant =", i64::from(tenant).into());
-    }
-    if let Some(adapter) = &query.adapter {
-        limit_by("adapter =", adapter.as_str().into());
-    }
-    if let Some(since_ms) = query.since_ms {
-        limit_by("active_ms >=", since_ms.into());
-    }
-    let count = query.count_max;
-    let sql =
-        format!("SELECT id, body FROM sessions WHERE {conditions} ORDER BY active_ms DESC, id DESC LIMIT {count}");
-    let mut found = Vec::new();
-    database.rows(&sql, &params, &mut |row| {
-        found.push((row[0].integer()?, parse(row[1].as_text()?)?));
-        Ok(())
-    })?;
-    Ok(found)
-}
-
 pub(crate) fn by_id(database: &mut dyn Reading, id: i64) -> Result<Option<Session>> {
     let row = first_row(database, "SELECT body FROM sessions WHERE id = $1", &[id.into()])?;
     row.map(|row| parse(row[0].as_text()?)).transpose()
@@ -224,27 +251,15 @@ pub(crate) fn by_id(database: &mut dyn Reading, id: i64) -> Result<Option<Sessio
 
 /// Whether there was one.
 pub(crate) fn remove(database: &mut dyn Writing, names: &Names, tenant: &str, name: &str) -> Result<bool> {
-    let Some((id, _)) = get(database.as_reading(), names, tenant, name)? else { return Ok(false) };
+    let Some(id) = find(database.as_reading(), names, tenant, name)? else { return Ok(false) };
     forget(database, id)?;
     Ok(true)
 }
 
-/// Removes those that nobody used since. At most `count_max` at a time, so that others get their turn; how many.
-pub(crate) fn expire(database: &mut dyn Writing, before_ms: i64, count_max: usize) -> Result<usize> {
-    let sql = format!("SELECT id FROM sessions WHERE active_ms < $1 ORDER BY active_ms LIMIT {count_max}");
-    let mut old = Vec::new();
-    database.rows(&sql, &[before_ms.into()], &mut |row| {
-        old.push(row[0].integer()?);
-        Ok(())
-    })?;
-    for id in &old {
-        forget(database, *id)?;
+pub(crate) fn forget(database: &mut dyn Writing, id: i64) -> Result<()> {
+    for table in ["sessions", "session_heads"] {
+        database.execute(&format!("DELETE FROM {table} WHERE id = $1"), &[id.into()])?;
     }
-    Ok(old.len())
-}
-
-fn forget(database: &mut dyn Writing, id: i64) -> Result<()> {
-    database.execute("DELETE FROM sessions WHERE id = $1", &[id.into()])?;
     database.remove_vectors(&[vector_id(id, Part::Whole)])?;
     graph::disconnect(database, id)
 }

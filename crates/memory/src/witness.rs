@@ -20,5 +20,5 @@ pub(crate) use append::{Prepared, append};
 pub(crate) use chain::verify;
 pub(crate) use export::export;
 pub(crate) use query::{by_id, by_request, search};
-pub(crate) use retention::{retain, room_needed};
+pub(crate) use retention::{ENTRY_BYTES, expire, make_room, room_needed};
 pub(crate) use stats::stats;

@@ -9,8 +9,8 @@ mod standard;
 mod witness;
 
 use std::error::Error;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use ruvllm_memory::{Embed, Memory, MemoryError, Recorder, Session, Standard};
 use serde_json::Value;
@@ -32,7 +32,12 @@ struct Inner {
     vectors: Vectors,
     /// Whether what was said is stored with the witness log.
     keeps_text: bool,
+    /// When somebody last tried to find out whose hidden states are stored.
+    tried: Mutex<Option<Instant>>,
 }
+
+/// Between attempts.
+const PREPARE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Where embeddings of requests come from.
 #[derive(Debug)]
@@ -122,8 +127,8 @@ impl Remembering {
                 (Vectors::HiddenStates(Mutex::new(stored)), None)
             }
         };
-        let recorder = Recorder::start(memory, embed).map_err(MemoryError::Thread)?;
-        Ok(Self(Arc::new(Inner { recorder, vectors, keeps_text })))
+        let recorder = Recorder::start(memory, embed)?;
+        Ok(Self(Arc::new(Inner { recorder, vectors, keeps_text, tried: Mutex::default() })))
     }
 
     pub fn memory(&self) -> &Arc<Memory> {
@@ -150,7 +155,7 @@ impl Remembering {
         let mut witness = Witness::new(self.clone(), remember, requests.first());
         let session = self.restore(&mut requests, &remember.model);
         let session = session.inspect_err(|error| witness.clone().refused("invalid_session", &error.to_string()))?;
-        let policies = self.memory().policies_in_force(witness.tenant());
+        let policies = self.memory().policies_known(witness.tenant());
         witness.retrieved(started.elapsed());
         let standard = self.standard_for(engine, &remember.model);
         let mut witnesses = Vec::with_capacity(requests.len());
@@ -158,11 +163,7 @@ impl Remembering {
             request.embeddings = standard.is_some();
             let mut witness = witness.clone();
             witness.standard.clone_from(&standard);
-            match &policies {
-                Ok(policies) => witness.route(policies, &remember.model, request),
-                // Requests are answered as without policies.
-                Err(error) => tracing::warn!("policies cannot be read: {error}"),
-            }
+            witness.route(&policies, &remember.model, request);
             witness.asks(engine, request, index, session.as_ref());
             witnesses.push(witness);
         }
@@ -185,13 +186,17 @@ impl Remembering {
         let Prompt::Messages(messages) = &mut request.prompt else { return Err(RememberError::NotASession) };
         ruvllm_memory::check_session_name(&name).map_err(RememberError::Session)?;
         let session = self.0.recorder.session(request.tenant.name(), &name).map_err(RememberError::Session)?;
-        let Some(session) = session else { return Ok(None) };
+        let Some(session) = session else {
+            check_size(messages)?;
+            return Ok(None);
+        };
         if session.model != model {
             return Err(RememberError::OtherModel { name, model: session.model });
         }
         let before = session.messages.iter().map(Message::from_json).collect::<Option<Vec<_>>>();
         let before = before.ok_or_else(|| RememberError::Session(MemoryError::unreadable_session(&name)))?;
         *messages = continued(before, std::mem::take(messages));
+        check_size(messages)?;
         Ok(Some(session))
     }
 
@@ -205,24 +210,45 @@ impl Remembering {
         }
     }
 
-    /// Gets ready for requests to a model, so that not the first of them has to wait for it.
+    /// Gets ready for requests to a model: where nothing was embedded yet, its hidden states will be.
     pub fn prepare(&self, engine: &Engine, model: &str) {
-        self.standard_for(engine, model);
+        let Vectors::HiddenStates(stored) = &self.0.vectors else { return };
+        if lock(stored).is_some() {
+            return;
+        }
+        // Not under the lock: requests look at it.
+        match self.adopt(engine, &hidden_state_of(model)) {
+            Ok(states) => *lock(stored) = states,
+            Err(why) => tracing::warn!("requests are remembered without embeddings: {why}"),
+        }
     }
 
     /// What the hidden states of requests to this model are measured by. `None` if they are not stored: those of several models
-    /// could not be compared.
+    /// could not be compared. If that is open yet, it is decided aside, and no request waits for it.
     fn standard_for(&self, engine: &Engine, model: &str) -> Option<Arc<Standard>> {
         let Vectors::HiddenStates(stored) = &self.0.vectors else { return None };
-        let name = hidden_state_of(model);
-        let mut stored = stored.lock().unwrap_or_else(PoisonError::into_inner);
-        if stored.is_none() {
-            match self.adopt(engine, &name) {
-                Ok(states) => *stored = states,
-                Err(why) => tracing::warn!("requests are remembered without embeddings: {why}"),
-            }
+        let stored = lock(stored);
+        if let Some(stored) = &*stored {
+            return stored.standard.clone().filter(|_| stored.name == hidden_state_of(model));
         }
-        stored.as_ref().filter(|stored| stored.name == name)?.standard.clone()
+        drop(stored);
+        self.prepare_aside(engine, model);
+        None
+    }
+
+    /// Once in a while, for as long as it fails.
+    fn prepare_aside(&self, engine: &Engine, model: &str) {
+        let mut tried = lock(&self.0.tried);
+        if tried.is_some_and(|at| at.elapsed() < PREPARE_INTERVAL) {
+            return;
+        }
+        *tried = Some(Instant::now());
+        drop(tried);
+        let (remembering, engine, model) = (self.clone(), engine.clone(), model.to_owned());
+        let prepare = move || remembering.prepare(&engine, &model);
+        if let Err(error) = std::thread::Builder::new().name("embeddings".into()).spawn(prepare) {
+            tracing::warn!("requests are remembered without embeddings: {error}");
+        }
     }
 
     /// The memory is to store the hidden states of this model from now on.
@@ -231,6 +257,10 @@ impl Remembering {
         // Another machine may have been first, with a standard of its own.
         Ok(stored_states(self.memory())?)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn stored_states(memory: &Memory) -> Result<Option<HiddenStates>, MemoryError> {
@@ -276,6 +306,12 @@ pub fn fitted(vector: Vec<f32>, dimension: usize) -> Vec<f32> {
         folded[at % dimension] += sign * value;
     }
     folded
+}
+
+/// Whether a conversation can be stored; before it is answered, so that its client is told.
+fn check_size(messages: &[Message]) -> Result<(), RememberError> {
+    let messages: Vec<Value> = messages.iter().map(Message::to_json).collect();
+    ruvllm_memory::check_conversation(&messages).map_err(RememberError::Session)
 }
 
 /// Clients send what is new, or all of it again. An instruction that is there already is not repeated.

@@ -16,7 +16,8 @@ pub struct MemoryFlags {
     /// Remember nothing: no witness log, no sessions, no policies
     #[arg(long)]
     no_memory: bool,
-    /// Store what was asked and answered with the witness log too. Embeddings are stored in any case, encrypted like everything
+    /// Store what was asked and answered with the witness log too. Embeddings are stored in any case. A
+    /// memory in a file is encrypted; in PostgreSQL it is as its operator keeps it
     #[arg(long)]
     memory_text: bool,
     /// Wait for the disk when the memory is written, so that not even a loss of power loses what was written
@@ -31,6 +32,9 @@ pub struct MemoryFlags {
     /// Forget sessions that nobody used for so long
     #[arg(long, value_name = "TIME", default_value = "30d")]
     session_age: String,
+    /// How much the sessions of one tenant may take together; its own oldest go then [default: a quarter of --memory-size]
+    #[arg(long, value_name = "SIZE")]
+    session_size: Option<String>,
     /// The embedding model for the memory, such as minilm, fetched if need be: finds better, and reads every prompt and answer
     /// for it. Without one, the answering model's own hidden states are used, which take no time
     #[arg(long, value_name = "MODEL")]
@@ -45,9 +49,15 @@ impl MemoryFlags {
         if self.no_memory {
             return Ok(None);
         }
+        let bytes_max = parse_bytes("--memory-size", &self.memory_size)?;
+        let session_bytes_max = match &self.session_size {
+            Some(size) => parse_bytes("--session-size", size)?,
+            None => Retention::session_share(bytes_max),
+        };
         let retention = Retention {
             age_max: parse_span("--memory-age", &self.memory_age)?,
-            bytes_max: parse_bytes("--memory-size", &self.memory_size)?,
+            bytes_max,
+            session_bytes_max,
             session_age_max: parse_span("--session-age", &self.session_age)?,
         };
         let mut options = self.place.options()?;

@@ -12,8 +12,8 @@ use crate::key::Key;
 /// SQLCipher's default.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// How long a program waits for another that writes.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a program waits for another that writes. Requests wait for that at worst.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What "stored" means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,13 +1,14 @@
 //! Copies of the file, and another key for it.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, Progress};
 
+use super::lock::Lock;
 use super::{Embedded, connect};
 use crate::error::{MemoryError, Result};
 use crate::key::{Key, KeySource};
@@ -26,7 +27,13 @@ impl Embedded {
         let beside = to.with_extension("partial");
         remove_if_there(&beside)?;
         let key = self.key().clone();
-        let copied = self.with_reader(|source| copy(source, &beside, &key, progress));
+        let copied = self.with_reader(|source| {
+            // One state of the memory is copied, however much is written meanwhile: SQLite would begin anew each time.
+            source.execute_batch("BEGIN; SELECT count(*) FROM sqlite_master;")?;
+            let copied = copy(source, &beside, &key, progress);
+            source.execute_batch("COMMIT")?;
+            copied
+        });
         let renamed = copied.and_then(|()| fs::rename(&beside, to).map_err(MemoryError::io(to)));
         if renamed.is_err() {
             remove_if_there(&beside)?;
@@ -34,11 +41,18 @@ impl Embedded {
         renamed
     }
 
-    /// Encrypts everything anew. If this is cut off, either the old key opens it or the one that is staged.
+    /// Encrypts everything anew, alone: others would go on with the old key. If this is cut off, either the old key opens it or the one that is staged.
     pub(crate) fn rekey(&self, new: &Key, source: &KeySource) -> Result<()> {
+        self.lock.be_alone()?;
+        let changed = self.change_key(new, source);
+        self.lock.share()?;
+        changed
+    }
+
+    fn change_key(&self, new: &Key, source: &KeySource) -> Result<()> {
         source.stage(new)?;
         let writer = self.writer();
-        // Others would go on with the old key.
+        // Our own, too.
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
         // Every page is written: as one transaction with a journal, which a log beside the file would only copy.
         writer.execute_batch("PRAGMA wal_checkpoint(TRUNCATE); PRAGMA journal_mode = DELETE;")?;
@@ -70,30 +84,61 @@ impl Embedded {
 }
 
 /// Puts a backup in the place of a memory that nobody uses. It is opened first, so that nothing is lost for a file that is
-/// of no use; what was there before is kept beside it.
+/// of no use; what was there before is kept beside it, with what its journal holds.
 pub(crate) fn restore(from: &Path, to: &Path, key: &Key) -> Result<()> {
+    let _alone = Lock::exclusive(to)?;
     fs::metadata(from).map_err(MemoryError::io(from))?;
     let beside = to.with_extension("restoring");
     remove_if_there(&beside)?;
-    fs::copy(from, &beside).map_err(MemoryError::io(from))?;
-    let check = || {
-        let copy = Connection::open(&beside)?;
-        connect::unlock(&copy, key, from)?;
-        let verdict: String = copy.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-        if verdict == "ok" { Ok(()) } else { Err(MemoryError::damaged(format!("the backup: {verdict}"))) }
-    };
-    if let Err(error) = check() {
+    let ready = fs::copy(from, &beside)
+        .and_then(|_| File::open(&beside)?.sync_all())
+        .map_err(MemoryError::io(from))
+        .and_then(|()| check_file(&beside, key, from));
+    if let Err(error) = ready {
         remove_if_there(&beside)?;
         return Err(error);
     }
-    if to.exists() {
-        let replaced = to.with_extension("replaced");
-        fs::rename(to, &replaced).map_err(MemoryError::io(to))?;
-    }
-    for file in &connect::files(to)[1..] {
-        remove_if_there(file)?;
-    }
+    set_aside(to, key)?;
     fs::rename(&beside, to).map_err(MemoryError::io(to))
+}
+
+fn check_file(file: &Path, key: &Key, named: &Path) -> Result<()> {
+    let copy = Connection::open(file)?;
+    connect::unlock(&copy, key, named)?;
+    let verdict: String = copy.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if verdict == "ok" { Ok(()) } else { Err(MemoryError::damaged(format!("the backup: {verdict}"))) }
+}
+
+/// Gives a memory and its journal another name, under which they can be opened.
+fn set_aside(memory: &Path, key: &Key) -> Result<()> {
+    if !memory.exists() {
+        return Ok(());
+    }
+    // What a killed program left in the journal goes into the file, unless the key is another one. Either way it is kept.
+    let open = Connection::open(memory).map_err(MemoryError::from);
+    let emptied = open.and_then(|open| {
+        connect::unlock(&open, key, memory)?;
+        Ok(open.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?)
+    });
+    if let Err(error) = emptied {
+        tracing::warn!("the replaced memory is kept as it is, with its journal: {error}");
+    }
+    let aside = connect::files(&unused(memory));
+    // The journal first: a memory without its last entries is better than one with those of another.
+    for (file, aside) in connect::files(memory).iter().zip(&aside).rev() {
+        match fs::rename(file, aside) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(MemoryError::io(file)(error)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A name that no memory that was replaced before has.
+fn unused(memory: &Path) -> PathBuf {
+    let mut names = (2..).map(|count| memory.with_extension(format!("replaced-{count}")));
+    let first = memory.with_extension("replaced");
+    if first.exists() { names.find(|name| !name.exists()).unwrap_or(first) } else { first }
 }
 
 fn copy(source: &Connection, to: &Path, key: &Key, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {

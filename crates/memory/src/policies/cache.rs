@@ -1,70 +1,76 @@
-//! Policies as requests see them: from memory, read again from the store when they are old.
+//! Policies as requests see them: all that are stored, in memory. Requests never read the store for them; somebody else looks
+//! now and then whether they have changed.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Policy, defaults};
 use crate::error::Result;
 
-/// Tenants whose policies are kept at most; beyond that, all are read anew.
+/// Tenants for whom what holds is kept ready; beyond that, it is put together again.
 const TENANTS_MAX: usize = 10_000;
 
 /// All policies that hold for one tenant, by type and name.
 pub type Policies = BTreeMap<(String, String), Policy>;
 
-/// Keeps what it read for a while, for each tenant.
-#[derive(Debug)]
-pub struct PolicyCache {
-    lifetime: Duration,
-    kept: Mutex<HashMap<String, (Instant, Arc<Policies>)>>,
+/// What is known of the stored policies.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyCache {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Of what was read; `None` before the first time.
+    version: Option<i64>,
+    /// All that are stored, by tenant. What is everybody's is the empty one's.
+    stored: HashMap<String, Vec<Policy>>,
+    ready: HashMap<String, Arc<Policies>>,
 }
 
 impl PolicyCache {
-    pub fn new(lifetime: Duration) -> Self {
-        Self { lifetime, kept: Mutex::default() }
-    }
-
-    /// What holds for a tenant: its own before everybody's before the built-in ones. `read` gives the stored ones, those
-    /// of a tenant after everybody's or before; if it fails, what was known before goes on to hold.
-    pub fn of_tenant(&self, tenant: &str, read: impl FnOnce() -> Result<Vec<Policy>>) -> Result<Arc<Policies>> {
-        let known = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(tenant).cloned();
-        if let Some((read_at, policies)) = &known
-            && read_at.elapsed() < self.lifetime
-        {
-            return Ok(Arc::clone(policies));
+    /// What holds for a tenant, as far as is known: its own before everybody's before the built-in ones.
+    pub fn of_tenant(&self, tenant: &str) -> Arc<Policies> {
+        let mut known = self.known();
+        if let Some(ready) = known.ready.get(tenant) {
+            return Arc::clone(ready);
         }
-        let stored = match (read(), known) {
-            (Ok(stored), _) => stored,
-            (Err(error), Some((_, policies))) => {
-                tracing::warn!("policies could not be read again, the old ones hold: {error}");
-                self.keep(tenant, &policies);
-                return Ok(policies);
-            }
-            (Err(error), None) => return Err(error),
-        };
-        let policies = Arc::new(in_force(stored));
-        self.keep(tenant, &policies);
-        Ok(policies)
-    }
-
-    /// The next request reads them again.
-    pub fn forget(&self) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
-    fn keep(&self, tenant: &str, policies: &Arc<Policies>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= TENANTS_MAX {
-            kept.clear();
+        let of = |name: &str| known.stored.get(name).into_iter().flatten().cloned();
+        let policies = Arc::new(in_force(of("").chain(of(tenant))));
+        if known.ready.len() >= TENANTS_MAX {
+            known.ready.clear();
         }
-        kept.insert(tenant.to_owned(), (Instant::now(), Arc::clone(policies)));
+        known.ready.insert(tenant.to_owned(), Arc::clone(&policies));
+        policies
+    }
+
+    /// Reads them if they have changed: `version` tells, and `read` gives all. If that fails, what was known before goes on
+    /// to hold. Nobody is kept waiting meanwhile.
+    pub fn refresh(
+        &self,
+        version: impl FnOnce() -> Result<i64>,
+        read: impl FnOnce() -> Result<Vec<Policy>>,
+    ) -> Result<()> {
+        // First, so that a change in between is seen the next time.
+        let version = version()?;
+        if self.known().version == Some(version) {
+            return Ok(());
+        }
+        let mut stored: HashMap<String, Vec<Policy>> = HashMap::new();
+        for policy in read()? {
+            stored.entry(policy.tenant.clone()).or_default().push(policy);
+        }
+        *self.known() = Known { version: Some(version), stored, ready: HashMap::new() };
+        Ok(())
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn in_force(mut stored: Vec<Policy>) -> Policies {
-    // Everybody's first, so that a tenant's own replace them.
-    stored.sort_by_key(|policy| !policy.tenant.is_empty());
+/// Later ones replace earlier ones.
+fn in_force(stored: impl Iterator<Item = Policy>) -> Policies {
     let key = |policy: Policy| ((policy.kind.clone(), policy.name.clone()), policy);
     defaults().into_iter().chain(stored).map(key).collect()
 }
@@ -86,24 +92,25 @@ mod tests {
 
     #[test]
     fn a_tenants_own_come_before_everybodys_before_built_in_ones() {
-        assert_eq!(temperature(&in_force(vec![])), None);
-        assert_eq!(temperature(&in_force(vec![router("", 0.1)])), Some(0.1));
-        assert_eq!(temperature(&in_force(vec![router("acme", 0.2), router("", 0.1)])), Some(0.2));
+        let cache = PolicyCache::default();
+        assert_eq!(temperature(&cache.of_tenant("acme")), None);
+        cache.refresh(|| Ok(1), || Ok(vec![router("", 0.1)])).unwrap();
+        assert_eq!(temperature(&cache.of_tenant("acme")), Some(0.1));
+        cache.refresh(|| Ok(2), || Ok(vec![router("acme", 0.2), router("", 0.1)])).unwrap();
+        assert_eq!(temperature(&cache.of_tenant("acme")), Some(0.2));
+        assert_eq!(temperature(&cache.of_tenant("other")), Some(0.1));
     }
 
     #[test]
-    fn what_was_read_is_kept_for_its_time_and_if_the_store_fails() {
-        let cache = PolicyCache::new(Duration::from_secs(3600));
-        let read = |temperature| cache.of_tenant("a", move || Ok(vec![router("a", temperature)])).unwrap();
-        assert_eq!(temperature(&read(0.1)), Some(0.1));
-        assert_eq!(temperature(&read(0.2)), Some(0.1), "still fresh");
-        cache.forget();
-        assert_eq!(temperature(&read(0.3)), Some(0.3));
-
-        let cache = PolicyCache::new(Duration::ZERO);
+    fn they_are_read_when_they_changed_and_hold_if_the_store_fails() {
+        let cache = PolicyCache::default();
+        cache.refresh(|| Ok(1), || Ok(vec![router("a", 0.1)])).unwrap();
+        cache.refresh(|| Ok(1), || panic!("nothing has changed")).unwrap();
         let failing = || Err(MemoryError::damaged("test"));
-        assert!(cache.of_tenant("a", failing).is_err(), "nothing is known yet");
-        cache.of_tenant("a", || Ok(vec![router("a", 0.4)])).unwrap();
-        assert_eq!(temperature(&cache.of_tenant("a", failing).unwrap()), Some(0.4));
+        assert!(cache.refresh(failing, || panic!("of no use")).is_err());
+        assert!(cache.refresh(|| Ok(2), || Err(MemoryError::damaged("test"))).is_err());
+        assert_eq!(temperature(&cache.of_tenant("a")), Some(0.1));
+        cache.refresh(|| Ok(2), || Ok(vec![router("a", 0.3)])).unwrap();
+        assert_eq!(temperature(&cache.of_tenant("a")), Some(0.3), "it is tried again");
     }
 }

@@ -2,14 +2,21 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use postgres::config::{Host, SslMode};
-use postgres::{Client, Config, NoTls};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{MemoryError, Result, told};
+
+/// Of one of several addresses, so that the next gets its turn.
+const ADDRESS_MAX: Duration = Duration::from_secs(3);
+/// Until a machine that is gone, or a network that swallows packets, is noticed.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 pub(super) struct Connector {
     config: Config,
@@ -29,6 +36,13 @@ impl Connector {
             _ => true,
         };
         config.ssl_mode(if is_encrypted { SslMode::Require } else { SslMode::Disable });
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(ADDRESS_MAX);
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(SILENCE_MAX);
+        }
+        config.keepalives_idle(SILENCE_MAX);
         let tls = is_encrypted.then(tls).transpose()?;
         Ok(Self { config, tls })
     }
@@ -37,12 +51,28 @@ impl Connector {
         &self.config
     }
 
-    pub fn connect(&self) -> Result<Client> {
-        let connected = match &self.tls {
-            Some(tls) => self.config.connect(tls.clone()),
-            None => self.config.connect(NoTls),
-        };
-        connected.map_err(|error| MemoryError::Connect(told(&error)))
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Connects; what the connection does is done in a task of the runtime that this runs in.
+    pub async fn connect(&self) -> Result<Client> {
+        match &self.tls {
+            Some(tls) => self.connect_by(tls.clone()).await,
+            None => self.connect_by(NoTls).await,
+        }
+    }
+
+    async fn connect_by<T>(&self, tls: T) -> Result<Client>
+    where
+        T: MakeTlsConnect<Socket>,
+        T::Stream: Send + 'static,
+    {
+        let (client, connection) =
+            self.config.connect(tls).await.map_err(|error| MemoryError::Connect(told(&error)))?;
+        // What ends it is told to whoever waits for an answer.
+        tokio::spawn(async move { connection.await.ok() });
+        Ok(client)
     }
 }
 

@@ -79,7 +79,7 @@ impl Row<'_> {
         let tenant = names.find_or_add(database, &entry.tenant)?;
         let model = names.find_or_add(database, &entry.model)?;
         let session = match &entry.session {
-            Some(name) => sessions::get(database.as_reading(), names, &entry.tenant, name)?.map(|(id, _)| id),
+            Some(name) => sessions::find(database.as_reading(), names, &entry.tenant, name)?,
             None => None,
         };
         let quality = entry.quality.as_ref().map(|quality| quality.score);

@@ -33,6 +33,8 @@ pub struct Verified {
 pub enum ChainError {
     #[error("batch {batch}: its hash does not fit its entries and the batch before it")]
     Hash { batch: i64 },
+    #[error("batch {batch}: its size is not that of its entries")]
+    Size { batch: i64 },
     #[error("batch {batch}: {found} of {expected} entries are there")]
     Missing { batch: i64, expected: u64, found: u64 },
     #[error("batch {batch} is missing")]
@@ -103,16 +105,19 @@ pub(super) fn hash(value: &Value) -> Result<Hash> {
 pub(crate) fn verify(database: &mut dyn Reading, progress: &mut dyn FnMut(u64)) -> Result<Verified> {
     let (mut last, mut before) = anchor(database)?;
     let mut batches = Vec::new();
-    database.rows("SELECT id, first, last, hash FROM batches ORDER BY id", &[], &mut |row| {
-        batches.push((row[0].integer()?, row[1].integer()?, row[2].integer()?, hash(&row[3])?));
+    database.rows("SELECT id, first, last, hash, bytes FROM batches ORDER BY id", &[], &mut |row| {
+        batches.push((row[0].integer()?, row[1].integer()?, row[2].integer()?, hash(&row[3])?, row[4].integer()?));
         Ok(())
     })?;
     let mut verified = Verified::default();
-    for (number, first, end, stored) in batches {
+    for (number, first, end, stored, stored_bytes) in batches {
         if number != last + 1 {
             verified.note(ChainError::Gap { batch: last + 1 });
         }
-        let computed = verified.batch(database, number, (first, end), &before)?;
+        let (computed, bytes) = verified.batch(database, number, (first, end), &before)?;
+        if bytes != stored_bytes {
+            verified.note(ChainError::Size { batch: number });
+        }
         if computed != stored {
             verified.note(ChainError::Hash { batch: number });
         }
@@ -141,25 +146,27 @@ impl Verified {
         number: i64,
         (first, last): (i64, i64),
         before: &Hash,
-    ) -> Result<Hash> {
+    ) -> Result<(Hash, i64)> {
         let mut chain = ChainHash::new(before, number);
-        let sql = "SELECT w.id, b.body, w.request, w.at_ms, w.total_ms, w.quality, w.error, t.name, m.name \
-                   FROM witness w LEFT JOIN witness_bodies b ON b.id = w.id LEFT JOIN names t ON t.id = w.tenant \
-                   LEFT JOIN names m ON m.id = w.model WHERE w.id >= $1 AND w.id <= $2 AND w.batch = $3 ORDER BY w.id";
-        let mut entries = Vec::new();
-        database.rows(sql, &[first.into(), last.into(), number.into()], &mut |row| {
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        let sql = format!("{COLUMNS} WHERE w.id >= $1 AND w.id <= $2 AND w.batch = $3 ORDER BY w.id");
+        database.rows(&sql, &[first.into(), last.into(), number.into()], &mut |row| {
             let id = row[0].integer()?;
             let Value::Text(body) = &row[1] else {
                 self.note(ChainError::Unreadable { entry: id });
                 return Ok(());
             };
             chain.add(id, body);
+            bytes += body.len() as i64;
             match serde_json::from_str::<WitnessEntry>(body) {
                 Ok(entry) => {
                     if !columns_fit(row, &entry) {
                         self.note(ChainError::Columns { entry: id });
                     }
-                    entries.push((id, entry));
+                    // Who names a session and points to none: there must have been none.
+                    let unlinked = entry.session.as_ref().filter(|_| row[12] == Value::Null);
+                    let unlinked = unlinked.map(|name| (row[15].clone(), name.clone()));
+                    entries.push((id, entry, unlinked));
                 }
                 Err(_) => self.note(ChainError::Unreadable { entry: id }),
             }
@@ -170,11 +177,17 @@ impl Verified {
             self.note(ChainError::Missing { batch: number, expected, found });
         }
         self.entries += found;
-        for (id, entry) in entries {
+        for (id, entry, unlinked) in entries {
+            if let Some((tenant, name)) = unlinked {
+                let sql = "SELECT id FROM sessions WHERE tenant = $1 AND name = $2 AND id < $3";
+                if first_row(database, sql, &[tenant, name.into(), id.into()])?.is_some() {
+                    self.note(ChainError::Columns { entry: id });
+                }
+            }
             self.vector(database, (id, Part::Whole), entry.prompt_vector)?;
             self.vector(database, (id, Part::Answer), entry.answer_vector)?;
         }
-        Ok(chain.finish())
+        Ok((chain.finish(), bytes))
     }
 
     fn vector(&mut self, database: &mut dyn Reading, (id, part): (i64, Part), expected: Option<String>) -> Result<()> {
@@ -192,8 +205,15 @@ impl Verified {
     }
 }
 
+/// All columns that say what the body says, with what their numbers stand for.
+const COLUMNS: &str = "SELECT w.id, b.body, w.request, w.at_ms, w.total_ms, w.quality, w.error, t.name, m.name, \
+    w.prompt_tokens, w.cached_tokens, w.answer_tokens, w.session, s.name, s.tenant, w.tenant \
+    FROM witness w LEFT JOIN witness_bodies b ON b.id = w.id LEFT JOIN names t ON t.id = w.tenant \
+    LEFT JOIN names m ON m.id = w.model LEFT JOIN sessions s ON s.id = w.session";
+
 fn columns_fit(row: &[Value], entry: &WitnessEntry) -> bool {
     let text = |value: &Value| value.as_text().unwrap_or_default().to_owned();
+    let count = |tokens: u64| Value::Integer(i64::try_from(tokens).unwrap_or(i64::MAX));
     text(&row[2]) == entry.request
         && row[3] == Value::Integer(entry.at_ms)
         && row[4].real().is_ok_and(|total| total == entry.latency.total_ms)
@@ -201,4 +221,17 @@ fn columns_fit(row: &[Value], entry: &WitnessEntry) -> bool {
         && text(&row[6]) == entry.error.as_ref().map_or("", |error| error.kind.as_str())
         && text(&row[7]) == entry.tenant
         && text(&row[8]) == entry.model
+        && row[9] == count(entry.tokens.prompt)
+        && row[10] == count(entry.cache.cached_tokens)
+        && row[11] == count(entry.tokens.answer)
+        && session_fits(row, entry)
+}
+
+/// A session that was forgotten since says nothing any more.
+fn session_fits(row: &[Value], entry: &WitnessEntry) -> bool {
+    match (&row[12], &row[13]) {
+        (Value::Null, _) => true,
+        (_, Value::Text(name)) => entry.session.as_ref() == Some(name) && row[14] == row[15],
+        _ => entry.session.is_some(),
+    }
 }

@@ -7,6 +7,10 @@ use crate::database::{Reading, Writing, first_row};
 use crate::error::Result;
 use crate::facets::{Part, vector_id};
 use crate::schema::set_meta;
+use crate::sessions;
+
+/// What an entry takes besides its text, about: two vectors of floats and codes, their places in indexes, its row.
+pub(crate) const ENTRY_BYTES: i64 = 12_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
@@ -15,12 +19,23 @@ pub struct Retention {
     pub bytes_max: u64,
     /// Sessions that nobody used for so long are forgotten.
     pub session_age_max: Duration,
+    /// What the sessions of one tenant may take; its own oldest go then.
+    pub session_bytes_max: u64,
 }
 
 impl Default for Retention {
     fn default() -> Self {
         let day = Duration::from_secs(24 * 3600);
-        Self { age_max: 7 * day, bytes_max: 5_000_000_000, session_age_max: 30 * day }
+        let bytes_max = 5_000_000_000;
+        let session_bytes_max = Self::session_share(bytes_max);
+        Self { age_max: 7 * day, bytes_max, session_age_max: 30 * day, session_bytes_max }
+    }
+}
+
+impl Retention {
+    /// What the sessions of a tenant may take of a memory, unless somebody says otherwise.
+    pub fn session_share(bytes_max: u64) -> u64 {
+        bytes_max / 4
     }
 }
 
@@ -31,50 +46,117 @@ pub struct Removed {
     pub sessions: usize,
 }
 
-/// Removes batches that are older, at most `batches_max` of them so that others get their turn; `room` asks for some however
-/// young they are. The newest batch stays: the chain goes on from it.
-pub(crate) fn retain(database: &mut dyn Writing, before_ms: i64, room: usize, batches_max: usize) -> Result<Removed> {
-    let sql = format!("SELECT id, first, last, at_ms, hash FROM batches ORDER BY id LIMIT {}", batches_max + 1);
+impl Removed {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.batches += other.batches;
+        self.entries += other.entries;
+        self.sessions += other.sessions;
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    number: i64,
+    first: i64,
+    last: i64,
+    at_ms: i64,
+    bytes: i64,
+    hash: Hash,
+}
+
+impl Batch {
+    /// What it takes, about.
+    fn weight(&self) -> u64 {
+        u64::try_from(self.bytes + (self.last - self.first + 1) * ENTRY_BYTES).unwrap_or_default()
+    }
+
+    fn entries(&self) -> u64 {
+        u64::try_from(self.last - self.first + 1).unwrap_or_default()
+    }
+}
+
+/// The oldest, but never the newest of all: the chain goes on from it.
+fn oldest(database: &mut dyn Reading, count_max: usize) -> Result<Vec<Batch>> {
+    let sql = format!("SELECT id, first, last, at_ms, bytes, hash FROM batches ORDER BY id LIMIT {}", count_max + 1);
     let mut oldest = Vec::new();
     database.rows(&sql, &[], &mut |row| {
-        oldest.push((
-            row[0].integer()?,
-            row[1].integer()?,
-            row[2].integer()?,
-            row[3].integer()?,
-            chain::hash(&row[4])?,
-        ));
+        let number = |column: usize| row[column].integer();
+        let hash = chain::hash(&row[5])?;
+        let (first, last, at_ms, bytes) = (number(1)?, number(2)?, number(3)?, number(4)?);
+        oldest.push(Batch { number: number(0)?, first, last, at_ms, bytes, hash });
         Ok(())
     })?;
-    let mut removed = Removed::default();
-    let mut anchor: Option<(i64, Hash)> = None;
-    let removable = oldest.len().saturating_sub(1).min(batches_max);
-    for (number, first, last, at_ms, hash) in &oldest[..removable] {
-        if *at_ms >= before_ms && removed.batches >= room {
+    oldest.truncate(count_max.min(oldest.len().saturating_sub(1)));
+    Ok(oldest)
+}
+
+/// Removes batches from before a time, at most `batches_max` of them so that others get their turn. One that claims to be of
+/// the future was written by a clock that was wrong: it is as old as the one after it.
+pub(crate) fn expire(database: &mut dyn Writing, before_ms: i64, now_ms: i64, batches_max: usize) -> Result<Removed> {
+    let oldest = oldest(database.as_reading(), batches_max)?;
+    let is_candidate = |batch: &&Batch| batch.at_ms < before_ms || batch.at_ms > now_ms;
+    let candidates = oldest.iter().take_while(is_candidate).count();
+    let old = oldest[..candidates].iter().rposition(|batch| batch.at_ms < before_ms);
+    remove(database, &oldest[..old.map_or(0, |at| at + 1)])
+}
+
+/// Removes what is oldest, batches and sessions alike, until about `room` bytes are free or `count_max` of a kind have gone.
+/// What was freed.
+pub(crate) fn make_room(database: &mut dyn Writing, room: u64, count_max: usize) -> Result<(Removed, u64)> {
+    let batches = oldest(database.as_reading(), count_max)?;
+    let sessions = sessions::oldest(database.as_reading(), None, count_max)?;
+    // A batch is at least as old as those after it, whatever it claims.
+    let mut ages: Vec<i64> = batches.iter().map(|batch| batch.at_ms).collect();
+    (1..ages.len()).rev().for_each(|at| ages[at - 1] = ages[at - 1].min(ages[at]));
+    let (mut batch, mut session, mut freed) = (0, 0, 0);
+    while freed < room {
+        match (batches.get(batch), sessions.get(session)) {
+            (Some(one), other) if other.is_none_or(|other| ages[batch] <= other.active_ms) => {
+                (batch, freed) = (batch + 1, freed + one.weight());
+            }
+            (_, Some(other)) => (session, freed) = (session + 1, freed + other.bytes),
+            (_, None) => break,
+        }
+        if batch == count_max || session == count_max {
             break;
         }
-        remove_entries(database, *first, *last)?;
-        database.execute("DELETE FROM batches WHERE id = $1", &[(*number).into()])?;
-        removed.batches += 1;
-        removed.entries += (last - first + 1).max(0) as u64;
-        anchor = Some((*number, *hash));
     }
-    if let Some((number, hash)) = anchor {
-        set_meta(database, ANCHOR, &chain::anchor_text(number, &hash))?;
+    let mut removed = remove(database, &batches[..batch])?;
+    for session in &sessions[..session] {
+        sessions::forget(database, session.id)?;
+    }
+    removed.sessions = session;
+    Ok((removed, freed))
+}
+
+fn remove(database: &mut dyn Writing, batches: &[Batch]) -> Result<Removed> {
+    let mut removed = Removed::default();
+    for batch in batches {
+        remove_entries(database, batch.first, batch.last)?;
+        database.execute("DELETE FROM batches WHERE id = $1", &[batch.number.into()])?;
+        removed.batches += 1;
+        removed.entries += batch.entries();
+    }
+    if let Some(last) = batches.last() {
+        set_meta(database, ANCHOR, &chain::anchor_text(last.number, &last.hash))?;
     }
     Ok(removed)
 }
 
-/// How many of the oldest batches must go for the memory to be of the size that is allowed; an estimate.
-pub(crate) fn room_needed(database: &mut dyn Reading, bytes: u64, bytes_max: u64) -> Result<usize> {
+/// How much of what is stored must go, as [`make_room`] counts it, for the memory to be of the size that is allowed.
+pub(crate) fn room_needed(database: &mut dyn Reading, bytes: u64, bytes_max: u64) -> Result<u64> {
     if bytes <= bytes_max {
         return Ok(0);
     }
-    let row = first_row(database, "SELECT count(*) FROM batches", &[])?;
-    let batches = row.map_or(Ok(0), |row| row[0].integer())?;
-    let share = (bytes - bytes_max) as f64 / bytes as f64;
+    let sql = format!(
+        "SELECT CAST((SELECT coalesce(sum(bytes) + sum(last - first + 1) * {ENTRY_BYTES}, 0) FROM batches) \
+         + (SELECT coalesce(sum(bytes), 0) FROM session_heads) AS BIGINT)"
+    );
+    let row = first_row(database, &sql, &[])?;
+    let counted = row.map_or(Ok(0), |row| row[0].integer())?;
     // A little more, so that this is not needed every minute.
-    Ok(((share + 0.02) * batches as f64).ceil() as usize)
+    let share = (bytes - bytes_max) as f64 / bytes as f64 + 0.02;
+    Ok((share * counted as f64).ceil() as u64)
 }
 
 fn remove_entries(database: &mut dyn Writing, first: i64, last: i64) -> Result<()> {

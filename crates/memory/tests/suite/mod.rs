@@ -120,7 +120,8 @@ pub fn a_tenant_sees_only_its_own(memory: &Memory) {
     assert!(search(memory, WitnessQuery { tenant: Some("nobody".into()), ..WitnessQuery::default() }).is_empty());
     let sessions = memory.sessions(&SessionQuery { tenant: tenant(), ..SessionQuery::default() }).unwrap();
     assert_eq!(sessions.len(), 1);
-    assert_eq!(sessions[0].messages[0]["content"], "I am acme");
+    assert_eq!(sessions[0].tenant, "acme");
+    assert_eq!(memory.session("acme", "talk").unwrap().unwrap().messages[0]["content"], "I am acme");
     let own = memory.policies_in_force("acme").unwrap();
     assert_eq!(own[&("router".into(), "own".into())].parameters["of"], "acme");
     // Who has stored nothing still has everybody's.
@@ -172,7 +173,9 @@ pub fn sessions_grow_and_are_found(memory: &Memory) {
     other.adapter = Some("legal".into());
     memory.put_session(&other).unwrap();
     let by_adapter = SessionQuery { adapter: Some("legal".into()), ..SessionQuery::default() };
-    assert_eq!(memory.sessions(&by_adapter).unwrap(), [other]);
+    let found = memory.sessions(&by_adapter).unwrap();
+    assert_eq!((found.len(), found[0].name.as_str(), found[0].messages), (1, "a copy", 6));
+    assert_eq!(memory.session("", "a copy").unwrap(), Some(other));
 }
 
 pub fn sessions_expire_and_are_removed(memory: &Memory) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ruvllm_engine::{StepError, SubmitError};
+use ruvllm_engine::{FinishReason, StepError, SubmitError};
 use ruvllm_memory::{
     CacheUse, Failure, KvState, Latency, Policies, Session, Standard, Texts, TokenCounts, Trace, Turn, WitnessEntry,
     WitnessRecord, now_ms,
@@ -94,7 +94,7 @@ impl Witness {
     }
 
     pub fn refused(mut self, kind: &str, message: &str) {
-        self.entry.error = Some(Failure { kind: kind.to_owned(), message: message.to_owned() });
+        self.entry.error = Some(Failure { kind: kind.to_owned(), message: beginning(message) });
         self.entry.latency.total_ms = millis(self.started.elapsed());
         let recorder = self.memory.recorder().clone();
         recorder
@@ -118,7 +118,7 @@ impl Witness {
         self.entry.tokens = TokenCounts { prompt: usage.prompt_tokens as u64, answer: usage.completion_tokens as u64 };
         let tokens = usage.prompt_tokens + usage.completion_tokens;
         self.entry.routing.context_bucket = tokens.next_power_of_two() as u64;
-        self.entry.finish = finish_reason.map(|reason| format!("{reason:?}").to_lowercase());
+        self.entry.finish = finish_reason.map(|reason| finish_tag(reason).to_owned());
         self.entry.error = match (error, finish_reason) {
             (Some(error), _) => Some(failure(error)),
             (None, None) => Some(Failure { kind: "cancelled".into(), message: "nobody waited for the answer".into() }),
@@ -151,6 +151,14 @@ impl Witness {
     }
 }
 
+/// How the log calls an end. These words are stored: they stay, whatever the variants are called.
+fn finish_tag(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Stop => "stop",
+        FinishReason::Length => "length",
+    }
+}
+
 /// With one word for it, to search for.
 fn failure(error: &GenerateError) -> Failure {
     let kind = match error {
@@ -165,7 +173,7 @@ fn failure(error: &GenerateError) -> Failure {
         GenerateError::NoMemory => "invalid_session",
         GenerateError::Step(_) | GenerateError::EngineFailed | GenerateError::NoEmbedding => "engine",
     };
-    Failure { kind: kind.to_owned(), message: error.to_string() }
+    Failure { kind: kind.to_owned(), message: beginning(&error.to_string()) }
 }
 
 /// The answer as a message of the conversation.

@@ -14,6 +14,9 @@ const QUEUE_RETRY: Duration = Duration::from_secs(1);
 /// When a model that could not be loaded for lack of room is.
 const LOAD_RETRY: Duration = Duration::from_secs(5);
 
+/// When a memory that does not answer is.
+pub(crate) const MEMORY_RETRY: Duration = Duration::from_secs(5);
+
 /// Of an endpoint's own queue.
 pub(crate) fn queue_full(message: impl Into<String>) -> ApiError {
     let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, ErrorKind::RequestRate, message);
@@ -57,6 +60,11 @@ pub(crate) fn forgotten(error: &RememberError) -> ApiError {
         RememberError::Session(MemoryError::Invalid { .. })
         | RememberError::NotASession
         | RememberError::OtherModel { .. } => ApiError::invalid_param("session", message),
+        RememberError::Session(error) if error.is_transient() => {
+            tracing::warn!("{message}");
+            let message = "what was said in this session cannot be read at present; try again, or ask without session";
+            ApiError::unavailable(message, Some(MEMORY_RETRY)).with_param("session")
+        }
         RememberError::Session(_) => {
             tracing::error!("{message}");
             ApiError::internal("the session cannot be restored; the server's log tells why")

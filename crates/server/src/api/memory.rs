@@ -15,6 +15,7 @@ use utoipa_axum::routes;
 use crate::access::{Caller, Scope};
 use crate::api::Api;
 use crate::api::charges;
+use crate::api::failure::MEMORY_RETRY;
 use crate::error::ApiError;
 
 /// The endpoints. They need the scope `inference`, and `admin` for what belongs to others.
@@ -99,6 +100,10 @@ impl From<MemoryError> for ApiError {
             MemoryError::Invalid { field, .. } => ApiError::invalid_param(field, message),
             MemoryError::NotFound { .. } => ApiError::not_found(message),
             MemoryError::Vector(_) => ApiError::invalid(message),
+            _ if error.is_transient() => {
+                tracing::warn!("{message}");
+                ApiError::unavailable("the memory does not answer at present; try again later", Some(MEMORY_RETRY))
+            }
             _ => {
                 tracing::error!("{message}");
                 // Where the store lies is nobody's business.

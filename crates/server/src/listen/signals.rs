@@ -1,8 +1,11 @@
-//! Ctrl-C and SIGTERM: the first lets what runs finish, the second does not.
+//! Ctrl-C and SIGTERM: the first lets what runs finish, the second does not, the third ends the process.
 
 use std::io;
 
 use crate::lifecycle::{Lifecycle, Phase};
+
+/// The exit code of a process that a signal ended, as shells have it: 128 and SIGINT's number.
+const KILLED: i32 = 130;
 
 /// Watches for signals from now on. Must be called within the runtime.
 pub fn advance_on_signals(lifecycle: Lifecycle) -> io::Result<()> {
@@ -14,6 +17,10 @@ pub fn advance_on_signals(lifecycle: Lifecycle) -> io::Result<()> {
         signals.next().await;
         tracing::info!("shutting down at once");
         lifecycle.advance(Phase::Ended);
+        signals.next().await;
+        // Whatever hangs, a database or a disk: somebody wants it to end.
+        tracing::warn!("ended by a third signal; what was not written is lost");
+        std::process::exit(KILLED);
     });
     Ok(())
 }

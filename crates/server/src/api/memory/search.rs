@@ -57,6 +57,7 @@ pub(crate) async fn search(
     Extension(caller): Extension<Caller>,
     Params(params): Params<SearchParams>,
 ) -> Result<Json<RecalledList>, ApiError> {
+    let tenant = visible(&caller, params.tenant.as_deref())?;
     let count_max = params.limit.unwrap_or(COUNT_DEFAULT);
     if !(1..=COUNT_MAX).contains(&count_max) {
         return Err(ApiError::invalid_param("limit", format!("limit must be from 1 to {COUNT_MAX}")));
@@ -66,7 +67,6 @@ pub(crate) async fn search(
         Some(None) => return Err(ApiError::invalid_param("kind", "kind is request, answer, session or policy")),
         None => Vec::new(),
     };
-    let tenant = visible(&caller, params.tenant.as_deref())?;
     let vector = api.vector(&caller, "like", &params.like).await?;
     let found = api.with_memory(move |memory| memory.recall(&vector, &kinds, tenant.as_deref(), count_max)).await?;
     Ok(Json(RecalledList { object: "list", data: found.into_iter().map(Into::into).collect() }))
@@ -96,12 +96,25 @@ pub(crate) async fn status(
     caller.require(Scope::Admin)?;
     let recorder = api.remembering()?.recorder().stats();
     let (status, index_bytes) = api.with_memory(|memory| Ok((memory.status()?, memory.index_bytes()))).await?;
-    let MemoryStatus { place, bytes, embedding, dimension, entries, sessions, policies, vectors, edges, .. } = status;
+    let MemoryStatus {
+        place,
+        encryption,
+        bytes,
+        embedding,
+        dimension,
+        entries,
+        sessions,
+        policies,
+        vectors,
+        edges,
+        ..
+    } = status;
     Ok(Json(json!({
-        "place": place, "bytes": bytes, "index_bytes": index_bytes, "embedding": embedding, "dimension": dimension,
+        "place": place, "encryption": encryption, "bytes": bytes, "index_bytes": index_bytes, "embedding": embedding, "dimension": dimension,
         "entries": entries, "sessions": sessions, "policies": policies, "vectors": vectors, "edges": edges,
         "first_ms": status.first_ms, "last_ms": status.last_ms,
         "written": recorder.written, "overflowed": recorder.overflowed, "lost": recorder.lost,
-        "waiting": recorder.waiting,
+        "waiting": recorder.waiting, "waiting_bytes": recorder.waiting_bytes,
+        "waiting_bytes_max": recorder.waiting_bytes_max,
     })))
 }

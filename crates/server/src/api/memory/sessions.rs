@@ -2,7 +2,7 @@
 
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
-use ruvllm_memory::{MemoryError, Session, SessionQuery};
+use ruvllm_memory::{MemoryError, Session, SessionQuery, SessionSummary as Stored};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -45,6 +45,8 @@ pub(crate) struct SessionSummary {
     adapter: Option<String>,
     turns: u64,
     messages: usize,
+    /// As it is stored.
+    bytes: usize,
     created_ms: i64,
     active_ms: i64,
 }
@@ -75,10 +77,10 @@ pub(crate) async fn list(
     Ok(Json(SessionList { object: "list", data: sessions.into_iter().map(Into::into).collect() }))
 }
 
-impl From<Session> for SessionSummary {
-    fn from(session: Session) -> Self {
-        let Session { name, tenant, model, adapter, turns, messages, created_ms, active_ms, .. } = session;
-        Self { name, tenant, model, adapter, turns, messages: messages.len(), created_ms, active_ms }
+impl From<Stored> for SessionSummary {
+    fn from(session: Stored) -> Self {
+        let Stored { name, tenant, model, adapter, turns, messages, bytes, created_ms, active_ms, .. } = session;
+        Self { name, tenant, model, adapter, turns, messages, bytes, created_ms, active_ms }
     }
 }
 
@@ -118,7 +120,9 @@ pub(crate) async fn remove(
     let recorder = api.remembering()?.recorder().clone();
     let removed = api.with_memory(move |memory| {
         // What is on its way would bring it back.
-        recorder.flush();
+        if !recorder.flush() {
+            return Err(MemoryError::Unavailable("turns wait to be written".into()));
+        }
         if memory.remove_session(&tenant, &name)? { Ok(()) } else { Err(missing(name)) }
     });
     removed.await?;

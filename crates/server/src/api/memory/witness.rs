@@ -54,6 +54,8 @@ pub(crate) struct WitnessParams {
 
 impl WitnessParams {
     async fn query(self, api: &Api, caller: &Caller) -> Result<WitnessQuery, ApiError> {
+        // First of all: whoever may see nothing has nothing computed either.
+        let tenant = visible(caller, self.tenant.as_deref())?;
         let range = |field, text: Option<String>| text.map(|text| Range::parse(field, &text)).transpose();
         let ago = |field, text: Option<String>| {
             let span: Option<Duration> = text.map(|text| parse_span(field, &text)).transpose()?;
@@ -63,12 +65,8 @@ impl WitnessParams {
         if !(1..=COUNT_MAX).contains(&count_max) {
             return Err(ApiError::invalid_param("limit", format!("limit must be from 1 to {COUNT_MAX}")));
         }
-        let like = match self.like {
-            Some(text) => Some(api.vector(caller, "like", &text).await?),
-            None => None,
-        };
-        Ok(WitnessQuery {
-            tenant: visible(caller, self.tenant.as_deref())?,
+        let mut query = WitnessQuery {
+            tenant,
             model: self.model,
             session: self.session,
             since_ms: ago("since", self.since)?,
@@ -80,11 +78,14 @@ impl WitnessParams {
                 "none" => ErrorFilter::None,
                 _ => ErrorFilter::Kind(error),
             }),
-            like,
             before: self.before,
             count_max,
             ..WitnessQuery::default()
-        })
+        };
+        if let Some(text) = self.like {
+            query.like = Some(api.vector(caller, "like", &text).await?);
+        }
+        Ok(query)
     }
 }
 
