@@ -11,15 +11,21 @@ use crate::catalogue::Catalogue;
 #[derive(Debug, Clone)]
 pub struct StoreConfig {
     pub home: PathBuf,
+    /// Folders of others, made by [`Store::push`](crate::Store::push), in which models are looked for that `home` does not have.
+    /// Nothing but models is read there, and nothing is written.
+    pub shared: Vec<PathBuf>,
     pub catalogue: Catalogue,
     pub hub: HubConfig,
     pub pip: PipConfig,
 }
 
 impl StoreConfig {
+    /// With the folders in `RUVLLM_MODELS`, which are separated as in `PATH`.
     pub fn from_env(home: &Path) -> StoreConfig {
+        let shared = std::env::var_os("RUVLLM_MODELS").unwrap_or_default();
         StoreConfig {
             home: home.to_owned(),
+            shared: std::env::split_paths(&shared).filter(|folder| !folder.as_os_str().is_empty()).collect(),
             catalogue: Catalogue::built_in(),
             hub: HubConfig::from_env(),
             pip: PipConfig::default(),
@@ -102,7 +108,8 @@ pub struct PipConfig {
 
 impl Default for PipConfig {
     fn default() -> PipConfig {
-        let commands: [&[&str]; 3] = [&["python3", "-m", "pip"], &["pip3"], &["pip"]];
+        // Isolated: no variable and no folder but Python's own says what `pip` is.
+        let commands: [&[&str]; 3] = [&["python3", "-I", "-m", "pip"], &["pip3"], &["pip"]];
         PipConfig {
             commands: commands.iter().map(|words| words.iter().map(|word| word.to_string()).collect()).collect(),
             environment: Vec::new(),

@@ -44,6 +44,18 @@ pub enum StoreError {
     )]
     NameTaken { name: String, by: String },
 
+    #[error(
+        "{} is not used: it says what this program does, but {why}; if you trust what is in it: {command} {}",
+        .path.display(), .path.display()
+    )]
+    OthersCanWrite { path: PathBuf, why: String, command: &'static str },
+
+    #[error("`{name}` is in {}, a folder of RUVLLM_MODELS, which is only read; remove it there", .folder.display())]
+    Shared { name: String, folder: PathBuf },
+
+    #[error("RUVLLM_MODELS names {}, which has no folder `models`; mount it, or take it out of RUVLLM_MODELS", .folder.display())]
+    NoSharedFolder { folder: PathBuf },
+
     #[error("another process is working on model `{name}`; wait until it has finished and try again")]
     Busy { name: String },
 

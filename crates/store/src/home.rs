@@ -46,6 +46,11 @@ impl Layout {
         self.models.join(".partial").join(name.folder_name())
     }
 
+    /// What was checked of a model that lies in a folder of others.
+    pub(crate) fn checked(&self, name: &ModelName) -> PathBuf {
+        self.models.join(".checked").join(name.folder_name()).with_added_extension("json")
+    }
+
     pub(crate) fn lock(&self, name: &ModelName) -> PathBuf {
         self.models.join(".locks").join(name.folder_name())
     }

@@ -20,9 +20,11 @@ mod partial;
 mod progress;
 mod pull;
 mod push;
+mod shared;
 mod sources;
 mod store;
 mod suggest;
+mod trust;
 
 pub use catalogue::{Catalogue, CatalogueEntry, PinnedFile};
 pub use config::{HubConfig, PipConfig, StoreConfig};
@@ -34,3 +36,4 @@ pub use progress::{Event, Progress};
 pub use sources::{ArchiveMember, HubFile, PinnedArchive, Source, WheelMember};
 pub use store::{Listed, ModelFile, Store};
 pub use suggest::closest;
+pub use trust::{require_private, require_unwritable};

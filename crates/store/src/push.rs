@@ -18,7 +18,8 @@ impl Store {
         let model = self.verify(name, progress)?;
         let (Some(manifest), Some(from)) = (&model.manifest, model.path.parent()) else { return Ok(model) };
         let name = ModelName::parse(&manifest.name)?;
-        let there = Store::with_config(StoreConfig { home: home.to_owned(), ..self.config.clone() });
+        let there = StoreConfig { home: home.to_owned(), shared: Vec::new(), ..self.config.clone() };
+        let there = Store::with_config(there);
         let is_same = |other: &ModelFile| {
             let hashes = |model: &ModelFile| {
                 let files = model.manifest.iter().flat_map(|manifest| manifest.files());
@@ -26,17 +27,25 @@ impl Store {
             };
             hashes(other) == hashes(&model)
         };
-        match there.intact(&name, None, progress) {
-            Ok(Some(same)) if is_same(&same) => return Ok(same),
+        let already_there = |progress: &mut dyn Progress| match there.intact(&name, None, progress) {
+            Ok(Some(same)) if is_same(&same) => Ok(Some(same)),
             Ok(Some(other)) => {
-                return Err(StoreError::NameTaken { name: name.to_string(), by: other.path.display().to_string() });
+                Err(StoreError::NameTaken { name: name.to_string(), by: other.path.display().to_string() })
             }
-            Ok(None) | Err(StoreError::Damaged { .. }) => {}
-            Err(error) => return Err(error),
+            Ok(None) | Err(StoreError::Damaged { .. }) => Ok(None),
+            Err(error) => Err(error),
+        };
+        // Without the lock, which could not be taken in a folder that is only read.
+        if let Some(same) = already_there(progress)? {
+            return Ok(same);
         }
         let Some(_lock) = ModelLock::try_take(&there.layout, &name)? else {
             return Err(StoreError::Busy { name: name.to_string() });
         };
+        // Others may have put one there since.
+        if let Some(same) = already_there(progress)? {
+            return Ok(same);
+        }
         let folder = there.layout.model(&name);
         disk::remove_if_there(&folder)?;
         disk::require_space(there.layout.models(), manifest.bytes())?;

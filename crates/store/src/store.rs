@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::sources::{self, HubFile};
 use crate::suggest;
 
-/// The models of one home folder. Cheap to make; nothing is created on disk before the first pull.
+/// The models of one home folder, and of others' that are only read. Cheap to make; nothing is created on disk before the first pull.
 #[derive(Debug)]
 pub struct Store {
     pub(crate) layout: Layout,
@@ -75,7 +75,7 @@ impl Store {
         }
         match ModelName::parse(spec) {
             Ok(name) if !sources::is_written_as_path(spec) => Ok(Meaning::Name(name)),
-            Ok(name) if self.layout.model(&name).is_dir() => Ok(Meaning::Name(name)),
+            Ok(name) if self.is_known(&name) => Ok(Meaning::Name(name)),
             Err(error) if !sources::is_written_as_path(spec) => Err(error),
             _ => Err(StoreError::NoSuchFile { path: spec.into() }),
         }
@@ -92,15 +92,15 @@ impl Store {
         match self.meaning_of(name_or_path)? {
             Meaning::File(path) => Ok(in_place(path)),
             Meaning::Entry(entry, name) => {
-                self.intact(&name, Some(&entry.files), quiet)?.ok_or_else(|| not_pulled(&name))
+                self.find(&name, Some(&entry.files), quiet)?.ok_or_else(|| not_pulled(&name))
             }
             Meaning::Hub(file) => {
                 let name = file.default_name()?;
-                self.intact(&name, None, quiet)?
+                self.find(&name, None, quiet)?
                     .filter(|model| model.came_from(&file.to_string()))
                     .ok_or_else(|| not_pulled(&name))
             }
-            Meaning::Name(name) => match self.intact(&name, None, quiet)? {
+            Meaning::Name(name) => match self.find(&name, None, quiet)? {
                 Some(model) => Ok(model),
                 None => Err(self.unknown(name.as_str())),
             },
@@ -110,23 +110,18 @@ impl Store {
     /// Reads all files, whatever their sizes and times say.
     pub fn verify(&self, name: &str, progress: &mut dyn Progress) -> Result<ModelFile, StoreError> {
         let (name, pinned) = self.stored_name(name)?;
-        let folder = self.layout.model(&name);
-        let manifest = Manifest::read(&folder, &name)?.ok_or_else(|| self.unknown(name.as_str()))?;
-        self.check_fully(&name, manifest, pinned, progress)
+        match Manifest::read(&self.layout.model(&name), &name)? {
+            Some(manifest) => self.check_fully(&name, manifest, pinned, progress),
+            None => self.verify_shared(&name, pinned, progress)?.ok_or_else(|| self.unknown(name.as_str())),
+        }
     }
 
-    /// Everything in the models folder, by name. Foreign or damaged entries are reported, never fatal.
+    /// Everything in the models folder, by name, and behind it what only shared folders have. Foreign or damaged entries are
+    /// reported, never fatal.
     pub fn list(&self) -> Result<Vec<Listed>, StoreError> {
-        let models = self.layout.models();
-        let entries = match fs::read_dir(models) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(StoreError::io("read", models)(error)),
-        };
-        let mut folders: Vec<PathBuf> =
-            entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| !is_hidden(path)).collect();
-        folders.sort();
-        Ok(folders.into_iter().map(list_one).collect())
+        let mut listed = list_folder(self.layout.models())?;
+        self.add_shared(&mut listed);
+        Ok(listed)
     }
 
     /// Removes the model and whatever an unfinished pull left of it. A process that has the file open keeps it.
@@ -136,6 +131,9 @@ impl Store {
         let folder = self.layout.model(&name);
         let partial = self.layout.partial(&name);
         if !folder.exists() && !partial.exists() {
+            if let Some(folder) = self.shared_folder_of(&name) {
+                return Err(StoreError::Shared { name: name.to_string(), folder: folder.to_owned() });
+            }
             let not_pulled = || StoreError::NotPulled { name: name.to_string(), spec: spec.to_owned() };
             return Err(pinned.map_or_else(|| self.unknown(name.as_str()), |_| not_pulled()));
         }
@@ -159,7 +157,24 @@ impl Store {
         }
     }
 
-    /// `None` when the model is not stored. The cheap check, and the full one if that does not match.
+    fn is_known(&self, name: &ModelName) -> bool {
+        self.layout.model(name).is_dir() || self.shared_folder_of(name).is_some()
+    }
+
+    /// In the home folder, or else in a shared one.
+    fn find(
+        &self,
+        name: &ModelName,
+        pinned: Option<&[PinnedFile]>,
+        progress: &mut dyn Progress,
+    ) -> Result<Option<ModelFile>, StoreError> {
+        match self.intact(name, pinned, progress)? {
+            Some(model) => Ok(Some(model)),
+            None => self.find_shared(name, pinned, progress),
+        }
+    }
+
+    /// `None` when the model is not stored in the home folder. The cheap check, and the full one if that does not match.
     pub(crate) fn intact(
         &self,
         name: &ModelName,
@@ -184,20 +199,8 @@ impl Store {
         progress: &mut dyn Progress,
     ) -> Result<ModelFile, StoreError> {
         let folder = self.layout.model(name);
-        let lacks = |pinned: &&PinnedFile| manifest.files().all(|stored| stored.file != pinned.file);
-        if let Some(lacking) = pinned.into_iter().flatten().find(lacks) {
-            return Err(StoreError::Damaged {
-                name: name.to_string(),
-                path: folder.join(&lacking.file),
-                expected: size(lacking.bytes),
-                got: NO_FILE.to_owned(),
-            });
-        }
         let before = manifest.clone();
-        for file in manifest.files_mut() {
-            let pin = pinned.into_iter().flatten().find(|pin| pin.file == file.file);
-            check_file(name, &folder, file, pin, progress)?;
-        }
+        check_files(name, &folder, &mut manifest, pinned, progress)?;
         if manifest != before {
             // A store that we may read but not write is still usable; it only costs the hash again next time.
             let _ = manifest.write(&folder);
@@ -251,9 +254,33 @@ fn is_unchanged(folder: &Path, manifest: &Manifest) -> Result<bool, StoreError> 
     Ok(true)
 }
 
-fn is_what_was_pinned(manifest: &Manifest, pinned: &[PinnedFile]) -> bool {
+pub(crate) fn is_what_was_pinned(manifest: &Manifest, pinned: &[PinnedFile]) -> bool {
     let is_there = |pin: &PinnedFile| manifest.files().any(|file| file.file == pin.file && file.sha256 == pin.sha256);
     pinned.iter().all(is_there)
+}
+
+/// Hashes all files, which must be those that are pinned; what is known of them is brought up to date.
+pub(crate) fn check_files(
+    name: &ModelName,
+    folder: &Path,
+    manifest: &mut Manifest,
+    pinned: Option<&[PinnedFile]>,
+    progress: &mut dyn Progress,
+) -> Result<(), StoreError> {
+    let lacks = |pinned: &&PinnedFile| manifest.files().all(|stored| stored.file != pinned.file);
+    if let Some(lacking) = pinned.into_iter().flatten().find(lacks) {
+        return Err(StoreError::Damaged {
+            name: name.to_string(),
+            path: folder.join(&lacking.file),
+            expected: size(lacking.bytes),
+            got: NO_FILE.to_owned(),
+        });
+    }
+    for file in manifest.files_mut() {
+        let pin = pinned.into_iter().flatten().find(|pin| pin.file == file.file);
+        check_file(name, folder, file, pin, progress)?;
+    }
+    Ok(())
 }
 
 /// Hashes a file; what is known of it is brought up to date.
@@ -297,6 +324,18 @@ pub(crate) fn sha256_of(path: &Path, bytes: u64, progress: &mut dyn Progress) ->
         .and_then(|mut file| digest::hash_file(&mut file, bytes, progress))
         .map_err(StoreError::io("read", path))?;
     hasher.map(digest::hex).ok_or(StoreError::Cancelled)
+}
+
+pub(crate) fn list_folder(models: &Path) -> Result<Vec<Listed>, StoreError> {
+    let entries = match fs::read_dir(models) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(StoreError::io("read", models)(error)),
+    };
+    let mut folders: Vec<PathBuf> =
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| !is_hidden(path)).collect();
+    folders.sort();
+    Ok(folders.into_iter().map(list_one).collect())
 }
 
 fn is_hidden(path: &Path) -> bool {

@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ruvllm_store::{Event, Progress, Store, StoreError};
 use support::*;
@@ -31,6 +31,11 @@ fn pieces_are_fetched_at_once_and_joined_in_order() {
     let server = Server::start(move |request, _| {
         if request.range().is_some() {
             most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            // None is answered before there are three of them, however slow the machine is.
+            let until = Instant::now() + PATIENCE;
+            while most.load(Ordering::SeqCst) < 3 && Instant::now() < until {
+                thread::sleep(Duration::from_millis(1));
+            }
             // Pieces arrive out of order: the even ones take longer.
             let piece = request.range_start().unwrap() / PIECE;
             thread::sleep(Duration::from_millis(if piece.is_multiple_of(2) { 60 } else { 20 }));

@@ -5,6 +5,8 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +19,7 @@ const ENDPOINT: &str = "STORE_TEST_ENDPOINT";
 
 fn store(home: &Path, endpoint: &str) -> Store {
     let mut config = config(home, endpoint, toy(&content(SIZE), vec![hub_source()]));
-    config.hub.read_timeout = Duration::from_secs(20);
+    config.hub.read_timeout = PATIENCE;
     Store::with_config(config)
 }
 
@@ -45,7 +47,7 @@ fn start_other(home: &Path, endpoint: &str) -> Child {
 fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{what} did not happen");
+        assert!(began.elapsed() < PATIENCE, "{what} did not happen");
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -60,18 +62,23 @@ fn part_file(home: &Path) -> Option<PathBuf> {
 
 #[test]
 fn the_second_process_waits_and_finds_what_the_first_fetched() {
-    let server = Server::start(|request, _| {
-        thread::sleep(Duration::from_millis(700));
+    let waited = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&waited);
+    let server = Server::start(move |request, _| {
+        wait_for("the second process", || seen.load(Ordering::SeqCst));
         Reply::file(request, &content(SIZE), "\"a\"")
     });
     let home = tempfile::tempdir().unwrap();
     let mut other = start_other(home.path(), &server.url);
     wait_for("the other's request", || !server.requests().is_empty());
-    let mut waited = false;
     let model = store(home.path(), &server.url)
-        .pull("toy", &mut |event| waited |= matches!(event, Event::WaitingForOtherProcess { .. }))
+        .pull("toy", &mut |event| {
+            if matches!(event, Event::WaitingForOtherProcess { .. }) {
+                waited.store(true, Ordering::SeqCst);
+            }
+        })
         .unwrap();
-    assert!(waited);
+    assert!(waited.load(Ordering::SeqCst));
     assert_eq!(fs::read(model.path).unwrap(), content(SIZE));
     assert!(other.wait().unwrap().success());
     assert_eq!(server.requests().len(), 1);
@@ -91,7 +98,7 @@ fn what_a_killed_process_left_is_resumed_to_the_same_bytes() {
     let server = Server::start(|request, before| {
         let reply = Reply::file(request, &content(SIZE), "\"a\"");
         match before {
-            0 => Reply { stall: Duration::from_secs(60), ..reply.cut_after(1_200_000) },
+            0 => Reply { stall: 2 * PATIENCE, ..reply.cut_after(1_200_000) },
             _ => reply,
         }
     });

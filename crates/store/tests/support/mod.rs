@@ -181,16 +181,21 @@ pub fn toy(content: &[u8], sources: Vec<Source>) -> Catalogue {
     }
 }
 
-/// Impatient, so that tests are quick.
+/// Longer than anything here takes on the busiest machine, so that a test that hangs fails instead.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Retries at once, so that tests are quick. Where a test is about a timeout it sets a short one itself: a busy machine
+/// must not make others run into it.
 pub fn config(home: &Path, endpoint: &str, catalogue: Catalogue) -> StoreConfig {
     StoreConfig {
         home: home.to_owned(),
+        shared: Vec::new(),
         catalogue,
         hub: HubConfig {
             endpoint: endpoint.to_owned(),
             token: None,
-            connect_timeout: Duration::from_secs(2),
-            read_timeout: Duration::from_millis(500),
+            connect_timeout: PATIENCE,
+            read_timeout: PATIENCE,
             connections_max: 1,
             piece_bytes: 64 * 1024,
             retries_max: 3,
@@ -200,10 +205,9 @@ pub fn config(home: &Path, endpoint: &str, catalogue: Catalogue) -> StoreConfig 
     }
 }
 
-/// An address at which nobody listens.
+/// An address at which nobody listens. Not a port that was free a moment ago: another test may have got it since.
 pub fn closed_port() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
+    "http://127.0.0.1:1".to_owned()
 }
 
 pub fn quiet(_: Event) {}
