@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use ruvllm_memory::{KeySource, Memory, MemoryOptions, Place};
-use ruvllm_store::default_home;
+use ruvllm_store::{default_home, require_private};
 
 /// The variable that may hold the key.
 const KEY_VARIABLE: &str = "RUVLLM_MEMORY_KEY";
+
+/// The file that holds it otherwise.
+const KEY_FILE: &str = "memory.key";
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Memory")]
@@ -44,7 +47,14 @@ impl MemoryPlaceFlags {
     pub fn options(&self) -> Result<MemoryOptions> {
         let place = match &self.memory_postgres {
             Some(url) => Place::Postgres { url: url.clone() },
-            None => Place::Folder { folder: self.folder()?, key: self.key() },
+            None => {
+                let (folder, key) = (self.folder()?, self.key());
+                if key.is_none() {
+                    // A key that others have made is one that they know.
+                    require_private(&folder.join(KEY_FILE))?;
+                }
+                Place::Folder { folder, key }
+            }
         };
         Ok(MemoryOptions { place, ..MemoryOptions::in_folder("") })
     }

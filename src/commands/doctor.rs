@@ -69,8 +69,10 @@ impl Doctor {
 /// Whether Python packages can be fetched.
 fn has_pip() -> bool {
     let works = |command: &str, arguments: &[&str]| {
-        let run = Command::new(command).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        // Not in the caller's folder, where Python and a PATH with relative folders would look for what to run.
+        let mut run = Command::new(command);
+        let run = run.args(arguments).current_dir("/").stdout(Stdio::null()).stderr(Stdio::null()).status();
         run.is_ok_and(|status| status.success())
     };
-    works("python3", &["-m", "pip", "--version"]) || works("pip3", &["--version"]) || works("pip", &["--version"])
+    works("python3", &["-I", "-m", "pip", "--version"]) || works("pip3", &["--version"]) || works("pip", &["--version"])
 }

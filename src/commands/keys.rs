@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use ruvllm_server::access::{KeyFile, Limits, LocalToken, NewKey, Scope, Scopes, StoredKey, Timestamp};
-use ruvllm_store::default_home;
+use ruvllm_store::{default_home, require_private};
 use serde_json::{Value, json};
 
 use crate::duration_flag::parse_duration;
@@ -88,8 +88,11 @@ struct Rm {
 )]
 struct Token {}
 
-fn key_file() -> Result<KeyFile> {
-    Ok(KeyFile::in_home(&default_home()?))
+/// The file of keys, if it is for this user alone to say who may use the server.
+pub fn key_file() -> Result<KeyFile> {
+    let file = KeyFile::in_home(&default_home()?);
+    require_private(file.path())?;
+    Ok(file)
 }
 
 impl Keys {

@@ -12,13 +12,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use ruvllm_runtime::Remembering;
-use ruvllm_server::access::{Gate, KeyFile, LocalToken, LocalTokenError};
+use ruvllm_server::access::{Gate, LocalToken, LocalTokenError};
 use ruvllm_server::listen::{self, Bound, ConnectionLimits, Listener, Tls};
 use ruvllm_server::metrics::Metrics;
 use ruvllm_server::{App, Lifecycle, Phase, Services, log};
-use ruvllm_store::default_home;
 use tokio::time::interval;
 
+use crate::commands::keys;
 use crate::output;
 use listen_flags::{LimitFlags, ListenFlags};
 use log_flags::LogFlags;
@@ -73,8 +73,7 @@ impl Serve {
     async fn serve(self) -> Result<()> {
         let _logs = log::start(&self.log.options())?;
         let tls = self.listen.tls()?;
-        let home = default_home()?;
-        let gate = Arc::new(Gate::open(KeyFile::in_home(&home), local_token(&home)?)?);
+        let gate = Arc::new(Gate::open(keys::key_file()?, local_token(&default_home()?)?)?);
         let (metrics, lifecycle) = (Arc::new(Metrics::default()), Lifecycle::default());
         let bound = Bound::bind(&self.listen.host, self.listen.port, "--port").await?;
         let admin_bound = match self.listen.admin_port {

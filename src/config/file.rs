@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use clap::Command;
-use ruvllm_store::{closest, default_home};
+use ruvllm_store::{closest, default_home, require_private, require_unwritable};
 
 use super::error::ConfigError;
 use super::schema::{Key, keys_of};
@@ -40,6 +40,12 @@ impl ConfigFile {
     /// `None` where nobody named a file and there is none.
     pub(super) fn read(location: &Location) -> Result<Option<Self>, ConfigError> {
         let path = location.path.clone();
+        // Settings run commands, and open the server: others must not make them.
+        if location.is_named {
+            require_unwritable(&path)?
+        } else {
+            require_private(&path)?
+        };
         match fs::read_to_string(&path) {
             Ok(text) => match Table::parse(&text) {
                 Ok(root) => Ok(Some(Self { path, root })),
