@@ -19,7 +19,7 @@ session.expect(PROMPT)
 session.type(f"{question}\r")
 pages = int(session.expect(ANSWERED).group(1)) // PAGE_TOKENS
 
-end = time.monotonic() + 60
+end = time.monotonic() + 300
 while len(glob.glob(f"{folder}/*/*.kv")) < pages:
     assert time.monotonic() < end, f"there should be {pages} pages in {folder} by now"
     time.sleep(0.01)

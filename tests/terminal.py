@@ -19,7 +19,7 @@ class Session:
         self.seen = ""
         os.write(self.terminal, text.encode())
 
-    def expect(self, pattern, timeout_s=90):
+    def expect(self, pattern, timeout_s=300):
         """Reads until the pattern turns up in what came since the last typing."""
         end = time.monotonic() + timeout_s
         while not (match := re.search(pattern, self.seen)):

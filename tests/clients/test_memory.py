@@ -10,7 +10,7 @@ import pyarrow.parquet
 
 def remembered(url, operator, request_id):
     """The entry of a request; it is written a second later at most."""
-    for _ in range(200):
+    for _ in range(3000):
         answer = httpx.get(f"{url}/v1/witness/{request_id}", headers=operator)
         if answer.status_code == 200:
             return answer.json()["entry"]

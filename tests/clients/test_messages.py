@@ -30,7 +30,7 @@ PARIS = [{"role": "user", "content": "Weather in Paris?"}]
 @pytest.fixture(scope="module")
 def client():
     api_key = os.environ.get("RUVLLM_TEST_KEY", "any")
-    return anthropic.Anthropic(base_url=URL, api_key=api_key, max_retries=0, timeout=120)
+    return anthropic.Anthropic(base_url=URL, api_key=api_key, max_retries=0, timeout=600)
 
 
 def parameters(**extra):

@@ -42,7 +42,7 @@ LOGPROBS = "message.output_text.logprobs"
 @pytest.fixture(scope="module")
 def client():
     api_key = os.environ.get("RUVLLM_TEST_KEY", "any")
-    return openai.OpenAI(base_url=f"{URL}/v1", api_key=api_key, max_retries=0, timeout=120)
+    return openai.OpenAI(base_url=f"{URL}/v1", api_key=api_key, max_retries=0, timeout=600)
 
 
 def ask(client, **extra):

@@ -51,7 +51,7 @@ pub fn start_command(mut command: Command) -> Server {
 impl Server {
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).expect("it accepts");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+        stream.set_read_timeout(Some(Duration::from_secs(600))).expect("a timeout");
         stream
     }
 

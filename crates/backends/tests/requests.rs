@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ruvllm_backends::Encoder;
 use ruvllm_runtime::{Backend, EmbedError, EmbedInput, EmbedRequest, TooLong};
@@ -59,7 +59,6 @@ fn empty_inputs_are_refused_and_no_inputs_give_no_vectors() {
 fn who_gives_up_is_not_computed_for() {
     let request = request(vec![text(&"word ".repeat(200)); 2000]);
     let patience = request.patience.clone();
-    let started = Instant::now();
     thread::scope(|scope| {
         let computing = scope.spawn(|| encoder().embed(&request));
         thread::sleep(Duration::from_millis(300));
@@ -67,5 +66,4 @@ fn who_gives_up_is_not_computed_for() {
         let error = computing.join().unwrap().unwrap_err();
         assert!(matches!(error, EmbedError::Abandoned { tokens } if tokens < 2000 * 200), "{error:?}");
     });
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }

@@ -48,13 +48,15 @@ fn killed_a_hundred_times_it_loses_nothing_that_was_acknowledged() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        // Spread over opening, writing and upkeep.
-        std::thread::sleep(Duration::from_millis(5 + (round as u64 * 37) % 90));
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let mut acknowledged = lines.filter_map(|line| line.rsplit_once("stored ").map(|(_, name)| name.to_owned()));
+        // Spread over opening, writing and upkeep: every fourth may not come to write, the others have written.
+        let batches = (round % 4) * (round % 9);
+        stored.extend(acknowledged.by_ref().take(batches));
+        std::thread::sleep(Duration::from_millis((round as u64 * 37) % 90));
         child.kill().unwrap();
         child.wait().unwrap();
-        let acknowledged = lines.lines().map_while(Result::ok);
-        stored.extend(acknowledged.filter_map(|line| line.rsplit_once("stored ").map(|(_, name)| name.to_owned())));
+        stored.extend(acknowledged);
 
         let memory = Memory::open(MemoryOptions::in_folder(folder.path())).unwrap();
         if let Some(last) = stored.last() {

@@ -20,14 +20,13 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// A server with a certificate of its own for `localhost`, and that certificate.
-fn start_encrypted() -> (Server, CertificateDer<'static>) {
+fn start_encrypted(limits: ConnectionLimits) -> (Server, CertificateDer<'static>) {
     let issued = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
     fs::write(&certificate, issued.cert.pem()).unwrap();
     fs::write(&key, issued.signing_key.serialize_pem()).unwrap();
     let tls = Some(Tls::from_files(&certificate, &key).unwrap());
-    let limits = ConnectionLimits { head_timeout: Duration::from_secs(1), ..ConnectionLimits::default() };
     (start_with(Options { tls, limits, ..Options::default() }), issued.cert.der().clone())
 }
 
@@ -54,7 +53,8 @@ fn health(uri: &str) -> Request<Empty<bytes::Bytes>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn http_1_and_2_are_spoken_to_those_who_trust_the_certificate() {
-    let (server, certificate) = tokio::task::spawn_blocking(start_encrypted).await.unwrap();
+    let (server, certificate) =
+        tokio::task::spawn_blocking(|| start_encrypted(ConnectionLimits::default())).await.unwrap();
     assert!(connect(&server, None, b"h2").await.is_none(), "nobody else vouches for it");
 
     let stream = connect(&server, Some(&certificate), b"http/1.1").await.expect("a handshake");
@@ -89,7 +89,8 @@ async fn http_1_and_2_are_spoken_to_those_who_trust_the_certificate() {
 
 #[test]
 fn those_who_do_not_encrypt_or_do_not_go_on_are_not_waited_for() {
-    let (server, _) = start_encrypted();
+    let limits = ConnectionLimits { head_timeout: Duration::from_millis(300), ..ConnectionLimits::default() };
+    let (server, _) = start_encrypted(limits);
     let mut plain = server.client();
     plain.stream.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     let said = plain.read_to_end();

@@ -336,20 +336,22 @@ mod tests {
     #[test]
     fn threads_that_keep_others_waiting_are_left_out_and_asked_back() {
         let mut pool = Pool::new(2, KernelSet::Scalar);
-        let counts: Vec<AtomicUsize> = (0..40).map(|_| AtomicUsize::new(0)).collect();
-        for (region, count) in counts.iter().enumerate() {
+        let mut region = |stands_still: bool| {
+            let count = AtomicUsize::new(0);
             pool.run(|worker| {
                 count.store(worker.count(), Ordering::Relaxed);
                 // As if another program had taken its core.
-                if region == 0 && worker.index() == 1 {
+                if stands_still && worker.index() == 1 {
                     thread::sleep(Duration::from_millis(20));
                 }
                 worker.barrier();
             });
-        }
-        let counts: Vec<usize> = counts.into_iter().map(AtomicUsize::into_inner).collect();
-        assert_eq!(counts[..2], [2, 1]);
-        assert!(counts[2..].contains(&2), "{counts:?}");
+            count.into_inner()
+        };
+        assert_eq!(region(true), 2);
+        // Other programs may really take a core, and with it the time that would have been waited for.
+        assert!((0..1000).any(|_| region(true) == 1), "it is left out");
+        assert!((0..10_000).any(|_| region(false) == 2), "it is asked back");
     }
 
     #[test]
