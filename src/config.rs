@@ -10,6 +10,7 @@ mod environment;
 mod error;
 mod file;
 mod schema;
+mod secret;
 mod settings;
 mod tree;
 
@@ -21,6 +22,7 @@ use clap::{ArgMatches, Command, FromArgMatches};
 pub use error::ConfigError;
 pub use file::location;
 pub use schema::{keys_of, runnable_commands};
+pub use secret::redacted;
 pub use settings::{Setting, Sources};
 
 /// Commands that must work however wrong the settings are, and need none.

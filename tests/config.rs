@@ -189,3 +189,43 @@ fn shells_and_man_get_all_commands() {
         assert!(fs::read_to_string(folder.join(page)).unwrap().contains(".TH ruvllm"), "{page}");
     }
 }
+
+#[test]
+fn passwords_are_not_shown() {
+    let home = Home::new("[serve]\nmemory_postgres = \"postgres://ann:hunter2@host/db\"\n");
+    for arguments in
+        [&["config", "show", "serve"][..], &["config", "show", "serve", "--json"], &["config", "show", "--origin"]]
+    {
+        let output = home.run(arguments, &[("RUVLLM_RUN_MEMORY_POSTGRES", "host=db user=ann password=hunter2")]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("postgres://ann:***@host/db") && !said.contains("hunter2"), "{said}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_others_can_write_decides_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new("[serve]\nmemory_key_command = \"touch pwned; false\"\n");
+    let open_to_all = |file: &Path| fs::set_permissions(file, fs::Permissions::from_mode(0o666)).expect("it is ours");
+    open_to_all(&home.file());
+    let said = home.complaint(&["serve", "--port", "0"], &[]);
+    assert!(said.contains("config.toml is not used") && said.contains("chmod go-w"), "{said}");
+    // Naming it does not help, as long as everybody can write to it.
+    let said = home.complaint(&["--config", home.file().to_str().expect("UTF-8"), "serve", "--port", "0"], &[]);
+    assert!(said.contains("chmod go-w"), "{said}");
+    fs::remove_file(home.file()).expect("it is ours");
+    let keys = home.path().join("keys.toml");
+    fs::write(&keys, "").expect("a file");
+    open_to_all(&keys);
+    for arguments in [&["keys", "list"][..], &["serve", "--port", "0"]] {
+        assert!(home.complaint(arguments, &[]).contains("keys.toml is not used"), "{arguments:?}");
+    }
+    fs::remove_file(&keys).expect("it is ours");
+    fs::create_dir(home.path().join("memory")).expect("a folder");
+    let key = home.path().join("memory/memory.key");
+    fs::write(&key, "00".repeat(32)).expect("a file");
+    open_to_all(&key);
+    let said = home.complaint(&["serve", "--port", "0"], &[]);
+    assert!(said.contains("memory.key is not used"), "{said}");
+}

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Command, CommandFactory, Subcommand};
 use serde_json::{Value, json};
 
-use crate::config::{Setting, Sources, keys_of, location, runnable_commands};
+use crate::config::{Setting, Sources, keys_of, location, redacted, runnable_commands};
 use crate::{Cli, output};
 
 /// Show what is set in the configuration file and the environment
@@ -81,6 +81,7 @@ struct Line {
 impl Line {
     fn value(&self) -> Value {
         let values = self.setting.as_ref().map_or(&self.defaults, |setting| &setting.values);
+        let values: Vec<String> = values.iter().map(|value| redacted(value)).collect();
         match values.as_slice() {
             values if self.takes_many => json!(values),
             [] => Value::Null,

@@ -12,11 +12,11 @@ use crate::progress::{PullProgress, interrupt_flag};
 
 /// Copy a model to a folder that other machines can use
 ///
-/// They name the folder in RUVLLM_HOME, or copy the model from it with `ruvllm pull FILE`. Its files are checked before and
+/// They name the folder in RUVLLM_MODELS, or copy the model from it with `ruvllm pull FILE`. Its files are checked before and
 /// after. Uploading to the Hugging Face hub is not possible yet; its own program does that.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  ruvllm push smollm2 /mnt/shared/ruvllm\n  RUVLLM_HOME=/mnt/shared/ruvllm ruvllm run smollm2"
+    after_help = "Example:\n  ruvllm push smollm2 /mnt/shared/ruvllm\n  RUVLLM_MODELS=/mnt/shared/ruvllm ruvllm run smollm2"
 )]
 pub struct Push {
     /// Its name, as `ruvllm list` shows it

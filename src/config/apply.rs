@@ -11,6 +11,7 @@ use clap::{ArgAction, ArgMatches, Command, value_parser};
 
 use super::error::ConfigError;
 use super::schema::{Key, keys_of};
+use super::secret::redacted;
 use super::settings::Setting;
 
 /// Parses the arguments with settings as defaults; ends the program as clap does if they are wrong.
@@ -90,7 +91,7 @@ pub(super) fn check(command: &Command, key: &Key, setting: &Setting) -> Result<(
     Err(ConfigError::WrongValue {
         origin: setting.origin.clone(),
         key: key.name.clone(),
-        value: setting.values.join(", "),
+        value: redacted(&setting.values.join(", ")),
         why: why(&error),
     })
 }

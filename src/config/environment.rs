@@ -4,6 +4,7 @@ use std::env;
 
 use super::error::ConfigError;
 use super::schema::Key;
+use super::secret::redacted;
 use super::settings::{Origin, Setting};
 
 /// What some keys are called for short.
@@ -38,7 +39,7 @@ fn values(key: &Key, text: String, origin: &Origin) -> Result<Vec<String>, Confi
         origin: origin.clone(),
         key: key.name.clone(),
         expected,
-        got: format!("'{text}'"),
+        got: format!("'{}'", redacted(&text)),
     };
     if key.is_switch() {
         return match text.to_ascii_lowercase().as_str() {

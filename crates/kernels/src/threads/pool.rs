@@ -16,7 +16,7 @@ use crate::kernels::{KernelSet, Table};
 /// Rounds of the spin hint before a waiting thread gives way: some ten microseconds, longer than a usual phase's skew.
 const SPINS: usize = 2000;
 /// Operations that deal out work in one phase, at most.
-const DEALS_MAX: usize = 2;
+pub(super) const DEALS_MAX: usize = 2;
 /// Rounds of yielding before an idle thread goes to sleep.
 const YIELDS: usize = 20;
 
@@ -260,6 +260,11 @@ impl Worker<'_> {
         let dealt = &self.team.dealt_in(self.phase)[self.deals.get()];
         self.deals.set(self.deals.get() + 1);
         std::iter::repeat_with(|| dealt.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Operations of this phase that have begun to deal.
+    pub(super) fn deals(&self) -> usize {
+        self.deals.get()
     }
 
     pub(crate) fn pool_id(&self) -> u64 {

@@ -3,11 +3,13 @@
 //! What makes this sound: within one phase a buffer is used in one way only (all read, or all write by the same
 //! partition), checked at every access and remembered by phase; and views end before the next barrier, because they
 //! borrow the worker that the barrier needs mutably. Only functions of this crate can take views, and each derives
-//! its part from the worker's index by the partition that it declares.
+//! its part from the partition that it declares: from the worker's index, or from the units of one deal. A second deal gives
+//! the same units to other workers, so it is another partition.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::pool::DEALS_MAX;
 use super::{Pool, Worker};
 use crate::aligned::{AlignedVec, Number};
 
@@ -18,13 +20,25 @@ pub(crate) enum Access {
     Read = 1,
     /// Each worker writes the rows (of the batch) whose number falls to it.
     WriteRows = 2,
-    /// Each worker writes the columns of its share of weight tiles.
+    /// Each worker writes the columns of the weight tiles that are dealt to it.
     WriteTiles = 3,
     /// Each worker writes the (row block, head) items that fall to it.
     WriteHeads = 4,
     /// Each worker writes the layers of KV pages that are dealt to it.
     WritePages = 5,
 }
+
+impl Access {
+    /// Whether the parts fall to workers by `Worker::deal`, not by their index.
+    fn is_dealt(self) -> bool {
+        matches!(self, Self::WriteTiles | Self::WritePages)
+    }
+}
+
+/// Bits of the tag below the phase: two for the deal's number, three for the access.
+const USE_BITS: u32 = 5;
+const ACCESS_BITS: u32 = 3;
+const _: () = assert!(DEALS_MAX < 1 << (USE_BITS - ACCESS_BITS));
 
 /// A buffer for the threads of one pool.
 #[derive(Debug)]
@@ -34,7 +48,7 @@ pub struct Shared<T: Number> {
     start: *mut T,
     len: usize,
     pool: u64,
-    /// The phase of the last access, and which `Access` it was in the low 3 bits.
+    /// The phase of the last access, the number of its deal, and which `Access` it was, from the highest bits to the lowest.
     last: AtomicU64,
 }
 
@@ -81,10 +95,11 @@ impl<T: Number> Shared<T> {
     /// Notes the use in this phase; panics if another use of the same phase does not go with it.
     fn claim(&self, worker: &Worker<'_>, access: Access) {
         assert_eq!(self.pool, worker.pool_id(), "buffer belongs to another pool");
-        let wanted = worker.phase() << 3 | access as u64;
+        let deal = if access.is_dealt() { worker.deals() as u64 } else { 0 };
+        let wanted = worker.phase() << USE_BITS | deal << ACCESS_BITS | access as u64;
         let mut last = self.last.load(Ordering::Relaxed);
         while last != wanted {
-            assert_ne!(last >> 3, worker.phase(), "buffer used in two ways in one phase");
+            assert_ne!(last >> USE_BITS, worker.phase(), "buffer used in two ways in one phase");
             match self.last.compare_exchange_weak(last, wanted, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => last = now,
@@ -115,6 +130,31 @@ mod tests {
             buffer.write(worker, Access::WriteRows);
             worker.barrier();
             assert_eq!(buffer.read(worker).len(), 16);
+        });
+    }
+
+    #[test]
+    fn two_dealt_writes_into_one_buffer_in_one_phase_are_refused() {
+        let mut pool = Pool::new(2, KernelSet::Scalar);
+        let buffer = Shared::<f32>::zeroed(&pool, 16);
+        let write_dealt = |worker: &Worker<'_>| {
+            for _ in worker.deal().take_while(|unit| *unit < 4) {
+                buffer.write(worker, Access::WriteTiles);
+            }
+            // Also by those who came too late for a unit.
+            buffer.write(worker, Access::WriteTiles);
+        };
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            pool.run(|worker| {
+                write_dealt(worker);
+                write_dealt(worker);
+            });
+        }));
+        assert!(outcome.is_err(), "a unit of the second may be another worker's than in the first");
+        pool.run(|worker| {
+            write_dealt(worker);
+            worker.barrier();
+            write_dealt(worker);
         });
     }
 
