@@ -218,14 +218,19 @@ fn what_others_can_write_decides_nothing() {
     let keys = home.path().join("keys.toml");
     fs::write(&keys, "").expect("a file");
     open_to_all(&keys);
+    let refusal = |arguments: &[&str]| {
+        let output = home.run(arguments, &[]);
+        assert!(!output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).expect("UTF-8")
+    };
     for arguments in [&["keys", "list"][..], &["serve", "--port", "0"]] {
-        assert!(home.complaint(arguments, &[]).contains("keys.toml is not used"), "{arguments:?}");
+        assert!(refusal(arguments).contains("keys.toml is not used"), "{arguments:?}");
     }
     fs::remove_file(&keys).expect("it is ours");
     fs::create_dir(home.path().join("memory")).expect("a folder");
     let key = home.path().join("memory/memory.key");
     fs::write(&key, "00".repeat(32)).expect("a file");
     open_to_all(&key);
-    let said = home.complaint(&["serve", "--port", "0"], &[]);
+    let said = refusal(&["serve", "--port", "0"]);
     assert!(said.contains("memory.key is not used"), "{said}");
 }
