@@ -77,7 +77,8 @@ impl Generation {
             error => forgotten(&error),
         })?;
         // Only now it is known: the estimate was short, or a session had more to say. Dropping the streams ends them.
-        let prompt_tokens: usize = streams.iter().step_by(per_prompt).map(|s| s.response().usage.prompt_tokens).sum();
+        let prompt_tokens: usize =
+            streams.iter().step_by(per_prompt.max(1)).map(|s| s.response().usage.prompt_tokens).sum();
         reservation.extend((prompt_tokens as u64).saturating_sub(demand.prompt_tokens))?;
         let reservation = Arc::new(reservation);
         let choice = |(index, stream): (usize, Stream)| {
