@@ -173,6 +173,11 @@ impl Memory {
         writing(&*self.database, work)
     }
 
+    #[cfg(test)]
+    pub(crate) fn in_transaction<T>(&self, work: impl FnMut(&mut dyn Writing) -> Result<T>) -> Result<T> {
+        self.write(work)
+    }
+
     fn code(&self, vector: &[f32]) -> Result<VectorCode> {
         Ok(VectorCode::new(vector, self.dimension)?)
     }

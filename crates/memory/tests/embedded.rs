@@ -7,8 +7,10 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 
-use ruvllm_memory::{Key, KeySource, Memory, MemoryError, MemoryOptions, Place, WitnessQuery, now_ms, restore_backup};
-use support::{entry, trace, vector};
+use ruvllm_memory::{
+    Key, KeySource, Memory, MemoryError, MemoryOptions, Place, Trace, WitnessQuery, now_ms, restore_backup,
+};
+use support::{another_program, entry, trace, turn, vector};
 use tempfile::TempDir;
 
 thread_local! {
@@ -220,4 +222,163 @@ fn old_entries_make_room_when_the_memory_is_too_large() {
     let after = memory.status().unwrap();
     assert!(after.entries >= 100 && after.entries < before.entries && after.bytes < 2_500_000, "{after:?}");
     assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+}
+
+fn limited(limit: impl FnOnce(&mut ruvllm_memory::Retention)) -> Memory {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = MemoryOptions::in_folder(folder.path());
+    limit(&mut options.retention);
+    let memory = Memory::open(options).unwrap();
+    FOLDERS.with_borrow_mut(|folders| folders.push(folder));
+    memory
+}
+
+#[test]
+fn the_sessions_of_a_tenant_stay_within_their_quota() {
+    suite::the_sessions_of_a_tenant_stay_within_their_quota(&limited(|limits| limits.session_bytes_max = 100_000));
+}
+
+#[test]
+fn sessions_make_room_as_entries_do() {
+    suite::sessions_make_room_as_entries_do(&limited(|limits| limits.bytes_max = 1_000_000));
+}
+
+/// Somebody writes between any two steps of it.
+#[test]
+fn a_backup_ends_however_much_is_written_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = at(folder.path()).unwrap();
+    for at in 0..20 {
+        let mut large = entry(&format!("large-{at}"), 1, now_ms());
+        large.entry.documents = vec!["x".repeat(1 << 20)];
+        memory.remember(vec![trace(large)]).unwrap();
+    }
+    let copy = folder.path().join("copy");
+    let mut steps = 0;
+    memory
+        .backup(&copy, &mut |_, _| {
+            steps += 1;
+            assert!(steps < 50, "it begins anew each time");
+            fill(&memory, 1);
+        })
+        .unwrap();
+    assert!(steps >= 3, "{steps}");
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::copy(folder.path().join("memory.key"), elsewhere.path().join("memory.key")).unwrap();
+    restore_backup(&copy, elsewhere.path(), None).unwrap();
+    let restored = at(elsewhere.path()).unwrap();
+    assert_eq!(restored.status().unwrap().entries, 20, "as it was when the backup began");
+    assert!(restored.verify_witness(&mut |_| {}).unwrap().is_sound());
+}
+
+#[test]
+fn restoring_keeps_what_a_killed_program_had_written_and_refuses_while_somebody_uses_it() {
+    let running = tempfile::tempdir().unwrap();
+    let memory = at(running.path()).unwrap();
+    fill(&memory, 10);
+    let copy = running.path().join("copy");
+    memory.backup(&copy, &mut |_, _| {}).unwrap();
+    fill(&memory, 5);
+    let error = restore_backup(&copy, running.path(), None).unwrap_err();
+    assert!(matches!(error, MemoryError::InUse { .. }), "{error}");
+    assert_eq!(memory.status().unwrap().entries, 15, "nothing has changed");
+
+    // As a program leaves it that is killed: the newest entries are in the journal.
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["memory.db", "memory.db-wal", "memory.key"] {
+        fs::copy(running.path().join(name), folder.path().join(name)).unwrap();
+    }
+    let replaced = |name: &str| {
+        let place = tempfile::tempdir().unwrap();
+        fs::copy(folder.path().join("memory.key"), place.path().join("memory.key")).unwrap();
+        fs::copy(folder.path().join(name), place.path().join("memory.db")).unwrap();
+        let journal = folder.path().join(format!("{name}-wal"));
+        if journal.exists() {
+            fs::copy(journal, place.path().join("memory.db-wal")).unwrap();
+        }
+        at(place.path()).unwrap().status().unwrap().entries
+    };
+    restore_backup(&copy, folder.path(), None).unwrap();
+    assert_eq!(at(folder.path()).unwrap().status().unwrap().entries, 10);
+    assert_eq!(replaced("memory.replaced"), 15, "with what was in the journal");
+    restore_backup(&copy, folder.path(), None).unwrap();
+    assert_eq!((replaced("memory.replaced"), replaced("memory.replaced-2")), (15, 10), "each is kept");
+}
+
+#[test]
+fn a_key_is_not_changed_while_somebody_else_uses_the_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (at(folder.path()).unwrap(), at(folder.path()).unwrap());
+    fill(&other, 3);
+    assert!(matches!(one.rekey(None), Err(MemoryError::InUse { .. })));
+    fill(&other, 3);
+    drop(other);
+    one.rekey(None).unwrap();
+    assert_eq!(at(folder.path()).unwrap().status().unwrap().entries, 6, "others may use it again");
+}
+
+#[test]
+fn verification_compares_every_column_with_what_the_entry_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = at(folder.path()).unwrap();
+    for name in ["one", "two"] {
+        let mut trace = Trace { turn: Some(turn("", name, "hello", now_ms())), ..trace(entry(name, 1, now_ms())) };
+        trace.witness.entry.session = Some(name.into());
+        memory.remember(vec![trace]).unwrap();
+    }
+    fill(&memory, 1);
+    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+    let other = another_program(folder.path());
+    for change in [
+        "witness SET prompt_tokens = 0",
+        "witness SET cached_tokens = 7",
+        "witness SET answer_tokens = 0",
+        "witness SET session = NULL",
+        "witness SET session = (SELECT max(session) FROM witness)",
+        "witness SET total_ms = 1",
+        "witness SET quality = NULL",
+        "witness SET error = 'timeout'",
+        "witness SET request = 'another'",
+        "witness SET tenant = 1",
+        "batches SET bytes = 1",
+    ] {
+        let saved = "CREATE TEMP TABLE w AS SELECT * FROM witness; CREATE TEMP TABLE b AS SELECT * FROM batches;";
+        other.execute_batch(&format!("{saved} UPDATE {change};")).unwrap();
+        assert!(!memory.verify_witness(&mut |_| {}).unwrap().is_sound(), "{change}");
+        let put_back = "DELETE FROM witness; INSERT INTO witness SELECT * FROM w; DROP TABLE w; \
+                        DELETE FROM batches; INSERT INTO batches SELECT * FROM b; DROP TABLE b;";
+        other.execute_batch(put_back).unwrap();
+        assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound(), "{change} was put back");
+    }
+    // A session that is forgotten leaves its entries as they are.
+    assert!(memory.remove_session("", "one").unwrap());
+    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+}
+
+#[test]
+fn a_list_of_sessions_reads_no_conversations_and_older_memories_get_what_it_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = at(folder.path()).unwrap();
+    for name in ["one", "two"] {
+        let trace = Trace { turn: Some(turn("", name, "hello", now_ms())), ..trace(entry(name, 1, now_ms())) };
+        memory.remember(vec![trace]).unwrap();
+    }
+    let before = memory.sessions(&Default::default()).unwrap();
+    assert_eq!(before.len(), 2);
+    drop(memory);
+    // As the version before left it.
+    let older = "DROP TABLE session_heads; DELETE FROM counters WHERE name = 'policies'; \
+                 UPDATE meta SET value = '1' WHERE name = 'schema';";
+    another_program(folder.path()).execute_batch(older).unwrap();
+    let memory = at(folder.path()).unwrap();
+    assert_eq!(memory.sessions(&Default::default()).unwrap(), before);
+    another_program(folder.path()).execute_batch("UPDATE sessions SET body = 'no conversation'").unwrap();
+    assert_eq!(memory.sessions(&Default::default()).unwrap(), before);
+    assert!(memory.session("", "one").is_err());
+}
+
+#[test]
+fn it_says_what_is_encrypted() {
+    let told = open("encrypted").status().unwrap().encryption;
+    assert!(told.contains("SQLCipher") && !told.contains("not by RuvLLM"), "{told}");
 }

@@ -9,10 +9,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-use ruvllm_memory::{Memory, MemoryError, MemoryOptions, Place, now_ms};
-use support::{entry, trace};
+use ruvllm_memory::{Memory, MemoryError, MemoryOptions, Place, Policy, Recorder, Trace, now_ms};
+use serde_json::json;
+use support::{entry, trace, turn};
 use tempfile::TempDir;
 
 /// One server for all tests of this file; each test has a database of its own.
@@ -40,11 +41,10 @@ impl Server {
         let log = server.folder.join("log");
         run(server.command("pg_ctl").arg("-D").arg(&data).args(["-w", "-o", &options, "-l"]).arg(log).arg("start"));
         // The server ends with the tests, whatever becomes of them.
-        let pid = fs::read_to_string(data.join("postmaster.pid")).unwrap();
         let watch = format!(
-            "exec 2>/dev/null; while kill -0 {}; do sleep 1; done; kill -INT {}; sleep 2; rm -rf '{}'",
+            "exec 2>/dev/null; while kill -0 {}; do sleep 1; done; kill -INT $(head -n 1 '{}/postmaster.pid'); sleep 2; rm -rf '{}'",
             std::process::id(),
-            pid.lines().next().unwrap(),
+            data.display(),
             server.folder.display()
         );
         run(Command::new("setsid").args(["--fork", "sh", "-c", &watch]).stdin(Stdio::null()).stdout(Stdio::null()));
@@ -73,6 +73,28 @@ impl Server {
     fn create(&self, database: &str) {
         let mut command = self.command("createdb");
         run(command.arg("-h").arg(&self.folder).args(["-U", "ruvllm", database]));
+    }
+}
+
+/// The main process of a server and all that it started.
+impl Server {
+    fn signal(&self, name: &str) {
+        let pid = fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap();
+        let main = pid.lines().next().unwrap();
+        let children = fs::read_to_string(format!("/proc/{main}/task/{main}/children")).unwrap();
+        run(Command::new("kill").arg(format!("-{name}")).arg(main).args(children.split_whitespace()));
+    }
+
+    fn restart(&self) {
+        let data = self.folder.join("data");
+        run(self.command("pg_ctl").arg("-D").arg(data).args(["-w", "-m", "immediate", "-l", "log", "restart"]));
+    }
+
+    fn open(&self, database: &str, limit: impl FnOnce(&mut ruvllm_memory::Retention)) -> Memory {
+        let place = Place::Postgres { url: self.url(database) };
+        let mut options = MemoryOptions { place, ..MemoryOptions::in_folder("") };
+        limit(&mut options.retention);
+        Memory::open(options).unwrap()
     }
 }
 
@@ -156,4 +178,70 @@ fn an_address_that_leads_nowhere_is_told_without_its_password() {
         let error = Memory::open(MemoryOptions { place, ..MemoryOptions::in_folder("") }).unwrap_err();
         assert!(matches!(error, MemoryError::Connect(_)) && !error.to_string().contains("geheim"), "{error}");
     }
+}
+
+#[test]
+fn the_sessions_of_a_tenant_stay_within_their_quota() {
+    SERVER.create("quota");
+    let memory = SERVER.open("quota", |limits| limits.session_bytes_max = 100_000);
+    suite::the_sessions_of_a_tenant_stay_within_their_quota(&memory);
+}
+
+#[test]
+fn sessions_make_room_as_entries_do() {
+    SERVER.create("room");
+    suite::sessions_make_room_as_entries_do(&SERVER.open("room", |limits| limits.bytes_max = 1_000_000));
+}
+
+/// All processes of the server are stopped: connections stay open, new ones are taken by the system, and nobody answers.
+#[test]
+fn a_stalled_server_costs_no_answers_and_is_picked_up_again() {
+    let server = Server::start();
+    server.create("stalled");
+    let memory = Arc::new(server.open("stalled", |_| {}));
+    memory.put_policy(&Policy::new("router", "default", json!({ "temperature": 0.2 })), None).unwrap();
+    let recorder = Recorder::start(Arc::clone(&memory), None).unwrap();
+    let witness =
+        |name: &str| Trace { turn: Some(turn("", "talk", name, now_ms())), ..trace(entry(name, 1, now_ms())) };
+    recorder.record(witness("before"));
+    assert!(recorder.flush());
+
+    server.signal("STOP");
+    let known = memory.policies_known("");
+    assert_eq!(known[&("router".into(), "default".into())].parameters["temperature"], 0.2);
+    // Whoever names a session is told, and not kept waiting; that would be for minutes otherwise.
+    let error = recorder.session("", "talk").unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    for at in 0..50 {
+        recorder.record(witness(&format!("r{at}")));
+    }
+    assert!(!recorder.flush(), "it says that it could not");
+    assert_eq!((recorder.stats().lost, recorder.stats().waiting), (0, 50));
+
+    server.signal("CONT");
+    support::until("it is picked up again", || recorder.stats().waiting == 0);
+    let stats = recorder.stats();
+    assert_eq!((stats.written, stats.lost, stats.overflowed), (51, 0, 0));
+    let mut turns = 0;
+    support::until("sessions can be read", || {
+        recorder.session("", "talk").map(|found| turns = found.unwrap().turns).is_ok()
+    });
+    assert_eq!((turns, memory.status().unwrap().entries), (51, 51), "each once");
+    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+
+    // Connections that ended with a server are not used again.
+    server.restart();
+    assert_eq!(memory.status().unwrap().entries, 51);
+
+    // And if it never comes back: the end does not wait for it.
+    server.signal("STOP");
+    recorder.record(witness("last"));
+    drop(recorder);
+    server.signal("CONT");
+}
+
+#[test]
+fn it_says_what_is_not_encrypted() {
+    let told = open("encrypted").status().unwrap().encryption;
+    assert!(told.starts_with("not by RuvLLM"), "{told}");
 }

@@ -99,3 +99,77 @@ fn texts_become_vectors_on_the_way() {
     let like = WitnessQuery { like: Some(support::vector(8, 1)), count_max: 1, ..WitnessQuery::default() };
     assert_eq!(memory.search_witness(&like).unwrap()[0].entry.request, "long");
 }
+
+#[test]
+fn a_session_that_is_too_large_costs_no_other_tenants_entries() {
+    let (_folder, memory) = memory();
+    let recorder = Recorder::start(Arc::clone(&memory), None).unwrap();
+    for at in 0..20 {
+        recorder.record(trace(support::of_tenant(entry(&format!("acme-{at}"), 1, now_ms()), "acme")));
+        if at == 7 {
+            let huge = turn("globex", "talk", &"x".repeat(11 << 20), now_ms());
+            recorder.record(Trace { turn: Some(huge), ..trace(entry("huge", 1, now_ms())) });
+        }
+    }
+    assert!(recorder.flush());
+    let stats = recorder.stats();
+    assert_eq!((stats.written, stats.lost, stats.waiting, stats.waiting_bytes), (21, 0, 0, 0));
+    assert_eq!(memory.witness_of_request("huge").unwrap().len(), 1, "what can be stored of it is");
+    assert!(recorder.session("globex", "talk").unwrap().is_none());
+    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+}
+
+#[test]
+fn an_entry_that_cannot_be_stored_is_left_out_alone() {
+    let (_folder, memory) = memory();
+    let recorder = Recorder::start(Arc::clone(&memory), None).unwrap();
+    for at in 0..10 {
+        let mut witness = entry(&format!("r{at}"), 1, now_ms());
+        if at == 3 {
+            witness.prompt_embedding = Some(vec![f32::NAN; 768]);
+        }
+        if at == 6 {
+            witness.entry.latency.total_ms = f64::NAN;
+        }
+        recorder.record(trace(witness));
+    }
+    assert!(recorder.flush());
+    let stats = recorder.stats();
+    assert_eq!((stats.written, stats.lost), (9, 1));
+    assert!(memory.witness_of_request("r6").unwrap().is_empty());
+    assert_eq!(memory.witness_of_request("r3").unwrap().len(), 1, "without its embedding");
+}
+
+/// Another program writes and does not end.
+#[test]
+fn a_locked_file_holds_up_nobody_and_is_written_when_it_is_free_again() {
+    let (folder, memory) = memory();
+    let recorder = Recorder::start(Arc::clone(&memory), None).unwrap();
+    recorder.record(Trace { turn: Some(turn("", "talk", "hello", now_ms())), ..trace(entry("before", 1, now_ms())) });
+    assert!(recorder.flush());
+    let other = support::another_program(folder.path());
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut large = trace(entry("large", 1, now_ms()));
+    large.to_embed = Some(["x".repeat(1 << 20), String::new()]);
+    for _ in 0..200 {
+        recorder.record(large.clone());
+    }
+    let stats = recorder.stats();
+    assert!(stats.overflowed >= 100 && stats.waiting >= 10, "bounded in bytes: {stats:?}");
+    assert!(recorder.queued_bytes() <= recorder.queued_bytes_max(), "{stats:?}");
+    assert_eq!(recorder.session("", "talk").unwrap().unwrap().turns, 1, "reading goes on");
+    assert!(!memory.policies_known("").is_empty());
+    assert!(!recorder.flush(), "it says that it could not");
+    assert_eq!(recorder.stats().lost, 0);
+    other.execute_batch("COMMIT").unwrap();
+    support::until("it is picked up again", || recorder.stats().waiting == 0);
+    let stats = recorder.stats();
+    assert_eq!((stats.written + stats.overflowed, stats.lost, recorder.queued_bytes()), (201, 0, 0));
+    assert_eq!(memory.status().unwrap().entries, stats.written);
+
+    // And if it never is: the end does not wait for it.
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    recorder.record(trace(entry("last", 1, now_ms())));
+    drop(recorder);
+    other.execute_batch("ROLLBACK").unwrap();
+}

@@ -20,7 +20,8 @@ macro_rules! suite {
                a_tenant_sees_only_its_own, sessions_grow_and_are_found, sessions_expire_and_are_removed,
                policies_are_stored_searched_and_cached, the_graph_is_walked_within_bounds,
                the_chain_holds_through_retention, aggregates_are_those_of_the_entries,
-               embeddings_of_another_model_are_refused, bad_input_is_refused_by_name);
+               embeddings_of_another_model_are_refused, bad_input_is_refused_by_name,
+               a_jump_of_the_clock_forgets_nothing_at_once);
     };
     ($open:path: $($test:ident),*) => {
         $(#[test]
@@ -349,4 +350,80 @@ pub fn bad_input_is_refused_by_name(memory: &Memory) {
     witness.entry.documents = vec![nasty.into()];
     memory.remember(vec![trace(witness)]).unwrap();
     assert_eq!(memory.search_witness(&WitnessQuery::default()).unwrap()[0].entry.documents, [nasty]);
+}
+
+pub fn a_jump_of_the_clock_forgets_nothing_at_once(memory: &Memory) {
+    let (now, minute, hour) = (now_ms(), Duration::from_secs(60), Duration::from_secs(3600));
+    let add = |name: &str| {
+        let turn = Some(turn("", name, "hello", now));
+        memory.remember(vec![Trace { witness: entry(name, 1, now), turn, ..Trace::default() }]).unwrap();
+    };
+    add("one");
+    add("two");
+    let days = |count: i64| count * 24 * HOUR_MS;
+    // Forward by two months, back to 1970, and right again: a few minutes each.
+    for wall_ms in [now, now + days(60), now + days(60), 0, 0, now] {
+        let removed = memory.upkeep_at(wall_ms, minute).unwrap();
+        assert_eq!((removed.batches, removed.sessions), (0, 0), "at {wall_ms}");
+    }
+    // A session that begins while it is 1970 is not old the moment that the clock is right again.
+    let turn = Some(turn("", "begun in 1970", "hello", 0));
+    memory.remember(vec![Trace { witness: entry("of 1970", 1, 0), turn, ..Trace::default() }]).unwrap();
+    assert_eq!(memory.upkeep_at(now, minute).unwrap().sessions, 0);
+    assert_eq!(memory.sessions(&SessionQuery::default()).unwrap().len(), 3);
+    assert_eq!(memory.search_witness(&WitnessQuery::default()).unwrap().len(), 3, "found by their order");
+    // If it goes on, it is believed: a day for each hour.
+    let mut removed = 0;
+    for _ in 0..24 * 60 / 24 + 2 {
+        removed += memory.upkeep_at(now + days(60), hour).unwrap().sessions;
+    }
+    assert_eq!(removed, 3);
+    assert_eq!(memory.status().unwrap().entries, 1, "the newest batch stays");
+    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+}
+
+/// Of a memory whose tenants may have 100 kB of sessions each.
+pub fn the_sessions_of_a_tenant_stay_within_their_quota(memory: &Memory) {
+    let now = now_ms();
+    let names = |tenant: &str| {
+        let query = SessionQuery { tenant: Some(tenant.into()), ..SessionQuery::default() };
+        memory.sessions(&query).unwrap().into_iter().map(|session| session.name).collect::<Vec<_>>()
+    };
+    let add = |tenant: &str, name: &str, bytes: usize, at_ms| {
+        let turn = Some(turn(tenant, name, &"x".repeat(bytes), at_ms));
+        memory.remember(vec![Trace { witness: entry(name, 1, at_ms), turn, ..Trace::default() }]).unwrap();
+    };
+    add("acme", "theirs", 10_000, now);
+    for at in 0..20 {
+        add("globex", &format!("s{at}"), 10_000, now + 1 + at);
+    }
+    assert_eq!(names("globex"), ["s19", "s18", "s17", "s16"], "each has what was said and what was answered");
+    assert_eq!(names("acme"), ["theirs"], "others' stay");
+    add("globex", "alone", 200_000, now + 100);
+    assert_eq!(names("globex"), ["alone"], "what is being said now stays in any case");
+    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+}
+
+/// Of a memory that may have a megabyte.
+pub fn sessions_make_room_as_entries_do(memory: &Memory) {
+    let now = now_ms() - 1_000_000;
+    for at in 0..40 {
+        let name = format!("s{at}");
+        let turn = Some(turn("", &name, &"x".repeat(50_000), now + at));
+        let witness = ruvllm_memory::WitnessRecord { entry: entry(&name, 1, now).entry, ..Default::default() };
+        memory
+            .remember(vec![Trace {
+                witness,
+                turn: turn.map(|turn| ruvllm_memory::Turn { embedding: None, ..turn }),
+                ..Trace::default()
+            }])
+            .unwrap();
+    }
+    let removed = memory.forget_old(now_ms()).unwrap();
+    assert!(removed.sessions > 0, "{removed:?}");
+    let left = memory.sessions(&SessionQuery::default()).unwrap();
+    assert!(!left.is_empty() && left.len() < 30, "{}", left.len());
+    assert_eq!(left[0].name, "s39", "the oldest go first");
+    assert!(left.iter().map(|session| session.bytes).sum::<usize>() <= 1_000_000);
+    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
 }

@@ -71,3 +71,20 @@ pub fn turn(tenant: &str, session: &str, said: &str, at_ms: i64) -> Turn {
         ..Turn::default()
     }
 }
+
+/// Another program that has the file of a memory open, with its key.
+pub fn another_program(folder: &std::path::Path) -> rusqlite::Connection {
+    let key = std::fs::read_to_string(folder.join("memory.key")).unwrap();
+    let connection = rusqlite::Connection::open(folder.join("memory.db")).unwrap();
+    connection.execute_batch(&format!("PRAGMA key = \"x'{}'\"", key.trim())).unwrap();
+    connection
+}
+
+/// Waits for something that must happen, however busy the machine is.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(180);
+    while !is_so() {
+        assert!(std::time::Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
