@@ -65,7 +65,9 @@ impl Postgres {
 
     /// A connection that nobody else has, with a transaction begun. Of those that were kept, some may have ended meanwhile.
     fn begun(&self, patience: Duration) -> Result<Connection> {
-        while let Some(mut connection) = self.idle().pop() {
+        // A function, so that nobody holds the lock while it is tried.
+        let kept = || self.idle().pop();
+        while let Some(mut connection) = kept() {
             match connection.begin(patience) {
                 Ok(()) => return Ok(connection),
                 // The others would not answer either.

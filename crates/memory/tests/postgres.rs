@@ -42,7 +42,8 @@ impl Server {
         run(server.command("pg_ctl").arg("-D").arg(&data).args(["-w", "-o", &options, "-l"]).arg(log).arg("start"));
         // The server ends with the tests, whatever becomes of them.
         let watch = format!(
-            "exec 2>/dev/null; while kill -0 {}; do sleep 1; done; kill -INT $(head -n 1 '{}/postmaster.pid'); sleep 2; rm -rf '{}'",
+            "exec 2>/dev/null; while kill -0 {}; do sleep 1; done; P=$(head -n 1 '{}/postmaster.pid'); \
+             kill -CONT $P $(cat /proc/$P/task/$P/children); kill -INT $P; sleep 2; rm -rf '{}'",
             std::process::id(),
             data.display(),
             server.folder.display()
