@@ -158,15 +158,19 @@ mod tests {
         let second = pool.enter(&holder("b"), 40, late()).await.expect("it fits");
         let enter = |name: &'static str, bytes| {
             let pool = Arc::clone(&pool);
-            let task = tokio::spawn(async move { pool.enter(&holder(name), bytes, late()).await });
-            async move {
+            tokio::spawn(async move { pool.enter(&holder(name), bytes, late()).await })
+        };
+        let waiting = async |count| {
+            while pool.lock().waiting.len() < count {
                 tokio::task::yield_now().await;
-                task
             }
         };
-        let gone = enter("x", 50).await;
-        let large = enter("c", 50).await;
-        let small = enter("d", 1).await;
+        let gone = enter("x", 50);
+        waiting(1).await;
+        let large = enter("c", 50);
+        waiting(2).await;
+        let small = enter("d", 1);
+        waiting(3).await;
         gone.abort();
         assert!(gone.await.is_err());
         assert_eq!(pool.used_bytes(), 80, "the small one does not go past the large one for ever");
