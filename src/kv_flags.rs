@@ -1,12 +1,20 @@
 //! How the keys and values of a model are kept.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use anyhow::{Context, Result};
 use clap::Args;
-use ruvllm_runtime::{DiskOptions, EngineBuilder, KvChoice};
+use ruvllm_memory::KeySource;
+use ruvllm_runtime::{DiskStore, EngineBuilder, KvChoice, PageKey};
+use ruvllm_store::default_home;
+
+use crate::memory_flags::KEY_VARIABLE;
 
 /// The size of a disk tier when nothing else is said.
 const DISK_BYTES_DEFAULT: u64 = 8 << 30;
+/// What keys are derived for: another purpose gives another key.
+const KEY_PURPOSE: &str = "ruvllm kv pages on disk 1";
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Keys and values")]
@@ -20,21 +28,48 @@ pub struct KvFlags {
     /// Memory for them at most, of running and of cached texts, such as 512M or 2G [default: what all texts can fill]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub kv_memory: Option<u64>,
-    /// A folder where they go as they are computed: they are found again when they had to leave memory, and after a
-    /// restart
+    /// A folder where they go as they are computed, encrypted: they are found again when they had to leave memory, and after
+    /// a restart
     #[arg(long, value_name = "FOLDER")]
     pub kv_disk: Option<PathBuf>,
-    /// The size of that folder at most [default: 8G]
+    /// The size of that folder at most, whoever writes to it [default: 8G]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "kv_disk")]
     pub kv_disk_size: Option<u64>,
+    /// A command that prints the key of that folder, 64 hexadecimal digits. Otherwise it is derived from $RUVLLM_MEMORY_KEY, or
+    /// kept in kv.key in ~/.ruvllm or $RUVLLM_HOME
+    #[arg(long, value_name = "COMMAND", requires = "kv_disk")]
+    pub kv_key_command: Option<String>,
+    /// Opened once for all models of a process, which share its size.
+    #[arg(skip)]
+    opened: Arc<Mutex<Option<DiskStore>>>,
 }
 
 impl KvFlags {
-    pub fn apply(&self, builder: EngineBuilder) -> EngineBuilder {
-        let budget_bytes = self.kv_disk_size.unwrap_or(DISK_BYTES_DEFAULT);
-        let disk = self.kv_disk.clone().map(|folder| DiskOptions { folder, budget_bytes });
+    pub fn apply(&self, builder: EngineBuilder) -> Result<EngineBuilder> {
+        let disk = self.kv_disk.as_deref().map(|folder| self.disk(folder)).transpose()?;
         let memory = self.kv_memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-        builder.kv(self.kv).kv_budget_bytes(memory).disk(disk)
+        Ok(builder.kv(self.kv).kv_budget_bytes(memory).disk(disk))
+    }
+
+    fn disk(&self, folder: &Path) -> Result<DiskStore> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(disk) = &*opened {
+            return Ok(disk.clone());
+        }
+        let key = self.key_source()?.key().context("the key of --kv-disk cannot be had")?;
+        let size = self.kv_disk_size.unwrap_or(DISK_BYTES_DEFAULT);
+        let disk = DiskStore::open(folder, size, PageKey::new(&key.derive(KEY_PURPOSE)))
+            .with_context(|| format!("{} cannot be used for cached KV pages", folder.display()))
+            .context("--kv-disk needs a folder that can be written to")?;
+        Ok(opened.insert(disk).clone())
+    }
+
+    fn key_source(&self) -> Result<KeySource> {
+        Ok(match &self.kv_key_command {
+            Some(command) => KeySource::Command(command.clone()),
+            None if std::env::var_os(KEY_VARIABLE).is_some() => KeySource::Environment(KEY_VARIABLE.to_owned()),
+            None => KeySource::File(default_home()?.join("kv.key")),
+        })
     }
 }
 

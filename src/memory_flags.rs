@@ -8,7 +8,7 @@ use ruvllm_memory::{KeySource, Memory, MemoryOptions, Place};
 use ruvllm_store::{default_home, require_private};
 
 /// The variable that may hold the key.
-const KEY_VARIABLE: &str = "RUVLLM_MEMORY_KEY";
+pub const KEY_VARIABLE: &str = "RUVLLM_MEMORY_KEY";
 
 /// The file that holds it otherwise.
 const KEY_FILE: &str = "memory.key";

@@ -1,6 +1,5 @@
 //! Flags of every command that loads a model, and the loading itself.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -81,7 +80,7 @@ impl EngineFlags {
             bail!("this model turns texts into vectors and generates nothing: see ruvllm embed --help");
         }
         let builder = Engine::builder(file).threads(self.threads).context(self.context);
-        Ok(self.kv.apply(builder).guard_folder(guard_folder()?))
+        Ok(self.kv.apply(builder)?.guard_folder(guard_folder()?))
     }
 }
 
@@ -117,10 +116,7 @@ pub fn build(builder: EngineBuilder, file: &Path) -> Result<Engine> {
 /// A mistake in a flag is told with the flag and what would be right.
 fn what_failed(error: &BuildError, model: &Path) -> String {
     match error {
-        BuildError::Disk { error, .. } if error.kind() == io::ErrorKind::InvalidInput => {
-            "--kv-disk-size must have room for some pages, such as 1G".to_owned()
-        }
-        BuildError::Disk { .. } => "--kv-disk needs a folder that can be written to".to_owned(),
+        BuildError::DiskTooSmall { .. } => "--kv-disk-size must have room for some pages, such as 1G".to_owned(),
         _ => format!("cannot run {}", model.display()),
     }
 }

@@ -10,7 +10,7 @@ use candle_oracle::Oracle;
 use ruvllm_engine::{Event, HiddenStates, PrefixUse, Request, Speculation};
 use ruvllm_kernels::dequantize_row;
 use ruvllm_model::formats::gguf::Gguf;
-use ruvllm_runtime::{DiskOptions, Engine, Message, Prompt, SubmitError};
+use ruvllm_runtime::{Engine, Message, Prompt, SubmitError};
 use support::{run_together, smollm2};
 
 fn build(sequences: usize, batch_rows: usize) -> Engine {
@@ -124,7 +124,7 @@ fn keeping_states_changes_no_answer() {
 fn states_outlive_the_process_with_their_pages() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = |keep: bool| {
-        let disk = DiskOptions { folder: folder.path().to_owned(), budget_bytes: 1 << 30 };
+        let disk = support::disk(folder.path());
         let builder = Engine::builder(smollm2()).context(Some(1024)).disk(Some(disk)).keep_hidden_states(keep);
         builder.build().expect("it loads")
     };

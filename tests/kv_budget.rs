@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs;
 
 use ruvllm_engine::{Core, Event, PrefixUse, Request};
-use ruvllm_runtime::{DiskOptions, Engine, Prompt};
+use ruvllm_runtime::{Engine, Prompt};
 use support::smollm2;
 
 const SESSIONS: usize = 1000;
@@ -52,7 +52,7 @@ fn run(core: &mut Core, requests: impl Iterator<Item = Request>, resident_max: &
 #[test]
 fn a_thousand_sessions_stay_within_the_budget_and_all_of_them_go_on() {
     let folder = tempfile::tempdir().expect("a folder");
-    let disk = DiskOptions { folder: folder.path().to_owned(), budget_bytes: 1 << 30 };
+    let disk = support::disk(folder.path());
     let builder = Engine::builder(smollm2()).context(Some(256)).sequences(AT_ONCE).disk(Some(disk));
     let mut engine = builder.kv_budget_bytes(Some(BUDGET)).build().expect("the default model loads");
     let essays = include_str!("data/essays.txt");

@@ -3,10 +3,10 @@
 mod support;
 
 use ruvllm_engine::{PrefixUse, Request, Tenant};
-use ruvllm_runtime::{DiskOptions, Engine, KvChoice, Message, Prompt, Quota, Tiers};
+use ruvllm_runtime::{DiskStore, Engine, KvChoice, Message, Prompt, Quota, Tiers};
 use support::{run_together, smollm2};
 
-fn build(sequences: usize, tiers: &str, disk: Option<DiskOptions>) -> Engine {
+fn build(sequences: usize, tiers: &str, disk: Option<DiskStore>) -> Engine {
     let tiers: Tiers = tiers.parse().expect("sound tiers");
     let builder =
         Engine::builder(smollm2()).context(Some(2048)).sequences(sequences).kv(KvChoice::Tiers(tiers)).disk(disk);
@@ -182,7 +182,7 @@ fn a_quiet_tenant_keeps_its_share_while_another_floods_the_cache() {
 #[test]
 fn a_chat_goes_on_after_a_restart_from_disk() {
     let folder = tempfile::tempdir().expect("a folder");
-    let disk = || Some(DiskOptions { folder: folder.path().to_owned(), budget_bytes: 1 << 30 });
+    let disk = || Some(support::disk(folder.path()));
     let mut engine = build(1, "f16", disk());
     let prompt = text(&engine, 500);
     let first = answers(&mut engine, &[request(prompt.clone(), 40)]).remove(0);

@@ -12,6 +12,11 @@ use serde_json::json;
 use crate::model_flags::store;
 use crate::output;
 
+/// What is encrypted on disk, and what is not.
+const ENCRYPTED: [&str; 2] = ["the memory's file (SQLCipher, AES-256)", "KV pages of --kv-disk (AES-256-GCM)"];
+const NOT_ENCRYPTED: [&str; 3] =
+    ["model files", "the log", "what a PostgreSQL server of --memory-postgres writes to its disk"];
+
 /// Show what this machine can do and what is missing
 #[derive(Debug, Args)]
 pub struct Doctor {
@@ -42,6 +47,8 @@ impl Doctor {
                 "models": usable,
                 "damaged_models": listed.len() - usable,
                 "pip": pip,
+                "encrypted": ENCRYPTED,
+                "not_encrypted": NOT_ENCRYPTED,
             }));
         }
         let memory = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".to_owned(), output::bytes);
@@ -53,6 +60,8 @@ impl Doctor {
             ("kernels", format!("{} (possible: {}; RUVLLM_KERNELS chooses)", chosen.name(), kernels.join(", "))),
             ("home", home.display().to_string()),
             ("models", format!("{usable} here")),
+            ("encrypted", ENCRYPTED.join("; ")),
+            ("in plain", NOT_ENCRYPTED.join("; ")),
             (
                 "pip",
                 if pip { "found" } else { "not found: models can come from the hub or from files only" }.to_owned(),

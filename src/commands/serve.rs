@@ -16,6 +16,7 @@ use ruvllm_server::access::{Gate, LocalToken, LocalTokenError};
 use ruvllm_server::listen::{self, Bound, ConnectionLimits, Listener, Tls};
 use ruvllm_server::metrics::Metrics;
 use ruvllm_server::{App, Lifecycle, Phase, Services, log};
+use ruvllm_store::default_home;
 use tokio::time::interval;
 
 use crate::commands::keys;

@@ -3,11 +3,11 @@
 #![allow(dead_code)]
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use ruvllm_engine::{Event, Request, SequenceId};
-use ruvllm_runtime::Engine;
+use ruvllm_runtime::{DiskStore, Engine, PageKey};
 use ruvllm_store::{Store, default_home};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -34,6 +34,11 @@ pub fn home() -> TempDir {
     let models = default_home().expect("a home folder").join("models");
     std::os::unix::fs::symlink(models, home.path().join("models")).expect("a link");
     home
+}
+
+/// A gigabyte of disk, always with the same key.
+pub fn disk(folder: &Path) -> DiskStore {
+    DiskStore::open(folder, 1 << 30, PageKey::new(&[1; 32])).expect("the folder can be used")
 }
 
 pub fn engine() -> Engine {

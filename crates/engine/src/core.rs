@@ -6,7 +6,6 @@ mod keep_states;
 #[cfg(test)]
 mod simulation;
 
-use std::io;
 use std::time::Duration;
 
 use ruvllm_kernels::Pool;
@@ -31,8 +30,9 @@ pub struct CoreOptions {
     pub batch_rows: usize,
     /// Sequences that run together at most.
     pub sequences_max: usize,
-    /// Requests that wait at most.
+    /// Requests that wait at most, and the tokens of their prompts together.
     pub queue_max: usize,
+    pub queue_tokens_max: usize,
     /// How much longer the others may wait for their next tokens while a prompt is computed.
     pub slowdown_max: f64,
     pub kv: KvOptions,
@@ -54,6 +54,7 @@ impl CoreOptions {
             batch_rows: 128,
             sequences_max: 16,
             queue_max: 1024,
+            queue_tokens_max: 8 << 20,
             slowdown_max: 2.0,
             kv: KvOptions { budget_bytes: kv_budget_bytes, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) },
             fingerprint: [0; 32],
@@ -90,17 +91,16 @@ pub struct Core {
 }
 
 impl Core {
-    /// Fails if the folder of the disk tier cannot be used.
-    pub fn new(model: Model, pool: Pool, mut options: CoreOptions) -> io::Result<Self> {
+    pub fn new(model: Model, pool: Pool, mut options: CoreOptions) -> Self {
         let rows = options.batch_rows.max(options.sequences_max);
         if options.keeps_states {
             options.kv.note_bytes = Self::state_bytes(&model);
         }
-        let mut cache = KvCache::new(&pool, model.config().kv_shape(), &options.kv)?;
+        let mut cache = KvCache::new(&pool, model.config().kv_shape(), &options.kv);
         let quotas = if options.shares_prefixes { &[][..] } else { &options.quotas };
         let tenants = Tenants::new(quotas, &mut cache);
         let state = model.run_state(&pool, cache.memory(), rows, rows);
-        Ok(Self {
+        Self {
             model,
             pool,
             cache,
@@ -117,7 +117,7 @@ impl Core {
             plan: Plan::default(),
             step_tokens: Vec::with_capacity(rows),
             logit_rows: Vec::with_capacity(rows),
-        })
+        }
     }
 
     pub fn model(&self) -> &Model {
@@ -431,7 +431,12 @@ impl Core {
     /// Where the prefixes of a tenant are cached: apart from those of other models, KV formats and, unless they share,
     /// tenants.
     fn namespace(&self, tenant: &Tenant) -> Namespace {
-        let formats = format!("{} {:?}", self.options.kv.tiers, self.options.kv.rotation);
+        // On disk these names outlive the process: they are spelled out, not taken from names in the code.
+        let rotation = match self.options.kv.rotation {
+            Rotation::None => "none",
+            Rotation::Hadamard => "hadamard",
+        };
+        let formats = format!("{} {rotation}", self.options.kv.tiers);
         let tenant = if self.options.shares_prefixes { "" } else { tenant.name() };
         Namespace::of(&[&self.options.fingerprint, formats.as_bytes(), tenant.as_bytes()])
     }

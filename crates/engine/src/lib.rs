@@ -20,7 +20,9 @@ pub use constraint::{Constraint, ConstraintError};
 pub use core::{Core, CoreOptions};
 pub use event::{Event, HiddenStates, PrefixReport, StepError};
 pub use request::{FinishReason, PrefixUse, Request, SequenceId, SubmitError, Tenant};
-pub use ruvllm_kv::{CacheStats, DiskOptions, DiskStats, Divergence, KvOptions, LookupStats, Quota, Tiers, TiersError};
+pub use ruvllm_kv::{
+    CacheStats, DiskStats, DiskStore, Divergence, KvOptions, LookupStats, PageKey, Quota, Tiers, TiersError,
+};
 pub use sampler::{Sampled, TokenLogprob};
 pub use sampling::{Sampling, SamplingError};
 pub use speculation::{Counts, Speculation};

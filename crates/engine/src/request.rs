@@ -127,6 +127,8 @@ pub enum SubmitError {
     TooLargeForCache { needed: usize, pages: usize },
     #[error("{0} requests are waiting already; try again later")]
     QueueFull(usize),
+    #[error("{waiting} of your requests are waiting already, as many as others leave room for; try again later")]
+    TenantQueueFull { waiting: usize },
     #[error("hidden states are wanted, and this engine does not keep them; build it so that it does")]
     NoStates,
     #[error("the thread for grammars cannot be started: {0}")]

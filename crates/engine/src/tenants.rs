@@ -59,7 +59,7 @@ mod tests {
     fn the_nearest_name_with_a_quota_counts() {
         let options = KvOptions { budget_bytes: 1 << 20, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) };
         let shape = KvShape { layers: 1, kv_heads: 1, head_dim: 16 };
-        let mut cache = KvCache::new(&Pool::new(1, KernelSet::Scalar), shape, &options).unwrap();
+        let mut cache = KvCache::new(&Pool::new(1, KernelSet::Scalar), shape, &options);
         let quotas = ["acme", "acme/search"].map(|name| (Tenant::new(name), Quota::default()));
         let tenants = Tenants::new(&quotas, &mut cache);
         let account = |name: &str| tenants.account(&Tenant::new(name));

@@ -6,8 +6,6 @@ mod begin;
 mod relief;
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ruvllm_kernels::Pool;
@@ -15,17 +13,12 @@ use ruvllm_kernels::ops::{KvMemory, KvShape, PAGE_TOKENS, PageFormat, PageId, Ro
 
 pub use self::begin::Start;
 use crate::accounts::{AccountId, Accounts, Quota};
-use crate::disk::DiskTier;
+use crate::disk::{DiskStore, DiskTier};
 use crate::notes::Notes;
 use crate::pages::Pages;
 use crate::prefix::{Namespace, PageHash, PrefixTree};
 use crate::stats::{CacheStats, LookupStats};
 use crate::tiers::Tiers;
-
-/// Pages that are still to be written to disk take this share of the budget beside it, and so many bytes at most: enough for
-/// a disk to catch up with a prompt, little enough not to be missed.
-const DISK_QUEUE_SHARE: usize = 8;
-const DISK_QUEUE_BYTES_MAX: usize = 64 << 20;
 
 /// What the operator decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +30,7 @@ pub struct KvOptions {
     /// Bytes that whoever runs the model keeps about each token, beside its keys and values and within the same budget.
     pub note_bytes: usize,
     /// Where pages go that leave memory or should outlive the process.
-    pub disk: Option<DiskOptions>,
+    pub disk: Option<DiskStore>,
 }
 
 impl KvOptions {
@@ -57,12 +50,6 @@ impl KvOptions {
         let (page_bytes, note_bytes) = (shape.page_bytes(self.tiers.cold), self.note_bytes * PAGE_TOKENS);
         if note_bytes == 0 { 0 } else { self.budget_bytes / (page_bytes + note_bytes) }
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiskOptions {
-    pub folder: PathBuf,
-    pub budget_bytes: u64,
 }
 
 /// The pages of one sequence, in the order of its tokens.
@@ -122,28 +109,18 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    /// Memory for the threads of `pool`. Fails if the folder of the disk tier cannot be used.
-    pub fn new(pool: &Pool, shape: KvShape, options: &KvOptions) -> io::Result<Self> {
+    /// Memory for the threads of `pool`.
+    pub fn new(pool: &Pool, shape: KvShape, options: &KvOptions) -> Self {
         let noted_pages = options.noted_pages(shape);
         let for_notes = noted_pages * options.note_bytes * PAGE_TOKENS;
         let memory = KvMemory::new(pool, shape, options.rotation, options.budget_bytes - for_notes);
-        let page_bytes = memory.page_bytes(options.tiers.hot) as u64;
-        let open = |disk: &DiskOptions| {
-            if disk.budget_bytes <= page_bytes {
-                let size = disk.budget_bytes;
-                let few = format!("{size} bytes are too few for pages of {page_bytes} bytes");
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, few));
-            }
-            let queue_bytes_max = (options.budget_bytes / DISK_QUEUE_SHARE).min(DISK_QUEUE_BYTES_MAX);
-            DiskTier::open(&disk.folder, disk.budget_bytes, queue_bytes_max)
-        };
         let most = memory.bytes_budget() / memory.page_bytes(options.tiers.hot);
         let pages_max = (0..=most).rev().find(|pages| memory.could_allocate(options.tiers.hot, *pages)).unwrap_or(0);
-        Ok(Self {
+        Self {
             pages: Pages::new(memory, Notes::new(options.note_bytes, noted_pages)),
             pages_max,
             tree: PrefixTree::new(),
-            disk: options.disk.as_ref().map(open).transpose()?,
+            disk: options.disk.clone().map(DiskTier::new),
             token_time: None,
             tiers: options.tiers,
             cached: Vec::new(),
@@ -153,7 +130,7 @@ impl KvCache {
             lookups: HashMap::new(),
             evicted_pages: 0,
             cooled_pages: 0,
-        })
+        }
     }
 
     pub fn memory(&self) -> &KvMemory {

@@ -11,8 +11,8 @@ mod stats;
 mod tiers;
 
 pub use accounts::{AccountId, Quota};
-pub use cache::{DiskOptions, KvCache, KvOptions, OutOfPages, PageTable, Start};
-pub use disk::{DiskStats, DiskTier};
+pub use cache::{KvCache, KvOptions, OutOfPages, PageTable, Start};
+pub use disk::{DiskStats, DiskStore, DiskTier, PageKey};
 pub use prefix::{Change, Divergence, Found, Namespace, PageHash, PrefixTree};
 pub use stats::{CacheStats, LookupStats};
 pub use tiers::{Tiers, TiersError};

@@ -38,6 +38,11 @@ impl Key {
         Ok(key)
     }
 
+    /// A key for another purpose, which does not give this one away.
+    pub fn derive(&self, purpose: &str) -> [u8; BYTES] {
+        blake3::derive_key(purpose, &self.0)
+    }
+
     pub(crate) fn hex(&self) -> Zeroizing<String> {
         Zeroizing::new(self.0.iter().map(|byte| format!("{byte:02x}")).collect())
     }
@@ -67,6 +72,11 @@ pub enum KeySource {
 }
 
 impl KeySource {
+    /// The key of something that can be made anew, such as a cache. A file that is not there is made.
+    pub fn key(&self) -> Result<Key> {
+        self.key_of(Path::new(""))
+    }
+
     /// The key of the memory at `path`. A new memory may get a new key; an existing one never does.
     pub(crate) fn key_of(&self, path: &Path) -> Result<Key> {
         match self {

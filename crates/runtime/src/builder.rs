@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ruvllm_engine::{Core, CoreOptions, DiskOptions, KvOptions, Quota, SubmitError, Tenant, Tiers, TiersError};
+use ruvllm_engine::{Core, CoreOptions, DiskStore, KvOptions, Quota, SubmitError, Tenant, Tiers, TiersError};
 use ruvllm_kernels::ops::PageFormat;
 use ruvllm_kernels::{KernelSet, Pool};
 use ruvllm_kv::KvCache;
@@ -24,8 +24,8 @@ use crate::vocabulary::{self, ReadError};
 
 /// Rows of a forward pass when nothing else is said: long enough to use the weights well, short enough to stay in cache.
 const BATCH_ROWS: usize = 128;
-/// Requests that wait at most when nothing else is said.
-const QUEUE_MAX: usize = 1024;
+/// Requests that wait at most when nothing else is said. One tenant alone fills half of it.
+const QUEUE_MAX: usize = 2048;
 /// The share of free memory that the KV cache of one sequence may take when nothing else is said.
 const KV_MEMORY_SHARE: u64 = 4;
 
@@ -59,8 +59,8 @@ pub enum BuildError {
     Kernels(#[from] KernelsError),
     #[error("the model's KV formats cannot be measured: {0}")]
     Guard(#[source] SubmitError),
-    #[error("{} cannot be used for cached KV pages: {error}", folder.display())]
-    Disk { folder: PathBuf, error: std::io::Error },
+    #[error("{budget} bytes of disk are too few for KV pages of {page} bytes")]
+    DiskTooSmall { budget: u64, page: usize },
     #[error(
         "the quotas guarantee {guaranteed} bytes to tenants, more than half of the KV budget of {budget}: nobody else could \
          run long texts; lower them or raise the budget"
@@ -105,7 +105,7 @@ pub struct EngineBuilder {
     tiers: KvChoice,
     guard_folder: Option<PathBuf>,
     kv_budget_bytes: Option<usize>,
-    disk: Option<DiskOptions>,
+    disk: Option<DiskStore>,
     quotas: Vec<(Tenant, Quota)>,
     shares_prefixes: bool,
     keeps_hidden_states: bool,
@@ -181,8 +181,9 @@ impl EngineBuilder {
         self
     }
 
-    /// Where keys and values go that leave memory, to be found again after a restart; nowhere by default.
-    pub fn disk(mut self, disk: Option<DiskOptions>) -> Self {
+    /// Where keys and values go that leave memory, to be found again after a restart; nowhere by default. Engines that are given
+    /// clones of one store share its budget.
+    pub fn disk(mut self, disk: Option<DiskStore>) -> Self {
         self.disk = disk;
         self
     }
@@ -264,10 +265,14 @@ impl EngineBuilder {
             keeps_states: self.keeps_hidden_states,
             ..CoreOptions::new(0)
         };
-        let disk_folder = options.kv.disk.as_ref().map(|disk| disk.folder.clone());
-        let (folder, hidden) = (disk_folder.clone().unwrap_or_default(), model.config().hidden);
+        let page = model.config().kv_shape().page_bytes(tiers.hot);
+        if let Some(disk) = options.kv.disk.as_ref().filter(|disk| disk.budget_bytes() <= page as u64) {
+            return Err(BuildError::DiskTooSmall { budget: disk.budget_bytes(), page });
+        }
+        let disk_folder = options.kv.disk.as_ref().map(|disk| disk.folder().to_owned());
+        let hidden = model.config().hidden;
         let pool = Pool::new(self.threads.unwrap_or(hardware.cores), kernels);
-        let mut core = Core::new(model, pool, options).map_err(|error| BuildError::Disk { folder, error })?;
+        let mut core = Core::new(model, pool, options);
         // Where no text grows so long, there are no cold pages to be chosen.
         let cold_format = if self.tiers == KvChoice::Auto && context > tiers.warm_tokens {
             Some(choose_cold(&mut core, &tokenizer, &fingerprint, self.guard_folder.as_deref(), progress)?)

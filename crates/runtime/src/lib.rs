@@ -44,9 +44,9 @@ pub use remember::{
 };
 pub use request::{Divergence, LeftOpen, Request, Response, Timings, Tools, Usage};
 pub use ruvllm_engine::{
-    CacheStats, DiskOptions, DiskStats, FinishReason, LookupStats, PrefixUse, Quota, Sampled, Sampling, SamplingError,
-    Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
+    CacheStats, DiskStats, DiskStore, FinishReason, LookupStats, PageKey, PrefixUse, Quota, Sampled, Sampling,
+    SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
 };
-pub use ruvllm_text::{GrammarError, Shape, Tokenizer, Tool, ToolChoice, closed};
+pub use ruvllm_text::{GrammarError, Shape, StopMatcher, Tokenizer, Tool, ToolChoice, closed};
 pub use stream::{Piece, Stream};
 pub use truncation::Truncation;

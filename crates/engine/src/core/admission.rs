@@ -3,7 +3,7 @@
 use ruvllm_kernels::ops::PAGE_TOKENS;
 use ruvllm_kv::{KvCache, Namespace};
 
-use super::Core;
+use super::{Core, CoreOptions};
 use crate::constraint::MaskThread;
 use crate::sequence::Sequence;
 use crate::{Constraint, PrefixReport, Request, SequenceId, SubmitError};
@@ -23,9 +23,7 @@ impl Core {
         let namespace = self.namespace(&request.tenant);
         self.tenants.meet(&request.tenant, namespace, &mut self.cache);
         let length_max = self.check(&request, namespace)?;
-        if self.schedule.waiting.len() >= self.options.queue_max {
-            return Err(SubmitError::QueueFull(self.options.queue_max));
-        }
+        self.check_queue(&request)?;
         if constraint.is_some() && self.mask_thread.is_none() {
             self.mask_thread = Some(MaskThread::start().map_err(|error| SubmitError::NoThread(error.to_string()))?);
         }
@@ -36,6 +34,20 @@ impl Core {
         sequence.submitted = self.now;
         self.schedule.enqueue(sequence);
         Ok(id)
+    }
+
+    /// A tenant may have as much waiting as there is room left, in requests and in tokens. So one alone fills half of the queue,
+    /// two fill two thirds, and there is always room for the first request of another.
+    fn check_queue(&self, request: &Request) -> Result<(), SubmitError> {
+        let (waiting, CoreOptions { queue_max, queue_tokens_max, .. }) = (&self.schedule.waiting, &self.options);
+        let tokens: usize = waiting.iter().map(|sequence| sequence.tokens.len()).sum();
+        if waiting.len() >= *queue_max || tokens >= *queue_tokens_max {
+            return Err(SubmitError::QueueFull(waiting.len()));
+        }
+        let own = waiting.iter().filter(|sequence| sequence.tenant == request.tenant);
+        let (own, own_tokens) = own.fold((0, 0), |(count, sum), one| (count + 1, sum + one.tokens.len()));
+        let fits = own < queue_max - waiting.len() && own_tokens + request.prompt.len() <= queue_tokens_max - tokens;
+        if own == 0 || fits { Ok(()) } else { Err(SubmitError::TenantQueueFull { waiting: own }) }
     }
 
     /// The sequence's length at its end, if the request can be served at all.

@@ -6,14 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use ruvllm_kernels::{KernelSet, Pool, WeightType};
-use ruvllm_kv::{DiskOptions, KvOptions, PageTable, Quota, Tiers};
+use ruvllm_kv::{DiskStore, KvOptions, PageKey, PageTable, Quota, Tiers};
 use ruvllm_model::Model;
 use ruvllm_model::formats::gguf::write::{Header, Writer};
 use ruvllm_model::formats::gguf::{Gguf, Value};
 
 use super::{Core, CoreOptions};
 use crate::random::Random;
-use crate::{HiddenStates, PrefixUse, Request, Sampling, SequenceId, Speculation, Tenant};
+use crate::{HiddenStates, PrefixUse, Request, Sampling, SequenceId, Speculation, SubmitError, Tenant};
 
 const VOCABULARY: u32 = 48;
 const CONTEXT: usize = 320;
@@ -46,7 +46,7 @@ impl Setting {
             // Those of a page of 2 KiB.
             options.kv.budget_bytes += options.kv.budget_bytes / 2048 * 16 * Core::state_bytes(&model);
         }
-        Core::new(model, Pool::new(2, KernelSet::best()), options).expect("the folder can be used")
+        Core::new(model, Pool::new(2, KernelSet::best()), options)
     }
 }
 
@@ -208,8 +208,8 @@ fn simulate(setting: Setting) -> Seen {
     let Setting { seed, budget_bytes, with_disk, .. } = setting;
     let is_exact = setting.tiers().is_uniform();
     let folder = tempfile::tempdir().expect("a folder");
-    let disk =
-        with_disk.then(|| DiskOptions { folder: folder.path().to_owned(), budget_bytes: budget_bytes as u64 * 6 });
+    let open = || DiskStore::open(folder.path(), budget_bytes as u64 * 6, PageKey::new(&[1; 32]));
+    let disk = with_disk.then(|| open().expect("the folder can be used"));
     let options = CoreOptions {
         batch_rows: 24,
         sequences_max: 5,
@@ -350,4 +350,27 @@ fn tiers_keep_their_books() {
         assert!(seen.answers > 100 && seen.evicted > 20 && seen.cooled > 100, "{seen:?}");
         assert!(seen.cached_tokens > 1000 && seen.loaded_tokens > 100, "{seen:?}");
     }
+}
+
+#[test]
+fn one_tenant_cannot_fill_the_queue_for_others() {
+    let options = CoreOptions { queue_max: 64, sequences_max: 1, ..CoreOptions::new(TINY.budget_bytes) };
+    let mut core = Setting { with_disk: false, ..TINY }.core(options);
+    let request = |tenant: &str| Request { tenant: Tenant::new(tenant), ..Request::new(vec![1, 2, 3]) };
+    let accepted =
+        |core: &mut Core, tenant: &str| (0..100).take_while(|_| core.submit(request(tenant)).is_ok()).count();
+    assert_eq!(accepted(&mut core, "greedy"), 32);
+    assert_eq!(accepted(&mut core, "as greedy"), 16);
+    assert_eq!(accepted(&mut core, "modest"), 8);
+    assert!(core.submit(request("late")).is_ok());
+    assert!(matches!(core.submit(request("greedy")), Err(SubmitError::TenantQueueFull { waiting: 32 })));
+}
+
+#[test]
+fn prompts_that_wait_are_bounded_by_their_tokens_too() {
+    let options = CoreOptions { queue_tokens_max: 1000, ..CoreOptions::new(TINY.budget_bytes) };
+    let mut core = Setting { with_disk: false, ..TINY }.core(options);
+    let request = |tenant: &str| Request { tenant: Tenant::new(tenant), ..Request::new(vec![1; 100]) };
+    assert_eq!((0..100).take_while(|_| core.submit(request("greedy")).is_ok()).count(), 5);
+    assert!(core.submit(request("modest")).is_ok());
 }

@@ -20,7 +20,6 @@ const LOOKED_AT_MAX: usize = 256;
 impl KvCache {
     /// Does a little of what is due, between two steps: relieves pressure, hands pages to the disk.
     pub fn maintain(&mut self, pool: &mut Pool) {
-        self.check_disk();
         let share = self.memory().bytes_in_use() as f64 / self.memory().bytes_budget() as f64;
         self.is_under_pressure = share > if self.is_under_pressure { PRESSURE_ENDS } else { PRESSURE_BEGINS };
         if self.is_under_pressure {
@@ -112,7 +111,6 @@ impl KvCache {
             self.save_page(page);
         }
         self.disk.iter().for_each(DiskTier::flush);
-        self.check_disk();
         self.unsaved.len()
     }
 
@@ -122,21 +120,6 @@ impl KvCache {
         let format = self.memory().format(page);
         if let Some(disk) = &mut self.disk {
             disk.write(hash, format, self.pages.saved(page));
-        }
-    }
-
-    /// Goes on without a disk that fails.
-    fn check_disk(&mut self) {
-        if let Some(disk) = &self.disk
-            && let Err(error) = disk.check()
-        {
-            tracing::warn!(
-                folder = %disk.folder().display(),
-                "cached texts are no longer saved to disk, because a page could not be written: {error}; \
-                 see that the folder is there and has room, then restart"
-            );
-            self.disk = None;
-            self.unsaved.clear();
         }
     }
 }

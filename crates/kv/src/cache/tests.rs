@@ -6,6 +6,7 @@ use ruvllm_kernels::ops::PageFormat;
 use ruvllm_kernels::{KernelSet, Pool};
 
 use super::*;
+use crate::disk::PageKey;
 
 const SHAPE: KvShape = KvShape { layers: 1, kv_heads: 1, head_dim: 16 };
 
@@ -13,7 +14,7 @@ fn cache(pages: usize) -> (KvCache, Pool) {
     let pool = Pool::new(1, KernelSet::Scalar);
     let budget_bytes = KvMemory::budget_for(SHAPE, PageFormat::F16, pages);
     let options = KvOptions { budget_bytes, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) };
-    (KvCache::new(&pool, SHAPE, &options).unwrap(), pool)
+    (KvCache::new(&pool, SHAPE, &options), pool)
 }
 
 fn namespace() -> Namespace {
@@ -74,9 +75,9 @@ fn a_failed_extension_changes_nothing() {
 
 fn with_disk(folder: &Path) -> KvCache {
     let pool = Pool::new(1, KernelSet::Scalar);
-    let disk = Some(DiskOptions { folder: folder.to_owned(), budget_bytes: 1 << 20 });
+    let disk = Some(DiskStore::open(folder, 1 << 20, PageKey::new(&[1; 32])).unwrap());
     let options = KvOptions { budget_bytes: 1 << 20, disk, ..KvOptions::new(Tiers::uniform(PageFormat::Q8)) };
-    KvCache::new(&pool, SHAPE, &options).unwrap()
+    KvCache::new(&pool, SHAPE, &options)
 }
 
 /// Begins a text with what is on disk of it, loads that, and ends it without a trace in memory; gives the pages loaded.
@@ -120,7 +121,8 @@ fn a_disk_that_fails_is_left_alone_and_nothing_else_changes() {
     let text: Vec<u32> = (0..100).collect();
     assert_eq!(run(&mut cache, &text), Some(0));
     assert_eq!(cache.save(usize::MAX), 0);
-    assert_eq!(cache.stats().disk, None);
+    let disk = cache.stats().disk.unwrap();
+    assert_eq!((disk.pages, disk.is_paused), (0, true));
     assert_eq!(run(&mut cache, &text), Some(99), "what is in memory is still there");
     let other: Vec<u32> = (1000..1100).collect();
     assert_eq!(run(&mut cache, &other), Some(0));
@@ -189,7 +191,7 @@ fn notes_are_part_of_the_budget() {
     let pool = Pool::new(1, KernelSet::Scalar);
     let mut options = KvOptions { note_bytes: 40, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) };
     options.budget_bytes = options.budget_for(SHAPE, 20);
-    let mut cache = KvCache::new(&pool, SHAPE, &options).unwrap();
+    let mut cache = KvCache::new(&pool, SHAPE, &options);
     assert!(cache.pages_max(namespace()) >= 20, "there is room for what was asked for");
     let mut table = PageTable::default();
     let tokens = cache.pages_max(namespace()) * PAGE_TOKENS;

@@ -1,14 +1,16 @@
-//! The files of the disk tier: one for each page, named by its hash, on shelves named by the first two digits.
+//! The files of the disk tier: one for each page, on shelves named by the first two digits of their names.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use std::{fs, io};
 
-use crate::prefix::PageHash;
+use super::page_key::PageName;
 
-const EXTENSION: &str = "kv";
+const EXTENSION: &str = "page";
 const EXTENSION_UNFINISHED: &str = "part";
+/// Pages of versions that did not encrypt them.
+const EXTENSION_PLAIN: &str = "kv";
 
 #[derive(Clone, Debug)]
 pub(super) struct Folder(PathBuf);
@@ -17,7 +19,7 @@ pub(super) struct Folder(PathBuf);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FoundPage {
     pub used: SystemTime,
-    pub hash: PageHash,
+    pub name: PageName,
     pub bytes: u64,
 }
 
@@ -36,18 +38,31 @@ impl Folder {
         Ok(Self(path.to_owned()))
     }
 
-    /// All pages. What a process left unfinished when it was killed is removed.
+    /// Removes what processes left unfinished when they were killed, and what an earlier version saved without encryption.
+    pub(super) fn clean(&self) -> io::Result<()> {
+        let mut plain = 0;
+        for shelf in fs::read_dir(&self.0)?.flatten().filter(|entry| entry.path().is_dir()) {
+            for file in fs::read_dir(shelf.path())?.flatten().map(|file| file.path()) {
+                let is_plain = name_in(&file, EXTENSION_PLAIN).is_some();
+                if (is_plain || is_unfinished(&file)) && fs::remove_file(&file).is_ok() {
+                    plain += u64::from(is_plain);
+                }
+            }
+        }
+        if plain > 0 {
+            tracing::warn!(folder = %self.0.display(), "{plain} pages were removed that an earlier version saved without encryption");
+        }
+        Ok(())
+    }
+
+    /// All pages.
     pub(super) fn pages(&self) -> io::Result<Vec<FoundPage>> {
         let mut found = Vec::new();
         for shelf in fs::read_dir(&self.0)?.flatten().filter(|entry| entry.path().is_dir()) {
             for file in fs::read_dir(shelf.path())?.flatten() {
-                match (hash_of(&file.path()), file.metadata()) {
-                    (Some(hash), Ok(data)) => {
-                        let used = data.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-                        found.push(FoundPage { used, hash, bytes: data.len() });
-                    }
-                    _ if is_unfinished(&file.path()) => drop(fs::remove_file(file.path())),
-                    _ => {}
+                if let (Some(name), Ok(data)) = (name_in(&file.path(), EXTENSION), file.metadata()) {
+                    let used = data.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+                    found.push(FoundPage { used, name, bytes: data.len() });
                 }
             }
         }
@@ -59,15 +74,15 @@ impl Folder {
     }
 
     /// The file of a page.
-    pub(super) fn file(&self, hash: PageHash) -> PathBuf {
-        let name: String = hash.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    pub(super) fn file(&self, name: PageName) -> PathBuf {
+        let name: String = name.0.iter().map(|byte| format!("{byte:02x}")).collect();
         self.0.join(&name[..2]).join(name).with_extension(EXTENSION)
     }
 
     /// Writes the file of a page, which appears whole or not at all. The folder itself is not made again: where it is gone,
     /// something else may be in its place, such as the disk below a mount.
-    pub(super) fn write(&self, hash: PageHash, bytes: &[u8]) -> io::Result<()> {
-        let path = self.file(hash);
+    pub(super) fn write(&self, name: PageName, bytes: &[u8]) -> io::Result<()> {
+        let path = self.file(name);
         make_folder(path.parent().expect("files are on shelves"))?;
         let unfinished = path.with_extension(format!("{}.{EXTENSION_UNFINISHED}", std::process::id()));
         let write = || {
@@ -88,15 +103,15 @@ impl Folder {
     }
 
     /// Marks a page as used: the order outlives the process.
-    pub(super) fn touch(&self, hash: PageHash) {
-        if let Ok(file) = fs::File::options().write(true).open(self.file(hash)) {
+    pub(super) fn touch(&self, name: PageName) {
+        if let Ok(file) = fs::File::options().write(true).open(self.file(name)) {
             mark_as_used(&file);
         }
     }
 
     /// Removes a page; another process may have done so before.
-    pub(super) fn remove(&self, hash: PageHash) {
-        drop(fs::remove_file(self.file(hash)));
+    pub(super) fn remove(&self, name: PageName) {
+        drop(fs::remove_file(self.file(name)));
     }
 }
 
@@ -117,16 +132,16 @@ fn make_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-fn hash_of(path: &Path) -> Option<PageHash> {
+fn name_in(path: &Path, extension: &str) -> Option<PageName> {
     let name = path.file_stem()?.to_str().filter(|name| name.len() == 32 && name.is_ascii())?;
-    if path.extension()? != EXTENSION {
+    if path.extension()? != extension {
         return None;
     }
     let mut bytes = [0; 16];
     for (i, byte) in bytes.iter_mut().enumerate() {
         *byte = u8::from_str_radix(&name[i * 2..i * 2 + 2], 16).ok()?;
     }
-    Some(PageHash::from_bytes(bytes))
+    Some(PageName(bytes))
 }
 
 fn is_unfinished(path: &Path) -> bool {

@@ -1,105 +1,70 @@
-//! The thread that changes the files of the disk tier, so that no sequence waits for the disk.
+//! The thread that changes the files of a disk store, so that no sequence waits for the disk.
 //!
 //! Jobs are done one by one in the order they were given: room is made before it is filled, and no page appears after it was
-//! removed.
+//! removed. Where a page cannot be written, as on a full disk, nothing is written for a while, and then it is tried again;
+//! files are still removed meanwhile, which may be what the disk needs.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::{io, mem};
+use std::time::{Duration, Instant};
 
-use super::folder::Folder;
 use super::page_file::{self, SavedPage};
+use super::page_key::PageName;
+use super::store::Shared;
 use crate::prefix::PageHash;
+
+/// Until writing is tried again after it failed, at first and at most.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// A change of the folder.
 #[derive(Clone, Debug)]
 pub(super) enum Job {
-    Write(PageHash, Arc<SavedPage>),
-    Touch(PageHash),
-    Remove(PageHash),
-}
-
-/// Takes jobs for the thread. Dropping it waits until all of them are done.
-#[derive(Debug)]
-pub(super) struct Writer {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-    bytes_max: usize,
+    Write(PageHash, PageName, Arc<SavedPage>),
+    Touch(PageName),
+    Remove(PageName),
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    queue: Mutex<Queue>,
-    /// There is a job more, or one less.
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
+pub(super) struct Queue {
     /// The first is being done.
     jobs: VecDeque<Job>,
     /// Of the pages in them.
     bytes: usize,
-    /// Why nothing is written any more.
-    failure: Option<io::Error>,
-    is_closing: bool,
+    pause: Option<Pause>,
+    /// Written since the folder was last looked at for what other processes did.
+    pub unscanned_bytes: u64,
+    pub is_closing: bool,
+}
+
+/// Nothing is written until then.
+#[derive(Debug)]
+struct Pause {
+    until: Instant,
+    length: Duration,
+}
+
+/// Ends the thread when it is dropped, once all jobs are done.
+#[derive(Debug)]
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Takes jobs with pages of at most `bytes_max` bytes, and does none before it is started.
-    pub(super) fn new(bytes_max: usize) -> Self {
-        Self { shared: Arc::default(), thread: None, bytes_max }
-    }
-
-    /// Starts the thread.
-    pub(super) fn start(&mut self, folder: Folder) -> io::Result<()> {
-        let shared = Arc::clone(&self.shared);
-        self.thread = Some(thread::Builder::new().name("kv-writer".to_owned()).spawn(move || shared.work(&folder))?);
-        Ok(())
-    }
-
-    /// Whether a page of so many bytes is taken without waiting. One alone always is, however large.
-    pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.shared.lock().has_room(bytes, self.bytes_max)
-    }
-
-    /// Takes a job, once there is room for it. After a failure it is forgotten.
-    pub(super) fn push(&self, job: Job) {
-        let bytes = job.bytes();
-        let mut queue = self.shared.wait_until(|queue| queue.has_room(bytes, self.bytes_max));
-        if queue.failure.is_none() {
-            queue.bytes += bytes;
-            queue.jobs.push_back(job);
-            self.shared.changed.notify_all();
-        }
-    }
-
-    /// A page that was handed over and may not be on disk yet.
-    pub(super) fn pending(&self, hash: PageHash) -> Option<Arc<SavedPage>> {
-        self.shared.lock().jobs.iter().rev().find_map(|job| match job {
-            Job::Write(of, page) if *of == hash => Some(Arc::clone(page)),
-            _ => None,
-        })
-    }
-
-    /// Waits until all jobs are done.
-    pub(super) fn flush(&self) {
-        drop(self.shared.wait_until(|queue| queue.jobs.is_empty()));
-    }
-
-    /// Fails if a page could not be written. Neither was any that was handed over after it.
-    pub(super) fn check(&self) -> io::Result<()> {
-        match &self.shared.lock().failure {
-            Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
-            None => Ok(()),
-        }
+    /// Does jobs on a thread of its own.
+    pub(super) fn start(shared: Arc<Shared>) -> io::Result<Self> {
+        let working = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("kv-writer".to_owned()).spawn(move || work(&working))?;
+        Ok(Self { shared, thread: Some(thread) })
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.shared.lock().is_closing = true;
+        self.shared.queue().is_closing = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // It has told what went wrong; there is nobody left to care.
@@ -108,60 +73,108 @@ impl Drop for Writer {
     }
 }
 
-impl Shared {
-    /// The queue is whole between any two statements, so what panicked elsewhere does not matter.
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait_until(&self, condition: impl Fn(&Queue) -> bool) -> MutexGuard<'_, Queue> {
-        self.changed.wait_while(self.lock(), |queue| !condition(queue)).unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Does jobs until there are none left and will be none.
-    fn work(&self, folder: &Folder) {
-        loop {
-            let queue = self.wait_until(|queue| !queue.jobs.is_empty() || queue.is_closing);
-            let Some(job) = queue.jobs.front().cloned() else { return };
-            // Others hand over the next ones meanwhile.
-            drop(queue);
-            let outcome = job.perform(folder);
-            self.lock().done(outcome);
-            self.changed.notify_all();
+/// Does jobs until there are none left and will be none.
+fn work(shared: &Shared) {
+    loop {
+        let queue = shared.wait_until(|queue| !queue.jobs.is_empty() || queue.is_closing);
+        let Some(job) = queue.jobs.front().cloned() else { return };
+        // Others hand over the next ones meanwhile.
+        drop(queue);
+        let outcome = job.perform(shared);
+        if outcome.is_ok() {
+            shared.queue().unscanned_bytes += job.bytes() as u64;
+            shared.scan_if_due();
         }
+        if let Err(error) = &outcome {
+            let folder = shared.folder.path().display();
+            tracing::warn!(%folder, "cached texts are not saved to disk for a while, because a page could not be written: {error}");
+        }
+        let mut queue = shared.queue();
+        let (lost, resumed) = queue.done(&outcome);
+        // Before anybody sees that the job is done.
+        lost.into_iter().for_each(|name| shared.index().forget(name));
+        drop(queue);
+        if resumed {
+            tracing::info!(folder = %shared.folder.path().display(), "cached texts are saved to disk again");
+        }
+        shared.changed.notify_all();
     }
 }
 
 impl Queue {
-    fn has_room(&self, bytes: usize, bytes_max: usize) -> bool {
+    /// Whether a page of so many bytes is taken without waiting. One alone always is, however large.
+    pub(super) fn has_room(&self, bytes: usize, bytes_max: usize) -> bool {
         bytes == 0 || self.bytes == 0 || self.bytes + bytes <= bytes_max
     }
 
-    /// The first job is done, or has failed and takes all others with it.
-    fn done(&mut self, outcome: io::Result<()>) {
-        let done = self.jobs.pop_front();
-        self.bytes -= done.map_or(0, |job| job.bytes());
-        if let Err(error) = outcome {
-            self.failure = Some(error);
-            drop(mem::take(&mut self.jobs));
-            self.bytes = 0;
+    /// Whether pages are taken at all.
+    pub(super) fn is_writing(&self) -> bool {
+        self.pause.as_ref().is_none_or(|pause| Instant::now() >= pause.until)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    pub(super) fn push(&mut self, job: Job) {
+        self.bytes += job.bytes();
+        self.jobs.push_back(job);
+    }
+
+    /// A page that was handed over and may not be on disk yet.
+    pub(super) fn pending(&self, name: PageName) -> Option<&Arc<SavedPage>> {
+        self.jobs.iter().rev().find_map(|job| match job {
+            Job::Write(_, of, page) if *of == name => Some(page),
+            _ => None,
+        })
+    }
+
+    /// The files that jobs change.
+    pub(super) fn names(&self) -> impl Iterator<Item = PageName> {
+        self.jobs.iter().map(Job::name)
+    }
+
+    /// The first job is done, or has failed and takes all other writes with it. Tells which pages are lost, and whether
+    /// writing works again.
+    fn done(&mut self, outcome: &io::Result<()>) -> (Vec<PageName>, bool) {
+        let Some(done) = self.jobs.pop_front() else { return (Vec::new(), false) };
+        self.bytes -= done.bytes();
+        match (outcome, &done) {
+            (Ok(()), Job::Write(..)) => (Vec::new(), self.pause.take().is_some()),
+            (Ok(()), _) => (Vec::new(), false),
+            (Err(_), _) => {
+                let length = self.pause.as_ref().map_or(PAUSE_MIN, |pause| PAUSE_MAX.min(pause.length * 2));
+                self.pause = Some(Pause { until: Instant::now() + length, length });
+                let (writes, others) = self.jobs.drain(..).partition(|job| job.bytes() > 0);
+                let writes: VecDeque<Job> = writes;
+                (self.jobs, self.bytes) = (others, 0);
+                (writes.iter().chain([&done]).map(Job::name).collect(), false)
+            }
         }
     }
 }
 
 impl Job {
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Write(_, page) => page.bytes.len(),
+            Self::Write(_, _, page) => page.bytes.len(),
             Self::Touch(_) | Self::Remove(_) => 0,
         }
     }
 
-    fn perform(&self, folder: &Folder) -> io::Result<()> {
+    fn name(&self) -> PageName {
         match self {
-            Self::Write(hash, page) => folder.write(*hash, &page_file::encode(*hash, page))?,
-            Self::Touch(hash) => folder.touch(*hash),
-            Self::Remove(hash) => folder.remove(*hash),
+            Self::Write(_, name, _) | Self::Touch(name) | Self::Remove(name) => *name,
+        }
+    }
+
+    fn perform(&self, shared: &Shared) -> io::Result<()> {
+        match self {
+            Self::Write(hash, name, page) => {
+                shared.folder.write(*name, &page_file::encode(&shared.key, *hash, page)?)?;
+            }
+            Self::Touch(name) => shared.folder.touch(*name),
+            Self::Remove(name) => shared.folder.remove(*name),
         }
         Ok(())
     }
