@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ruvllm_memory::{Memory, Session};
-use ruvllm_runtime::{Engine, EngineBuilder, Message, Remember, Remembering, Request, Stream};
+use ruvllm_runtime::{Engine, EngineBuilder, Message, Patience, Remember, Remembering, Request, Stream};
 
 use crate::embedding;
 use crate::memory_flags::MemoryPlaceFlags;
@@ -76,7 +76,7 @@ impl KeptSession {
         let request = Request { session: Some(self.name.clone()), ..request };
         let remember =
             Remember { request: format!("{}@{}", self.name, ruvllm_memory::now_ms()), model: self.model.clone() };
-        let mut streams = self.remembering.streams(engine, vec![request], &remember)?;
+        let mut streams = self.remembering.streams(engine, vec![request], &remember, &Patience::default())?;
         streams.pop().context("the engine gave no answer")
     }
 }

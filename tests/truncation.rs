@@ -2,7 +2,7 @@
 
 mod support;
 
-use ruvllm_runtime::{Engine, Message, Prompt, Request, Sampling, Truncation};
+use ruvllm_runtime::{Engine, GenerateError, Message, Patience, Prompt, Request, Sampling, Truncation};
 use support::smollm2;
 
 fn request(prompt: Prompt, truncation: Truncation) -> Request {
@@ -42,4 +42,54 @@ fn a_prompt_that_does_not_fit_is_refused_or_loses_its_oldest_part() {
     let long = Prompt::Messages(vec![Message::user(&"word ".repeat(200))]);
     let refused = engine.generate(request(long, Truncation::DropOldest)).expect_err("the last message stays");
     assert!(refused.to_string().contains("shorten the prompt"), "{refused}");
+}
+
+/// One message fewer would not do. With a try for each message this took minutes.
+#[test]
+fn of_a_long_conversation_as_much_is_kept_as_fits() {
+    let engine = Engine::builder(smollm2()).context(Some(256)).build().expect("the default model loads");
+    let mut messages = vec![Message::system("Be brief.")];
+    messages.extend((0..8000).map(|i| Message::user(&format!("This is message number {i}."))));
+    let prompt = Prompt::Messages(messages.clone());
+    let answer = engine.generate(request(prompt, Truncation::DropOldest)).expect("the rest fits");
+    let tokens = |kept: usize| {
+        let rest = [&messages[..1], &messages[messages.len() - kept..]].concat();
+        engine.encode(&Prompt::Messages(rest)).expect("a sound conversation").len()
+    };
+    let kept = (1..).find(|kept| tokens(kept + 1) > 248).expect("it is too long");
+    assert_eq!(answer.usage.prompt_tokens, tokens(kept));
+}
+
+#[test]
+fn what_nobody_waits_for_is_not_prepared() {
+    let engine = Engine::builder(smollm2()).context(Some(128)).build().expect("the default model loads");
+    let patience = Patience::default();
+    patience.end();
+    let asked = [request(Prompt::Text("word ".repeat(1000)), Truncation::DropOldest)];
+    assert!(matches!(engine.streams(&asked, &patience), Err(GenerateError::Abandoned)));
+}
+
+/// Encoding would take its time, and more than that where several answers are wanted.
+#[test]
+fn a_prompt_whose_length_alone_tells_that_it_is_too_long_is_refused_before_it_is_encoded() {
+    let engine = Engine::builder(smollm2()).context(Some(128)).build().expect("the default model loads");
+    let text = "word ".repeat(1_000_000);
+    for prompt in [Prompt::Text(text.clone()), Prompt::Messages(vec![Message::user(&text)])] {
+        let refused = engine.generate(request(prompt, Truncation::Refuse));
+        assert!(matches!(refused, Err(GenerateError::PromptTooLarge { context: 128, .. })), "{refused:?}");
+    }
+}
+
+#[test]
+fn several_answers_to_one_prompt_differ_in_their_seeds_only() {
+    let engine = Engine::builder(smollm2()).context(Some(128)).sequences(3).build().expect("the default model loads");
+    let prompt = || Prompt::Text("Once upon a time".to_owned());
+    let sampling = |seed| Sampling { seed, temperature: 1.5, ..Sampling::default() };
+    let asked = Request { choices: 3, sampling: sampling(7), ..request(prompt(), Truncation::Refuse) };
+    let together = engine.streams(&[asked], &Patience::default()).expect("three answers");
+    for (choice, mut stream) in together.into_iter().enumerate() {
+        (&mut stream).for_each(|piece| drop(piece.expect("a piece")));
+        let alone = Request { sampling: sampling(7 + choice as u64), ..request(prompt(), Truncation::Refuse) };
+        assert_eq!(stream.response().tokens, engine.generate(alone).expect("an answer").tokens);
+    }
 }

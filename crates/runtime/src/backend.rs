@@ -5,6 +5,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// A loaded model that turns texts into vectors.
 pub trait Backend: Debug + Send + Sync {
@@ -49,20 +50,28 @@ pub enum TooLong {
 
 /// Whether anybody still waits for a result. Clones speak of the same one.
 #[derive(Clone, Debug, Default)]
-pub struct Patience(Arc<AtomicBool>);
+pub struct Patience {
+    is_over: Arc<AtomicBool>,
+    deadline: Option<Instant>,
+}
 
 impl Patience {
     /// Of one who sets `is_over` when nobody waits any more.
     pub fn until(is_over: Arc<AtomicBool>) -> Self {
-        Self(is_over)
+        Self { is_over, deadline: None }
+    }
+
+    /// Of one who waits this long at most.
+    pub fn of(limit: Duration) -> Self {
+        Self { deadline: Instant::now().checked_add(limit), ..Self::default() }
     }
 
     pub fn end(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Relaxed);
     }
 
     pub fn is_over(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.is_over.load(Ordering::Relaxed) || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 }
 

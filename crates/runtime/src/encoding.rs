@@ -37,18 +37,21 @@ impl Engine {
                 self.check_encodable(text)?;
                 Ok(encode_text(self.tokenizer(), text))
             }
-            Prompt::Messages(messages) => Ok(self.encode_messages(messages, tools, false)?.tokens),
+            Prompt::Messages(messages) => Ok(self.encode_messages(messages, tools, false, None)?.tokens),
         }
     }
 
+    /// With `tokens_max`, what cannot be that short is refused before it is encoded.
     pub(crate) fn encode_messages(
         &self,
         messages: &[Message],
         tools: &Tools,
         wants_subject: bool,
+        tokens_max: Option<usize>,
     ) -> Result<Encoded, GenerateError> {
         let now = SystemTime::now();
         let whole = self.render(messages, tools, now)?;
+        self.check_bytes(whole.text().len(), tokens_max)?;
         self.check_encodable(whole.text())?;
         let last = messages.iter().rposition(|message| message.role == "user").filter(|_| wants_subject);
         let Some(last) = last else { return Ok(self.tokenizer().encode_prompt(&whole).into()) };
@@ -78,6 +81,16 @@ impl Engine {
             now_unix_s: i64::try_from(now).unwrap_or(i64::MAX),
         };
         Ok(template.render(&conversation)?)
+    }
+
+    /// Refuses texts of which the length alone tells that they have more than `tokens_max` tokens.
+    pub(crate) fn check_bytes(&self, bytes: usize, tokens_max: Option<usize>) -> Result<(), GenerateError> {
+        match tokens_max {
+            Some(context) if self.tokenizer().tokens_min(bytes) > context => {
+                Err(GenerateError::PromptTooLarge { bytes, context })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Encoding leaves out what the vocabulary has no token for; nothing is to vanish in silence.

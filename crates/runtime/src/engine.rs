@@ -4,16 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use ruvllm_engine::{Constraint, Core, LookupStats, StepError, SubmitError, Tenant};
+use ruvllm_engine::{Constraint, Core, LookupStats, Sampling, StepError, SubmitError, Tenant};
 use ruvllm_kernels::KernelSet;
 use ruvllm_text::{
-    ChatTemplate, ChatTemplateError, GrammarCompiler, GrammarError, Shape, StopMatcher, StopStringError, Tokenizer,
-    ToolCallParser, ToolFormat,
+    ChatTemplate, ChatTemplateError, GrammarCompiler, GrammarError, Matcher, Shape, StopMatcher, StopStringError,
+    Tokenizer, ToolCallParser, ToolFormat,
 };
 
 use crate::constraint::Grammar;
+use crate::encoding::Encoded;
 use crate::engine_thread::{EngineThread, Gone, Submission, Submitted};
-use crate::{ColdFormat, EngineBuilder, EngineStatus, Prompt, Request, Response, Stream, Tools, Usage};
+use crate::{ColdFormat, EngineBuilder, EngineStatus, Patience, Prompt, Request, Response, Stream, Tools, Usage};
 
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
@@ -40,6 +41,10 @@ pub enum GenerateError {
     NoEmbedding,
     #[error("the character {0:?} cannot be written with this model's vocabulary")]
     Unencodable(char),
+    #[error("the prompt has {bytes} bytes, which are more than the {context} tokens of the context; shorten it")]
+    PromptTooLarge { bytes: usize, context: usize },
+    #[error("preparing the prompt took too long, so it was given up; send a shorter one, or try again later")]
+    Abandoned,
 }
 
 /// A loaded model, ready to answer. Clones are the same engine; when the last is gone, so is the model.
@@ -139,29 +144,45 @@ impl Engine {
 
     /// Starts answering. What is computed does not wait for the stream to be read; dropping it ends the request.
     pub fn stream(&self, request: Request) -> Result<Stream, GenerateError> {
-        let mut streams = self.streams(vec![request])?;
+        let mut streams = self.streams(&[request], &Patience::default())?;
         streams.pop().ok_or(GenerateError::EngineFailed)
     }
 
-    /// The same for several requests, which are queued together. If one is refused, so are all.
-    pub fn streams(&self, requests: Vec<Request>) -> Result<Vec<Stream>, GenerateError> {
+    /// The same for several requests, which are queued together: all choices of the first, then those of the second. If one is
+    /// refused, so are all.
+    pub fn streams(&self, requests: &[Request], patience: &Patience) -> Result<Vec<Stream>, GenerateError> {
         if requests.iter().any(|request| request.session.is_some()) {
             return Err(GenerateError::NoMemory);
         }
-        self.streams_of(requests)
+        self.streams_of(requests, patience)
     }
 
-    /// The same without a look at what only a memory can do.
-    pub(crate) fn streams_of(&self, requests: Vec<Request>) -> Result<Vec<Stream>, GenerateError> {
-        let begun = requests.into_iter().map(|request| self.hand_over(request)).collect::<Result<Vec<_>, _>>()?;
+    /// The same without a look at what only a memory can do. All are prepared before any is queued.
+    pub(crate) fn streams_of(&self, requests: &[Request], patience: &Patience) -> Result<Vec<Stream>, GenerateError> {
+        let prepared: Vec<_> =
+            requests.iter().map(|request| self.prepare(request, patience)).collect::<Result<_, _>>()?;
+        let mut begun = Vec::new();
+        for (request, prepared) in requests.iter().zip(&prepared) {
+            for choice in 0..request.choices {
+                begun.push(self.submit(request, prepared, choice)?);
+            }
+        }
         begun.into_iter().map(|begun| begun.stream(self)).collect()
     }
 
-    fn hand_over(&self, request: Request) -> Result<Begun, GenerateError> {
+    /// Does what is the same for all choices of a request. What is cheap to refuse comes first.
+    fn prepare(&self, request: &Request, patience: &Patience) -> Result<Prepared, GenerateError> {
         let stop = StopMatcher::new(request.stop.clone())?;
         let room = self.context().saturating_sub(request.max_tokens.unwrap_or(1)).max(1);
-        let constraint = self.constraint(&request)?;
-        let (prompt, truncated_tokens) = self.encode_within(&request, room)?;
+        let grammar = self.grammar(request)?;
+        let (prompt, truncated_tokens) = self.encode_within(request, room, patience)?;
+        Ok(Prepared { stop, grammar, prompt, truncated_tokens })
+    }
+
+    fn submit(&self, request: &Request, prepared: &Prepared, choice: usize) -> Result<Begun, GenerateError> {
+        let Prepared { stop, grammar, prompt, truncated_tokens } = prepared;
+        let constraint = grammar.clone().map(|matcher| Box::new(Grammar(matcher)) as Box<dyn Constraint>);
+        let seed = request.sampling.seed.wrapping_add(choice as u64);
         let tool_calls = match request.prompt {
             Prompt::Messages(_) if !request.tools.offered().is_empty() => Some(ToolCallParser::new(self.0.tool_format)),
             _ => None,
@@ -169,31 +190,35 @@ impl Engine {
         let response = Response {
             temperature: request.sampling.temperature,
             top_p: request.sampling.top_p,
-            usage: Usage { prompt_tokens: prompt.tokens.len(), truncated_tokens, ..Usage::default() },
+            usage: Usage {
+                prompt_tokens: prompt.tokens.len(),
+                truncated_tokens: *truncated_tokens,
+                ..Usage::default()
+            },
             ..Response::default()
         };
         let started = Instant::now();
         let submission = Submission {
             request: ruvllm_engine::Request {
-                sampling: request.sampling,
+                sampling: Sampling { seed, ..request.sampling.clone() },
                 max_tokens: request.max_tokens,
                 end_tokens: self.0.tokenizer.end_of_generation().to_vec(),
                 speculation: request.speculation,
-                tenant: request.tenant,
+                tenant: request.tenant.clone(),
                 priority: request.priority,
                 prefix_use: request.prefix_use,
-                states_of: request.embeddings.then_some(prompt.subject),
-                ..ruvllm_engine::Request::new(prompt.tokens)
+                states_of: request.embeddings.then(|| prompt.subject.clone()),
+                ..ruvllm_engine::Request::new(prompt.tokens.clone())
             },
             constraint,
             patience: request.patience,
         };
         let submitted = self.thread().submit(submission).map_err(|Gone| GenerateError::EngineFailed)?;
-        Ok(Begun { submitted, response, stop, tool_calls, started })
+        Ok(Begun { submitted, response, stop: stop.clone(), tool_calls, started })
     }
 
     /// What the answer is kept to: the shape that was asked for, or proper calls of tools.
-    fn constraint(&self, request: &Request) -> Result<Option<Box<dyn Constraint>>, GenerateError> {
+    fn grammar(&self, request: &Request) -> Result<Option<Matcher>, GenerateError> {
         let Tools { choice, are_parallel, .. } = &request.tools;
         let by_tools = match request.prompt {
             Prompt::Messages(_) => {
@@ -214,7 +239,7 @@ impl Engine {
             (_, Some(calls)) => Some(self.0.grammars.compile(&calls).map_err(GenerateError::Tools)?),
             (_, None) => by_shape,
         };
-        Ok(matcher.map(|matcher| Box::new(Grammar(matcher)) as Box<dyn Constraint>))
+        Ok(matcher)
     }
 
     /// The whole answer at once.
@@ -225,6 +250,15 @@ impl Engine {
         }
         Ok(stream.into_response())
     }
+}
+
+/// A request that can be submitted.
+struct Prepared {
+    stop: StopMatcher,
+    /// At the beginning of an answer.
+    grammar: Option<Matcher>,
+    prompt: Encoded,
+    truncated_tokens: usize,
 }
 
 /// A request that is on its way to the engine.

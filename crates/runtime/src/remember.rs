@@ -16,7 +16,9 @@ use ruvllm_memory::{Embed, Memory, MemoryError, Recorder, Session, Standard};
 use serde_json::Value;
 
 use crate::backend::EmbedError as BackendError;
-use crate::{Backend, EmbedInput, EmbedRequest, Engine, GenerateError, Message, Prompt, Request, Stream, TooLong};
+use crate::{
+    Backend, EmbedInput, EmbedRequest, Engine, GenerateError, Message, Patience, Prompt, Request, Stream, TooLong,
+};
 
 pub use route::check_policy;
 use standard::standardised;
@@ -150,6 +152,7 @@ impl Remembering {
         engine: &Engine,
         mut requests: Vec<Request>,
         remember: &Remember,
+        patience: &Patience,
     ) -> Result<Vec<Stream>, RememberError> {
         let started = Instant::now();
         let mut witness = Witness::new(self.clone(), remember, requests.first());
@@ -158,16 +161,17 @@ impl Remembering {
         let policies = self.memory().policies_known(witness.tenant());
         witness.retrieved(started.elapsed());
         let standard = self.standard_for(engine, &remember.model);
-        let mut witnesses = Vec::with_capacity(requests.len());
-        for (index, request) in requests.iter_mut().enumerate() {
+        let mut witnesses = Vec::new();
+        for request in &mut requests {
             request.embeddings = standard.is_some();
             let mut witness = witness.clone();
             witness.standard.clone_from(&standard);
             witness.route(&policies, &remember.model, request);
-            witness.asks(engine, request, index, session.as_ref());
-            witnesses.push(witness);
+            witness.asks(engine, request, session.as_ref());
+            witnesses.extend((0..request.choices).map(|_| witness.clone()));
         }
-        match engine.streams_of(requests) {
+        witnesses.iter_mut().enumerate().for_each(|(index, witness)| witness.number(index));
+        match engine.streams_of(&requests, patience) {
             Ok(mut streams) => {
                 streams.iter_mut().zip(witnesses).for_each(|(stream, witness)| stream.watch(witness));
                 Ok(streams)
@@ -182,7 +186,7 @@ impl Remembering {
     /// Puts the conversation so far before what is said now.
     fn restore(&self, requests: &mut [Request], model: &str) -> Result<Option<Session>, RememberError> {
         let Some(name) = requests.iter().find_map(|request| request.session.clone()) else { return Ok(None) };
-        let [request] = requests else { return Err(RememberError::NotASession) };
+        let [request @ Request { choices: 1, .. }] = requests else { return Err(RememberError::NotASession) };
         let Prompt::Messages(messages) = &mut request.prompt else { return Err(RememberError::NotASession) };
         ruvllm_memory::check_session_name(&name).map_err(RememberError::Session)?;
         let session = self.0.recorder.session(request.tenant.name(), &name).map_err(RememberError::Session)?;

@@ -11,6 +11,9 @@ use crate::{Prompt, Shape, TextEmbeddings, Tool, ToolCall, ToolChoice, Truncatio
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     pub prompt: Prompt,
+    /// How many answers; the prompt is prepared once for all of them.
+    pub choices: usize,
+    /// The first answer is drawn with its seed, the second with the next, and so on.
     pub sampling: Sampling,
     /// Tokens to generate at most; `None` is whatever the context holds.
     pub max_tokens: Option<usize>,
@@ -52,6 +55,7 @@ impl Request {
     pub fn new(prompt: Prompt) -> Self {
         Self {
             prompt,
+            choices: 1,
             sampling: Sampling::default(),
             max_tokens: None,
             stop: Vec::new(),

@@ -18,6 +18,7 @@ mod memory;
 mod messages;
 mod model_list;
 mod params;
+mod preparing;
 mod responses;
 mod sections;
 mod sse;
@@ -29,11 +30,12 @@ mod usage;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruvllm_runtime::{Remembering, Request};
+use ruvllm_runtime::{Engine, Prompt, Remembering, Request, Tools};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::generation::Generation;
+pub use self::preparing::Preparing;
 use crate::access::{Caller, Scope};
 use crate::error::ApiError;
 use crate::lifecycle::Lifecycle;
@@ -51,6 +53,8 @@ pub struct Api {
     pub answer_time_max: Option<Duration>,
     /// What is remembered of requests, unless nothing is to be.
     pub memory: Option<Remembering>,
+    /// Whose turn it is to have a long prompt prepared.
+    pub preparing: Preparing,
 }
 
 impl Api {
@@ -71,14 +75,25 @@ impl Api {
         others.with_state(self).merge(responses).merge(memory)
     }
 
-    /// Starts answering requests for one model.
-    async fn generate(
+    /// The tokens of a prompt. Rendering and tokenizing take time, so they are done where that holds up nobody else.
+    async fn encode(
         &self,
-        model: &str,
         caller: &Caller,
-        mut requests: Vec<Request>,
-        per_prompt: usize,
-    ) -> Result<Generation, ApiError> {
+        engine: Engine,
+        prompt: Prompt,
+        tools: Tools,
+    ) -> Result<Vec<u32>, ApiError> {
+        let turn = self.preparing.turn(&caller.tenant, preparing::bytes_of(&prompt)).await?;
+        let encoded = tokio::task::spawn_blocking(move || engine.encode_with_tools(&prompt, &tools)).await;
+        drop(turn);
+        let encoded = encoded.map_err(|_| ApiError::internal("the text could not be encoded"))?;
+        let tokens = encoded.map_err(|error| failure::failure(&error))?;
+        caller.charge(charges::of_encoding(tokens.len()));
+        Ok(tokens)
+    }
+
+    /// Starts answering requests for one model.
+    async fn generate(&self, model: &str, caller: &Caller, mut requests: Vec<Request>) -> Result<Generation, ApiError> {
         if requests.iter().any(|request| request.priority > 0) {
             caller.require(Scope::Admin)?;
         }
@@ -88,7 +103,7 @@ impl Api {
         requests.iter_mut().for_each(|request| request.patience = self.answer_time_max);
         let model = self.models.get(model).await?;
         let shape_field = requests.first().and_then(|request| request.shape.as_ref()).map(fields::field_of);
-        let started = Generation::start(self, model, caller, requests, per_prompt).await;
+        let started = Generation::start(self, model, caller, requests).await;
         // Those who compile shapes do not know where they came from.
         started
             .map_err(|error| failure::renamed(error, &[("response_format", shape_field.unwrap_or("response_format"))]))

@@ -33,7 +33,7 @@ mod panics;
 mod request_id;
 mod shape;
 
-pub use api::Api;
+pub use api::{Api, Preparing};
 pub use app::{App, Services};
 pub use body::Body;
 pub use body_budget::BodyBudget;

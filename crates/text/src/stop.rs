@@ -33,6 +33,12 @@ pub enum StopStringError {
 
 impl StopMatcher {
     pub fn new(stops: Vec<String>) -> Result<Self, StopStringError> {
+        Self::check(&stops)?;
+        Ok(Self { stops, held: String::new(), is_stopped: false })
+    }
+
+    /// Whether these can be watched for.
+    pub fn check(stops: &[String]) -> Result<(), StopStringError> {
         if stops.len() > STOP_STRINGS_MAX {
             return Err(StopStringError::TooMany { got: stops.len(), max: STOP_STRINGS_MAX });
         }
@@ -44,7 +50,7 @@ impl StopMatcher {
                 return Err(StopStringError::TooLong { index, got: stop.len(), max: STOP_STRING_BYTES_MAX });
             }
         }
-        Ok(Self { stops, held: String::new(), is_stopped: false })
+        Ok(())
     }
 
     /// Adds text and returns what may be shown. The stop string that is complete first wins; of those complete at

@@ -58,6 +58,8 @@ pub struct Tokenizer {
     adds_bos: bool,
     adds_eos: bool,
     space_prefix: SpacePrefix,
+    /// Bytes that a token stands for at most.
+    longest_token: usize,
 }
 
 #[derive(Debug)]
@@ -101,6 +103,7 @@ impl Tokenizer {
             ..Default::default()
         })?;
         Ok(Self {
+            longest_token: table.longest(),
             end_of_generation: end_of_generation::ids(&table, [vocabulary.eos, vocabulary.eot].into_iter().flatten()),
             encoder,
             table,
@@ -175,6 +178,15 @@ impl Tokenizer {
             Encoder::SentencePiece(pieces) => !pieces.can_encode(char),
             Encoder::HuggingFace(_) => false,
         })
+    }
+
+    /// Tokens that a text of so many bytes has at least: none stands for more bytes than the longest. 0 where texts may be
+    /// shortened before they become tokens.
+    pub fn tokens_min(&self, text_bytes: usize) -> usize {
+        match &self.encoder {
+            Encoder::HuggingFace(_) => 0,
+            Encoder::Bpe(_) | Encoder::SentencePiece(_) => text_bytes / self.longest_token.max(1),
+        }
     }
 
     /// Adds the BOS and EOS that the model was trained with. A BOS that is already there (many chat templates write

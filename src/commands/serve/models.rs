@@ -12,7 +12,7 @@ use ruvllm_backends::{Encoder, is_encoder};
 use ruvllm_runtime::{Engine, EngineBuilder, Quota, Remembering, StepMetrics, Tenant};
 use ruvllm_server::metrics::{Metrics, Snapshots};
 use ruvllm_server::models::{Loader, Models, Runner};
-use ruvllm_server::{Api, Lifecycle, OpenApiRouter};
+use ruvllm_server::{Api, Lifecycle, OpenApiRouter, Preparing};
 
 use crate::kv_flags::parse_size;
 use crate::model_flags::{EngineFlags, build, model_file, store};
@@ -94,7 +94,8 @@ impl ModelsFlags {
             Arc::new(move |file, steps| flags.open(file, steps, EngineBuilder::build).map_err(Into::into));
         let models = Arc::new(Models::new(store()?, loader, Arc::clone(metrics), aliases, models_max));
         let (lifecycle, answer_time_max) = (lifecycle.clone(), Some(answer_time_max));
-        let api = Api { models: Arc::clone(&models), lifecycle, answer_time_max, memory: memory.clone() };
+        let preparing = Preparing::default();
+        let api = Api { models: Arc::clone(&models), lifecycle, answer_time_max, memory: memory.clone(), preparing };
         let remembering = memory.clone();
         Ok(Endpoints {
             inference: api.clone().router(),

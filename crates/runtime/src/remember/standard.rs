@@ -4,7 +4,7 @@
 use ruvllm_memory::Standard;
 
 use crate::embeddings::unit;
-use crate::{Engine, GenerateError, PrefixUse, Request};
+use crate::{Engine, GenerateError, Patience, PrefixUse, Request};
 
 /// Of many kinds, so that what they have in common is what any text has.
 const TEXTS: [&str; 24] = [
@@ -38,9 +38,9 @@ const TEXTS: [&str; 24] = [
 pub(super) fn measure(engine: &Engine) -> Result<Standard, GenerateError> {
     // They begin alike, with the model's own instructions: that is computed once.
     let request = |text: &&str| Request { prefix_use: PrefixUse::default(), ..Request::to_embed(engine, text) };
-    let texts = TEXTS.iter().map(request).collect();
+    let texts: Vec<Request> = TEXTS.iter().map(request).collect();
     let mut vectors = Vec::with_capacity(TEXTS.len());
-    for mut stream in engine.streams(texts)? {
+    for mut stream in engine.streams(&texts, &Patience::default())? {
         for piece in &mut stream {
             piece?;
         }

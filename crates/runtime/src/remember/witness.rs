@@ -61,10 +61,7 @@ impl Witness {
     }
 
     /// Notes what is asked, before the engine takes it. One of several answers has a name of its own.
-    pub fn asks(&mut self, engine: &Engine, request: &Request, index: usize, session: Option<&Session>) {
-        if index > 0 {
-            self.entry.request = format!("{}#{}", self.entry.request, index + 1);
-        }
+    pub fn asks(&mut self, engine: &Engine, request: &Request, session: Option<&Session>) {
         if self.is_embedded() || self.memory.0.keeps_text {
             self.asked = beginning(&newest(engine, &request.prompt));
         }
@@ -80,6 +77,13 @@ impl Witness {
                 messages: messages[known..].iter().map(Message::to_json).collect(),
                 ..Turn::default()
             });
+        }
+    }
+
+    /// Tells the answers to one request apart.
+    pub fn number(&mut self, index: usize) {
+        if index > 0 {
+            self.entry.request = format!("{}#{}", self.entry.request, index + 1);
         }
     }
 
@@ -162,9 +166,10 @@ fn finish_tag(reason: FinishReason) -> &'static str {
 /// With one word for it, to search for.
 fn failure(error: &GenerateError) -> Failure {
     let kind = match error {
-        GenerateError::Step(StepError::DeadlinePassed { .. }) => "timeout",
-        GenerateError::Submit(SubmitError::QueueFull(_)) => "queue_full",
-        GenerateError::Submit(
+        GenerateError::Step(StepError::DeadlinePassed { .. }) | GenerateError::Abandoned => "timeout",
+        GenerateError::Submit(SubmitError::QueueFull(_) | SubmitError::TenantQueueFull { .. }) => "queue_full",
+        GenerateError::PromptTooLarge { .. }
+        | GenerateError::Submit(
             SubmitError::PromptTooLong { .. } | SubmitError::TooLong { .. } | SubmitError::TooLargeForCache { .. },
         ) => "context_length",
         GenerateError::Submit(_) | GenerateError::Stop(_) | GenerateError::Unencodable(_) => "invalid_request",

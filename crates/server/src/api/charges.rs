@@ -12,13 +12,12 @@ const FORMAT_TOKENS: usize = 32;
 /// Encoding a token takes a small part of the time that computing it does, and costs this part of it.
 const ENCODED_PER_TOKEN: usize = 16;
 
-/// Of requests of which every `per_prompt` in a row have the same prompt.
-pub(crate) fn demand(requests: &[Request], per_prompt: usize, context: usize) -> Demand {
-    let prompts = requests.iter().step_by(per_prompt.max(1)).map(|request| of_prompt(&request.prompt).min(context));
+pub(crate) fn demand(requests: &[Request], context: usize) -> Demand {
+    let prompts = requests.iter().map(|request| of_prompt(&request.prompt).min(context));
     let answer = |request: &Request| request.max_tokens.unwrap_or(context).min(context);
     Demand {
         prompt_tokens: prompts.sum::<usize>() as u64,
-        answers: requests.len() as u64,
+        answers: requests.iter().map(|request| request.choices as u64).sum(),
         answer_tokens: requests.iter().map(answer).max().unwrap_or(0) as u64,
         is_open: requests.iter().any(|request| request.max_tokens.is_none()),
     }

@@ -32,10 +32,9 @@ pub(crate) async fn chat_completions(
     Extension(caller): Extension<Caller>,
     Body(request): Body<ChatRequest>,
 ) -> Result<Response, ApiError> {
-    let requests = request.requests()?;
+    let asked = request.request()?;
     caller.note_user(request.user.as_deref());
-    let per_prompt = requests.len();
-    let mut generation = api.generate(&request.model, &caller, requests, per_prompt).await?;
+    let mut generation = api.generate(&request.model, &caller, vec![asked]).await?;
     let wants_logprobs = request.logprobs.unwrap_or(false);
     let mut envelope = Envelope {
         id: ids::new("chatcmpl-"),

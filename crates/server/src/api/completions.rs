@@ -34,9 +34,7 @@ pub(crate) async fn completions(
 ) -> Result<Response, ApiError> {
     let requests = request.requests()?;
     caller.note_user(request.user.as_deref());
-    let per_prompt = request.n.unwrap_or(1);
-    let prompts: Vec<Prompt> = requests.iter().map(|request| request.prompt.clone()).collect();
-    let mut generation = api.generate(&request.model, &caller, requests, per_prompt).await?;
+    let mut generation = api.generate(&request.model, &caller, requests).await?;
     let tokenizer = generation.tokenizer();
     let echo = |prompt: &Prompt| match prompt {
         Prompt::Text(text) => text.clone(),
@@ -49,7 +47,8 @@ pub(crate) async fn completions(
         model: request.model.clone(),
         includes_usage: request.includes_usage(),
         wants_logprobs: request.logprobs.is_some(),
-        echoes: request.echo.unwrap_or(false).then(|| prompts.iter().map(echo).collect()),
+        echoes: request.echo.unwrap_or(false).then(|| request.prompt.prompts().iter().map(echo).collect()),
+        per_prompt: request.n.unwrap_or(1),
         reported: vec![0; generation.len()],
     };
     if request.stream.unwrap_or(false) {
@@ -67,8 +66,9 @@ struct CompletionWire {
     model: String,
     includes_usage: bool,
     wants_logprobs: bool,
-    /// The prompts, where they are wanted in the answers.
+    /// The prompts, where they are wanted in the answers, and how many answers each of them has.
     echoes: Option<Vec<String>>,
+    per_prompt: usize,
     /// How many tokens of each choice were reported with their probabilities.
     reported: Vec<usize>,
 }
@@ -91,7 +91,7 @@ impl CompletionWire {
     }
 
     fn echo(&self, choice: usize) -> &str {
-        self.echoes.as_ref().map_or("", |echoes| &echoes[choice])
+        self.echoes.as_ref().map_or("", |echoes| &echoes[choice / self.per_prompt])
     }
 
     /// A whole answer.

@@ -47,6 +47,10 @@ pub(crate) fn failure(error: &GenerateError) -> ApiError {
             ApiError::invalid_param("tool_choice", message)
         }
         GenerateError::Tools(_) => ApiError::invalid_param("tools", message).with_code("invalid_function_parameters"),
+        GenerateError::PromptTooLarge { .. } => {
+            ApiError::invalid_param("messages", message).with_code("context_length_exceeded")
+        }
+        GenerateError::Abandoned => ApiError::unavailable(message, None).with_code("preparation_timeout"),
         GenerateError::NoTemplate => ApiError::invalid_param("messages", message).with_code("no_chat_template"),
         GenerateError::Template(_) | GenerateError::Unencodable(_) => ApiError::invalid_param("messages", message),
     }
@@ -84,7 +88,7 @@ pub(crate) fn renamed(mut error: ApiError, names: &[(&str, &str)]) -> ApiError {
 fn submission(error: &SubmitError) -> ApiError {
     let message = error.to_string();
     match error {
-        SubmitError::QueueFull(_) => queue_full(message),
+        SubmitError::QueueFull(_) | SubmitError::TenantQueueFull { .. } => queue_full(message),
         SubmitError::PromptTooLong { .. } | SubmitError::TooLargeForCache { .. } => {
             ApiError::invalid_param("messages", message).with_code("context_length_exceeded")
         }

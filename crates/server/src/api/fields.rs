@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
-use ruvllm_runtime::{Request, Shape, closed};
+use ruvllm_runtime::{Request, Shape, StopMatcher, closed};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
-/// Answers to one request at most.
-const COUNT_MAX: usize = 128;
+/// Answers to one request at most, to all of its prompts together.
+pub(crate) const COUNT_MAX: usize = 128;
 
 /// The sampling of a request, from its fields. Both kinds of completions have the same ones; as one part of both (serde's
 /// flatten) unknown fields could not be refused.
@@ -55,13 +55,15 @@ pub enum Stop {
     Several(Vec<String>),
 }
 
-impl Stop {
-    pub(crate) fn texts(&self) -> Vec<String> {
-        match self {
-            Self::One(text) => vec![text.clone()],
-            Self::Several(texts) => texts.clone(),
-        }
-    }
+/// The texts that end an answer, checked before anything is copied for each prompt.
+pub(crate) fn stop(stop: Option<&Stop>) -> Result<Vec<String>, ApiError> {
+    let texts = match stop {
+        None => &[],
+        Some(Stop::One(text)) => std::slice::from_ref(text),
+        Some(Stop::Several(texts)) => &texts[..],
+    };
+    StopMatcher::check(texts).map_err(|error| ApiError::invalid_param("stop", error.to_string()))?;
+    Ok(texts.to_vec())
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -195,15 +197,11 @@ pub(crate) fn logit_bias(given: Option<&BTreeMap<String, f32>>) -> Result<BTreeM
     given.into_iter().flatten().map(entry).collect()
 }
 
-/// One request for each answer. Those without a seed get one each; with one, the first answer has it and the others follow.
-pub(crate) fn with_seeds(request: Request, seed: Option<i64>, count: usize) -> Vec<Request> {
-    let first = seed.map_or_else(|| RandomState::new().hash_one(0u8), i64::cast_unsigned);
-    let nth = |i: usize| {
-        let mut request = request.clone();
-        request.sampling.seed = first.wrapping_add(i as u64);
-        request
-    };
-    (0..count).map(nth).collect()
+/// A request for so many answers. Without a seed it gets one; with one, the first answer has it and the others follow.
+pub(crate) fn with_seed(mut request: Request, seed: Option<i64>, choices: usize) -> Request {
+    request.choices = choices;
+    request.sampling.seed = seed.map_or_else(|| RandomState::new().hash_one(0u8), i64::cast_unsigned);
+    request
 }
 
 pub(crate) fn refuse_store(store: Option<bool>) -> Result<(), ApiError> {

@@ -16,6 +16,7 @@ use crate::access::{Caller, Reservation};
 use crate::api::Api;
 use crate::api::charges;
 use crate::api::failure::{failure, forgotten};
+use crate::api::preparing;
 use crate::error::ApiError;
 use crate::metrics::{Finished, FinishedReason, ModelMetrics};
 use crate::models::{Models, ServedModel};
@@ -42,36 +43,43 @@ pub(crate) struct Part {
 }
 
 impl Generation {
-    /// Starts answering all requests at once; every `per_prompt` in a row have the same prompt. Rendering, tokenizing and compiling take time, so they are done where that holds
-    /// up nobody else.
+    /// Starts answering all requests at once; each has as many choices. Rendering, tokenizing and compiling take time, so
+    /// they are done where that holds up nobody else, and given up when the client hangs up.
     pub(crate) async fn start(
         api: &Api,
         model: Arc<ServedModel>,
         caller: &Caller,
         requests: Vec<Request>,
-        per_prompt: usize,
     ) -> Result<Self, ApiError> {
+        let per_prompt = requests.first().map_or(1, |request| request.choices);
         let models = &api.models;
         let started = Instant::now();
         let engine = model.generator()?.clone();
         caller.note_model(&model.name);
-        let demand = charges::demand(&requests, per_prompt, engine.context());
+        let demand = charges::demand(&requests, engine.context());
         let mut reservation = caller.reserve(&demand)?;
         let answer_tokens_max = reservation.answer_tokens_max();
         let tenant = Tenant::new(&caller.tenant);
         let remember = Remember { request: caller.request.as_str().to_owned(), model: model.name.to_string() };
-        let (memory, preparing) = (api.memory.clone(), engine.clone());
+        let (memory, engine_of_streams) = (api.memory.clone(), engine.clone());
+        let bytes = requests.iter().map(|request| preparing::bytes_of(&request.prompt)).sum();
+        let turn = api.preparing.turn(&caller.tenant, bytes).await?;
+        let patience = turn.patience.clone();
         let streams = tokio::task::spawn_blocking(move || {
-            let requests = requests.into_iter().map(|request| {
-                let request = Request { tenant: tenant.clone(), ..request };
-                within(request, answer_tokens_max)
-            });
+            let requests: Vec<Request> = requests
+                .into_iter()
+                .map(|request| {
+                    let request = Request { tenant: tenant.clone(), ..request };
+                    within(request, answer_tokens_max)
+                })
+                .collect();
             match memory {
-                Some(memory) => memory.streams(&preparing, requests.collect(), &remember),
-                None => Ok(preparing.streams(requests.collect())?),
+                Some(memory) => memory.streams(&engine_of_streams, requests, &remember, &patience),
+                None => Ok(engine_of_streams.streams(&requests, &patience)?),
             }
         });
         let streams = streams.await.map_err(|_| ApiError::internal("the request could not be prepared"))?;
+        drop(turn);
         let streams = streams.map_err(|error| match error {
             RememberError::Generate(error) => Self::failed(models, &model, &error),
             error => forgotten(&error),

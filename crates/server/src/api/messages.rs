@@ -14,7 +14,7 @@ use self::request::{CountTokensRequest, MessagesRequest};
 use self::response::{AnswerBlock, MessageObject, MessageUsage, TokenCount, stop_reason};
 use crate::access::Caller;
 use crate::api::sections::Sections;
-use crate::api::{Api, charges, failure, ids, sse};
+use crate::api::{Api, failure, ids, sse};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::request_id::RequestId;
@@ -39,9 +39,9 @@ pub(crate) async fn create_message(
     Extension(request_id): Extension<RequestId>,
     Body(request): Body<MessagesRequest>,
 ) -> Result<Response, ApiError> {
-    let requests = request.requests()?;
+    let asked = request.request()?;
     caller.note_user(request.metadata.as_ref().and_then(|metadata| metadata.user_id.as_deref()));
-    let started = api.generate(&request.model, &caller, requests, 1).await;
+    let started = api.generate(&request.model, &caller, vec![asked]).await;
     let mut generation = started.map_err(|error| failure::renamed(error, &FIELDS))?;
     let stop_sequences = request.stop_sequences.clone().unwrap_or_default();
     let mut message = MessageObject {
@@ -81,10 +81,6 @@ pub(crate) async fn count_tokens(
     let model = api.models.get(&request.model).await?;
     let engine = model.generator()?.clone();
     caller.note_model(&model.name);
-    // Rendering and tokenizing take time, so they are done where that holds up nobody else.
-    let encoded = tokio::task::spawn_blocking(move || engine.encode_with_tools(&prompt, &tools)).await;
-    let encoded = encoded.map_err(|_| ApiError::internal("the prompt could not be prepared"))?;
-    let tokens = encoded.map_err(|error| failure::failure(&error))?;
-    caller.charge(charges::of_encoding(tokens.len()));
+    let tokens = api.encode(&caller, engine, prompt, tools).await?;
     Ok(Json(TokenCount { input_tokens: tokens.len() }))
 }

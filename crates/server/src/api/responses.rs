@@ -62,9 +62,9 @@ async fn create_response(
     Extension(caller): Extension<Caller>,
     Body(request): Body<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
-    let Asked { requests, conversation, mut object, wants_logprobs } = request.ask(&store, &caller.tenant)?;
+    let Asked { request: asked, conversation, mut object, wants_logprobs } = request.ask(&store, &caller.tenant)?;
     caller.note_user(request.user.as_deref());
-    let started = api.generate(&request.model, &caller, requests, 1).await;
+    let started = api.generate(&request.model, &caller, vec![asked]).await;
     let mut generation = started.map_err(|error| failure::renamed(error, &FIELDS))?;
     // A policy may have decided what the request left open.
     (object.temperature, object.top_p) = (generation.response(0).temperature, generation.response(0).top_p);

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use ruvllm_runtime::{GenerateError, Prompt, Tokenizer};
+use ruvllm_runtime::{Prompt, Tokenizer};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -10,7 +10,6 @@ use crate::access::Caller;
 use crate::api::Api;
 use crate::api::charges;
 use crate::api::chat::request::{ChatMessage, messages};
-use crate::api::failure::failure;
 use crate::api::tools::{ToolField, tools};
 use crate::body::Body;
 use crate::error::ApiError;
@@ -71,11 +70,7 @@ pub(crate) async fn tokenize(
     let engine = model.generator()?.clone();
     caller.note_model(&model.name);
     let max_model_len = engine.context();
-    let encoded = tokio::task::spawn_blocking(move || engine.encode_with_tools(&prompt, &tools)).await;
-    let encoded: Result<Vec<u32>, GenerateError> =
-        encoded.map_err(|_| ApiError::internal("the text could not be encoded"))?;
-    let tokens = encoded.map_err(|error| failure(&error))?;
-    caller.charge(charges::of_encoding(tokens.len()));
+    let tokens = api.encode(&caller, engine, prompt, tools).await?;
     Ok(Json(Tokens { count: tokens.len(), tokens, max_model_len }))
 }
 

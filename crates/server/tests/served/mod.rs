@@ -13,7 +13,7 @@ use ruvllm_runtime::{Engine, StepMetrics};
 use ruvllm_server::access::{Gate, KeyFile, NewKey, Scope, Scopes, StoredKey};
 use ruvllm_server::metrics::Metrics;
 use ruvllm_server::models::{Loader, Models, Runner};
-use ruvllm_server::{Api, App, Lifecycle, Phase};
+use ruvllm_server::{Api, App, Lifecycle, Phase, Preparing};
 use ruvllm_store::{Store, default_home};
 use serde_json::Value;
 use tower::Service;
@@ -47,7 +47,13 @@ impl Served {
         let (metrics, lifecycle) = (Arc::new(Metrics::default()), Lifecycle::default());
         let models = Models::new(store, loader, Arc::clone(&metrics), BTreeMap::new(), 1);
         models.keep("smollm2", "smollm2", runner);
-        let api = Api { models: Arc::new(models), lifecycle: lifecycle.clone(), answer_time_max: None, memory: None };
+        let api = Api {
+            models: Arc::new(models),
+            lifecycle: lifecycle.clone(),
+            answer_time_max: None,
+            memory: None,
+            preparing: Preparing::default(),
+        };
         let gate = Arc::new(Gate::open(file, None).expect("the keys can be read"));
         let mut app = App::new(gate, metrics, lifecycle.clone());
         app.inference = api.router();

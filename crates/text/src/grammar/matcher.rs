@@ -36,6 +36,14 @@ pub struct Matcher {
     is_ended: bool,
 }
 
+/// Goes its own way from where the other is.
+impl Clone for Matcher {
+    fn clone(&self) -> Self {
+        let (inner, trie) = (self.inner.deep_clone(), Arc::clone(&self.trie));
+        Self { inner, trie, position: self.position, is_ended: self.is_ended }
+    }
+}
+
 impl Matcher {
     pub(super) fn new(inner: llguidance::Matcher, trie: Arc<TokenTrie>) -> Self {
         Self { inner, trie, position: 0, is_ended: false }

@@ -82,6 +82,7 @@ fn load_unfenced(bytes: &[u8]) -> Result<Tokenizer, TokenizerError> {
     };
     let (before, after) = wrapping_tokens(&inner, &table);
     Ok(Tokenizer {
+        longest_token: table.longest(),
         end_of_generation: end_of_generation::ids(&table, after),
         encoder: Encoder::HuggingFace(Box::new(HuggingFace { inner })),
         specials,

@@ -34,6 +34,11 @@ impl TokenTable {
         self.texts.len()
     }
 
+    /// Bytes of text that a token stands for at most, written out or decoded.
+    pub(crate) fn longest(&self) -> usize {
+        (0..self.len() as u32).map(|id| self.text(id).len().max(self.bytes(id).len())).max().unwrap_or(0)
+    }
+
     /// The empty string for an id outside the vocabulary.
     pub(crate) fn text(&self, id: u32) -> &str {
         self.texts.get(id as usize).map_or("", String::as_str)

@@ -141,8 +141,8 @@ pub struct FunctionCallField {
 }
 
 impl ChatRequest {
-    /// What the engine is asked, once for each answer, with other seeds.
-    pub(crate) fn requests(&self) -> Result<Vec<Request>, ApiError> {
+    /// What the engine is asked.
+    pub(crate) fn request(&self) -> Result<Request, ApiError> {
         self.refuse_unsupported()?;
         let n = fields::count("n", self.n)?;
         let messages = messages(&self.messages)?;
@@ -150,7 +150,7 @@ impl ChatRequest {
         let request = Request {
             sampling: fields::sampling_of!(self, self.top_logprobs()?),
             max_tokens: fields::max_tokens(self.max_completion_tokens, self.max_tokens)?,
-            stop: self.stop.as_ref().map(Stop::texts).unwrap_or_default(),
+            stop: fields::stop(self.stop.as_ref())?,
             shape: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             tools,
             priority: self.priority.unwrap_or(0),
@@ -158,7 +158,7 @@ impl ChatRequest {
             left_open: fields::left_open!(self, self.max_completion_tokens.or(self.max_tokens)),
             ..Request::new(Prompt::Messages(messages))
         };
-        Ok(fields::with_seeds(request, self.seed, n))
+        Ok(fields::with_seed(request, self.seed, n))
     }
 
     pub(crate) fn streams(&self) -> bool {

@@ -11,8 +11,6 @@ use crate::error::ApiError;
 
 /// Tokens of an answer when nothing else is said, as with OpenAI.
 const MAX_TOKENS_DEFAULT: usize = 16;
-/// Texts that are continued in one request at most.
-const PROMPTS_MAX: usize = 128;
 
 /// Texts to continue, without the model's chat format. Parameters that are not listed here are refused by name.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -83,6 +81,14 @@ pub enum PromptField {
 }
 
 impl PromptField {
+    fn count(&self) -> usize {
+        match self {
+            Self::Text(_) | Self::Tokens(_) => 1,
+            Self::Texts(texts) => texts.len(),
+            Self::TokenLists(lists) => lists.len(),
+        }
+    }
+
     pub(crate) fn prompts(&self) -> Vec<Prompt> {
         match self {
             Self::Text(text) => vec![Prompt::Text(text.clone())],
@@ -94,25 +100,32 @@ impl PromptField {
 }
 
 impl CompletionRequest {
-    /// What the engine is asked: all answers to the first prompt, then those to the second, and so on.
+    /// What the engine is asked, for each prompt.
     pub(crate) fn requests(&self) -> Result<Vec<Request>, ApiError> {
         let n = self.check()?;
-        let prompts = self.prompt.prompts();
-        if prompts.is_empty() || prompts.len() > PROMPTS_MAX {
-            let message = format!("prompt has {} texts; it must have between 1 and {PROMPTS_MAX}", prompts.len());
-            return Err(ApiError::invalid_param("prompt", message));
+        let (prompts, answers_max) = (self.prompt.count(), fields::COUNT_MAX);
+        if prompts == 0 {
+            return Err(ApiError::invalid_param("prompt", "prompt has no texts; give one at least"));
+        }
+        // Before anything is copied for each of them.
+        if prompts * n > answers_max {
+            let message = format!(
+                "prompt has {prompts} texts and n is {n}, which makes {} answers; at most {answers_max} are given to a request",
+                prompts * n
+            );
+            return Err(ApiError::invalid_param(if prompts > answers_max { "prompt" } else { "n" }, message));
         }
         let request = Request {
             sampling: fields::sampling_of!(self, self.logprobs),
             max_tokens: Some(self.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT)),
-            stop: self.stop.as_ref().map(Stop::texts).unwrap_or_default(),
+            stop: fields::stop(self.stop.as_ref())?,
             shape: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             priority: self.priority.unwrap_or(0),
             left_open: fields::left_open!(self, self.max_tokens),
             ..Request::new(Prompt::Tokens(Vec::new()))
         };
-        let of_prompt = |prompt| fields::with_seeds(Request { prompt, ..request.clone() }, self.seed, n);
-        Ok(prompts.into_iter().flat_map(of_prompt).collect())
+        let of_prompt = |prompt| fields::with_seed(Request { prompt, ..request.clone() }, self.seed, n);
+        Ok(self.prompt.prompts().into_iter().map(of_prompt).collect())
     }
 
     /// Refuses what does not go together; gives the number of answers to each prompt.

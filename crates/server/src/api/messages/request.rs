@@ -133,7 +133,7 @@ pub struct Metadata {
 }
 
 impl MessagesRequest {
-    pub(crate) fn requests(&self) -> Result<Vec<Request>, ApiError> {
+    pub(crate) fn request(&self) -> Result<Request, ApiError> {
         self.refuse_unsupported()?;
         let default = Sampling::default();
         let request = Request {
@@ -150,7 +150,7 @@ impl MessagesRequest {
             tools: tools(self.tools.as_deref(), self.tool_choice.as_ref())?,
             ..Request::new(Prompt::Messages(messages(self.system.as_ref(), &self.messages)?))
         };
-        Ok(fields::with_seeds(request, None, 1))
+        Ok(fields::with_seed(request, None, 1))
     }
 
     pub(crate) fn streams(&self) -> bool {
@@ -228,7 +228,7 @@ mod tests {
         let mut body = json!({"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]});
         body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         let request: MessagesRequest = parse(body.to_string().as_bytes())?;
-        request.requests().map(|mut requests| requests.remove(0))
+        request.request()
     }
 
     fn check_refused(extra: Value, param: &str) {

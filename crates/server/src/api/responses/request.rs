@@ -144,7 +144,7 @@ pub enum TruncationField {
 /// A request that was checked.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    pub requests: Vec<Request>,
+    pub request: Request,
     /// All that was said, but for the instructions.
     pub conversation: Conversation,
     /// The response, before anything was generated.
@@ -175,7 +175,7 @@ impl ResponsesRequest {
             },
             ..Request::new(Prompt::Messages(messages))
         };
-        Ok(Asked { requests: fields::with_seeds(request, None, 1), conversation, object, wants_logprobs })
+        Ok(Asked { request: fields::with_seed(request, None, 1), conversation, object, wants_logprobs })
     }
 
     pub(crate) fn streams(&self) -> bool {
