@@ -5,7 +5,8 @@
 mod server;
 mod support;
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -179,6 +180,9 @@ fn only_the_operator_sees_what_is_remembered() {
         "/v1/policies/router/default",
         "/v1/memory",
         "/v1/memory/search?like=hello",
+        // Before anything else is looked at, and before anything is computed.
+        "/v1/witness?like=hello&limit=0",
+        "/v1/memory/search?like=hello&limit=0",
     ] {
         for whoever in [stranger, ""] {
             let answer = server.get(path, whoever);
@@ -422,6 +426,83 @@ fn the_memory_is_encrypted_backed_up_restored_and_rekeyed() {
     std::fs::write(folder.join("memory.key"), "ab".repeat(32)).expect("written");
     assert!(refused(&home, &["witness", "verify"]).contains("does not open"));
     assert!(refused(&home, &["serve", "smollm2", "--port", "0"]).contains("does not open"));
+}
+
+/// A program that writes to a memory and does not end: it holds the byte of SQLite's index that writers lock.
+struct Locked(std::process::Child);
+
+impl Locked {
+    fn new(home: &TempDir) -> Self {
+        let script = "import fcntl, sys, time\n\
+                      file = open(sys.argv[1], 'r+b')\n\
+                      fcntl.lockf(file, fcntl.LOCK_EX, 1, 120)\n\
+                      print('locked', flush=True)\n\
+                      time.sleep(600)";
+        let index = home.path().join("memory/memory.db-shm");
+        let mut command = Command::new("python3");
+        let mut child = command.args(["-c", script]).arg(index).stdout(Stdio::piped()).spawn().expect("python");
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut said).expect("text");
+        assert_eq!(said.trim(), "locked");
+        Self(child)
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_memory_that_cannot_be_written_costs_no_answers_and_never_the_shutdown() {
+    let home = home();
+    let arguments = ["smollm2", "--context", "512", "--log-level", "error"];
+    let server = start(&home, &arguments);
+    let mut in_session = ask("Hello");
+    in_session["session"] = json!("talk");
+    chat(&server, "", &in_session);
+    witnessed(&server, "", 1);
+    let locked = Locked::new(&home);
+    for _ in 0..5 {
+        chat(&server, "", &ask("Hello"));
+    }
+    // What was said can be read, so the session goes on.
+    chat(&server, "", &in_session);
+    let memory = until(|| Some(server.get_json("/v1/memory")).filter(|memory| memory["waiting"] == 6));
+    assert_eq!(memory["lost"], 0, "{memory}");
+    assert!(memory["encryption"].as_str().is_some_and(|told| told.contains("SQLCipher")), "{memory}");
+    // It is picked up again.
+    drop(locked);
+    assert_eq!(witnessed(&server, "", 7).len(), 7);
+
+    let _locked = Locked::new(&home);
+    chat(&server, "", &ask("Hello"));
+    server.signal("TERM");
+    let (code, said) = server.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("lost"), "it is told: {said}");
+}
+
+#[test]
+fn a_third_signal_ends_the_server_whatever_it_waits_for() {
+    let home = home();
+    let mut server = start(&home, &["smollm2", "--context", "512", "--log-level", "error"]);
+    chat(&server, "", &ask("Hello"));
+    witnessed(&server, "", 1);
+    let _locked = Locked::new(&home);
+    chat(&server, "", &ask("Hello"));
+    let code = until(|| {
+        // Signals of the same kind that come too fast are one.
+        if let Some(status) = server.child.try_wait().expect("a status") {
+            return Some(status.code());
+        }
+        server.signal("TERM");
+        thread::sleep(Duration::from_millis(300));
+        None
+    });
+    assert_eq!(code, Some(130));
 }
 
 /// Killed without warning, the server has lost at most what was waiting.

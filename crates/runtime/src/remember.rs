@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use ruvllm_memory::{Embed, Memory, MemoryError, Recorder, Session, Standard};
 use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::backend::EmbedError as BackendError;
 use crate::{
@@ -34,9 +35,14 @@ struct Inner {
     vectors: Vectors,
     /// Whether what was said is stored with the witness log.
     keeps_text: bool,
+    /// Who may look things up at a time: a database that hangs must not take all threads with it.
+    turns: Arc<Semaphore>,
     /// When somebody last tried to find out whose hidden states are stored.
     tried: Mutex<Option<Instant>>,
 }
+
+/// Look-ups at a time.
+const LOOK_UPS_MAX: usize = 8;
 
 /// Between attempts.
 const PREPARE_INTERVAL: Duration = Duration::from_secs(30);
@@ -130,7 +136,8 @@ impl Remembering {
             }
         };
         let recorder = Recorder::start(memory, embed)?;
-        Ok(Self(Arc::new(Inner { recorder, vectors, keeps_text, tried: Mutex::default() })))
+        let (turns, tried) = (Arc::new(Semaphore::new(LOOK_UPS_MAX)), Mutex::default());
+        Ok(Self(Arc::new(Inner { recorder, vectors, keeps_text, turns, tried })))
     }
 
     pub fn memory(&self) -> &Arc<Memory> {
@@ -144,6 +151,12 @@ impl Remembering {
 
     pub fn recorder(&self) -> &Recorder {
         &self.0.recorder
+    }
+
+    /// Waits for a turn to look something up, which is to be held as long as that takes. Requests that are answered need none.
+    pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        // It fails only if it was closed, which nobody does.
+        Arc::clone(&self.0.turns).acquire_owned().await.ok()
     }
 
     /// Starts answering, as [`Engine::streams`] does. What becomes of the answers is written down when they end.

@@ -46,8 +46,14 @@ impl Api {
         &self,
         work: impl FnOnce(&Memory) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let memory = Arc::clone(self.remembering()?.memory());
-        let done = tokio::task::spawn_blocking(move || work(&memory)).await;
+        let remembering = self.remembering()?;
+        let (memory, turn) = (Arc::clone(remembering.memory()), remembering.turn().await);
+        let done = tokio::task::spawn_blocking(move || {
+            // Also if the client is gone by now.
+            let _turn = turn;
+            work(&memory)
+        });
+        let done = done.await;
         Ok(done.map_err(|_| ApiError::internal("the memory failed"))??)
     }
 
@@ -61,7 +67,12 @@ impl Api {
             Some(model) => Some(self.models.get(model).await?.generator()?.clone()),
             None => None,
         };
-        let embedded = tokio::task::spawn_blocking(move || remembering.embed(&text, engine.as_ref())).await;
+        let turn = remembering.turn().await;
+        let embedded = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            remembering.embed(&text, engine.as_ref())
+        });
+        let embedded = embedded.await;
         let embedded = embedded.map_err(|_| ApiError::internal("the text could not be embedded"))?;
         embedded.map_err(|error| ApiError::invalid_param(field, error.to_string()))
     }
