@@ -377,6 +377,15 @@ mod tests {
     }
 
     #[test]
+    fn a_conversation_that_is_full_is_refused_before_it_is_answered() {
+        let message = Message { name: Some("A".repeat(5_000_000)), ..Message::user("hi") };
+        assert!(check_size(std::slice::from_ref(&message)).is_ok());
+        let error = check_size(&[message.clone(), message]).unwrap_err();
+        assert!(matches!(error, RememberError::Session(MemoryError::Invalid { field: "session", .. })), "{error}");
+        assert!(error.to_string().contains("begin another session"), "{error}");
+    }
+
+    #[test]
     fn messages_come_back_as_they_were_stored() {
         let call = crate::ToolCall { id: "1".into(), name: "f".into(), arguments: "{\"a\": 1}".into() };
         let asked = Message { tool_calls: vec![call.clone()], ..Message::assistant("") };

@@ -232,3 +232,16 @@ fn kv_state(engine: &Engine, tokens: usize) -> KvState {
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Logs of years are searched by them.
+    #[test]
+    fn words_that_are_stored_stay() {
+        assert_eq!([FinishReason::Stop, FinishReason::Length].map(finish_tag), ["stop", "length"]);
+        assert_eq!(failure(&GenerateError::NoMemory).kind, "invalid_session");
+        assert_eq!(failure(&GenerateError::EngineFailed).kind, "engine");
+    }
+}
