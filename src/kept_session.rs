@@ -77,7 +77,6 @@ impl KeptSession {
         let remember =
             Remember { request: format!("{}@{}", self.name, ruvllm_memory::now_ms()), model: self.model.clone() };
         self.remembering.prepare(engine, &self.model);
-        let mut streams = self.remembering.streams(engine, vec![request], &remember)?;
         let mut streams = self.remembering.streams(engine, vec![request], &remember, &Patience::default())?;
         streams.pop().context("the engine gave no answer")
     }

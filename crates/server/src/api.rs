@@ -83,10 +83,12 @@ impl Api {
         prompt: Prompt,
         tools: Tools,
     ) -> Result<Vec<u32>, ApiError> {
-        let turn = self.preparing.turn(&caller.tenant, preparing::bytes_of(&prompt)).await?;
-        let encoded = tokio::task::spawn_blocking(move || engine.encode_with_tools(&prompt, &tools)).await;
-        drop(turn);
-        let encoded = encoded.map_err(|_| ApiError::internal("the text could not be encoded"))?;
+        let permit = self.preparing.turn(&caller.tenant, preparing::bytes_of(&prompt)).await?.permit;
+        let encoded = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            engine.encode_with_tools(&prompt, &tools)
+        });
+        let encoded = encoded.await.map_err(|_| ApiError::internal("the text could not be encoded"))?;
         let tokens = encoded.map_err(|error| failure::failure(&error))?;
         caller.charge(charges::of_encoding(tokens.len()));
         Ok(tokens)

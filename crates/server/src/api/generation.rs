@@ -16,7 +16,7 @@ use crate::access::{Caller, Reservation};
 use crate::api::Api;
 use crate::api::charges;
 use crate::api::failure::{failure, forgotten};
-use crate::api::preparing;
+use crate::api::preparing::{self, Turn};
 use crate::error::ApiError;
 use crate::metrics::{Finished, FinishedReason, ModelMetrics};
 use crate::models::{Models, ServedModel};
@@ -63,8 +63,7 @@ impl Generation {
         let remember = Remember { request: caller.request.as_str().to_owned(), model: model.name.to_string() };
         let (memory, engine_of_streams) = (api.memory.clone(), engine.clone());
         let bytes = requests.iter().map(|request| preparing::bytes_of(&request.prompt)).sum();
-        let turn = api.preparing.turn(&caller.tenant, bytes).await?;
-        let patience = turn.patience.clone();
+        let Turn { waiting, permit } = api.preparing.turn(&caller.tenant, bytes).await?;
         let streams = tokio::task::spawn_blocking(move || {
             let requests: Vec<Request> = requests
                 .into_iter()
@@ -74,12 +73,12 @@ impl Generation {
                 })
                 .collect();
             match memory {
-                Some(memory) => memory.streams(&engine_of_streams, requests, &remember, &patience),
-                None => Ok(engine_of_streams.streams(&requests, &patience)?),
+                Some(memory) => memory.streams(&engine_of_streams, requests, &remember, &permit.patience),
+                None => Ok(engine_of_streams.streams(&requests, &permit.patience)?),
             }
         });
         let streams = streams.await.map_err(|_| ApiError::internal("the request could not be prepared"))?;
-        drop(turn);
+        drop(waiting);
         let streams = streams.map_err(|error| match error {
             RememberError::Generate(error) => Self::failed(models, &model, &error),
             error => forgotten(&error),

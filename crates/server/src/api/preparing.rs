@@ -32,16 +32,34 @@ struct Turns {
     tenants: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
 
-/// A request that is being prepared. When it is dropped, because its client hung up or because it is done, so is the work.
+/// A turn to prepare a prompt.
 #[derive(Debug)]
 pub(crate) struct Turn {
+    /// To be kept by whoever waits for the prompt.
+    pub waiting: Waiting,
+    /// To be kept by whoever prepares it, until that has ended, also where nobody waits any more.
+    pub permit: Permit,
+}
+
+/// Somebody waits. Dropped when the client hangs up, which ends the work at its next look.
+#[derive(Debug)]
+pub(crate) struct Waiting(Patience);
+
+#[derive(Debug)]
+pub(crate) struct Permit {
     pub patience: Patience,
     _permits: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
 }
 
-impl Drop for Turn {
+impl Turn {
+    fn new(patience: Patience, permits: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>) -> Self {
+        Self { waiting: Waiting(patience.clone()), permit: Permit { patience, _permits: permits } }
+    }
+}
+
+impl Drop for Waiting {
     fn drop(&mut self) {
-        self.patience.end();
+        self.0.end();
     }
 }
 
@@ -56,14 +74,14 @@ impl Preparing {
     pub(crate) async fn turn(&self, tenant: &str, bytes: usize) -> Result<Turn, ApiError> {
         let patience = Patience::of(TIME_MAX);
         if bytes <= SHORT_BYTES_MAX {
-            return Ok(Turn { patience, _permits: None });
+            return Ok(Turn::new(patience, None));
         }
         let of_tenant = self.0.of_tenant(tenant);
         let permits = async {
             Some((of_tenant.acquire_owned().await.ok()?, Arc::clone(&self.0.all).acquire_owned().await.ok()?))
         };
         match timeout(TIME_MAX, permits).await {
-            Ok(Some(permits)) => Ok(Turn { patience, _permits: Some(permits) }),
+            Ok(Some(permits)) => Ok(Turn::new(patience, Some(permits))),
             _ => {
                 let message = "too many long prompts are being prepared; try again later, or send a shorter one";
                 Err(ApiError::unavailable(message, Some(RETRY)).with_code("preparation_timeout"))
@@ -139,11 +157,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_whose_client_has_left_is_over() {
-        let turn = Preparing::default().turn("a", LONG).await.unwrap();
-        let patience = turn.patience.clone();
-        assert!(!patience.is_over());
-        drop(turn);
-        assert!(patience.is_over());
+    async fn work_whose_client_has_left_is_over_and_makes_room_when_it_has_ended() {
+        let preparing = Preparing::default();
+        let Turn { waiting, permit } = preparing.turn("a", LONG).await.unwrap();
+        assert!(!permit.patience.is_over());
+        drop(waiting);
+        assert!(permit.patience.is_over());
+        assert_eq!(preparing.0.all.available_permits(), 0);
+        drop(permit);
+        assert_eq!(preparing.0.all.available_permits(), LONG_MAX);
     }
 }
