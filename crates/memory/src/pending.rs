@@ -25,25 +25,36 @@ struct State {
     being_read: HashMap<Name, (usize, u64)>,
 }
 
+impl State {
+    fn remove(&mut self, turn: &Turn) {
+        let name = name(turn);
+        if let Some(waiting) = self.turns.get_mut(&name) {
+            if let Some(at) = waiting.iter().position(|other| other == turn) {
+                waiting.remove(at);
+            }
+            if waiting.is_empty() {
+                self.turns.remove(&name);
+            }
+        }
+    }
+}
+
 impl Pending {
     pub fn add(&self, turn: Turn) {
         self.state().turns.entry(name(&turn)).or_default().push(turn);
     }
 
-    /// They are in the store, or will never be.
-    pub fn remove<'a>(&self, turns: impl IntoIterator<Item = &'a Turn>) {
+    /// It was not taken after all.
+    pub fn remove(&self, turn: &Turn) {
+        self.state().remove(turn);
+    }
+
+    /// Those that were being written are in the store, or will never be.
+    pub fn settle(&self, turns: &[Turn]) {
         let mut state = self.state();
         for turn in turns {
-            let name = name(turn);
-            if let Some(waiting) = state.turns.get_mut(&name) {
-                if let Some(at) = waiting.iter().position(|other| other == turn) {
-                    waiting.remove(at);
-                }
-                if waiting.is_empty() {
-                    state.turns.remove(&name);
-                }
-            }
-            state.being_written.remove(&name);
+            state.remove(turn);
+            state.being_written.remove(&name(turn));
         }
         drop(state);
         self.written.notify_all();
@@ -155,7 +166,7 @@ mod tests {
             // All of this would wait for a reader that holds a lock.
             pending.add(Turn { session: "another".into(), ..Turn::default() });
             pending.begin_writing(&turns);
-            pending.remove(&turns);
+            pending.settle(&turns);
             Ok(None)
         });
         assert_eq!((session.unwrap().unwrap().turns, reads.get()), (1, 2));
@@ -166,6 +177,9 @@ mod tests {
         let (pending, turns) = (Pending::default(), [turn()]);
         pending.add(turn());
         pending.begin_writing(&turns);
+        // One that finds no room says nothing of the others.
+        pending.add(Turn { at_ms: 7, ..turn() });
+        pending.remove(&Turn { at_ms: 7, ..turn() });
         let error = read(&pending, || panic!("of no use yet")).unwrap_err();
         assert!(error.is_transient(), "{error}");
         pending.not_written(&turns);

@@ -130,7 +130,7 @@ impl Recorder {
                 Refusal::Closed => &counts.lost,
             };
             count.fetch_add(1, Ordering::Relaxed);
-            pending.remove(&trace.turn);
+            trace.turn.iter().for_each(|turn| pending.remove(turn));
         }
     }
 
@@ -224,7 +224,7 @@ impl Writer {
         let turns: Vec<Turn> = traces.iter().filter_map(|trace| trace.turn.clone()).collect();
         self.embed(&mut traces);
         let written = self.store(&traces, &turns, false);
-        self.pending.remove(&turns);
+        self.pending.settle(&turns);
         self.counts.written.fetch_add(written as u64, Ordering::Relaxed);
         self.counts.lost.fetch_add((traces.len() - written) as u64, Ordering::Relaxed);
         self.queue.settle(traces.len(), bytes);
