@@ -20,7 +20,7 @@ session.type(f"{question}\r")
 pages = int(session.expect(ANSWERED).group(1)) // PAGE_TOKENS
 
 end = time.monotonic() + 300
-while len(glob.glob(f"{folder}/*/*.kv")) < pages:
+while len(glob.glob(f"{folder}/*/*.page")) < pages:
     assert time.monotonic() < end, f"there should be {pages} pages in {folder} by now"
     time.sleep(0.01)
 os.kill(session.process, signal.SIGKILL)

@@ -30,6 +30,8 @@ use models::{Endpoint, ModelsFlags, Ready};
 const PREPARING_MAX: usize = 32;
 /// Between sorting of measured times into their buckets, and saving of what keys have used.
 const UPKEEP: Duration = Duration::from_secs(5);
+/// How long threads may go on when the server has ended.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
 /// Administrators need few connections, and get them when all others are taken.
 const ADMIN_CONNECTIONS_MAX: usize = 64;
 
@@ -66,8 +68,9 @@ impl Serve {
             .build()
             .context("cannot start threads")?;
         let outcome = runtime.block_on(self.serve());
-        // A model that is still being loaded is not waited for.
-        runtime.shutdown_background();
+        // Whoever uses the memory ends before the process does, which takes down the library that encrypts it. A model that is
+        // still being loaded is not waited for.
+        runtime.shutdown_timeout(SHUTDOWN_MAX);
         outcome
     }
 

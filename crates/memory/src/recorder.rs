@@ -31,6 +31,8 @@ const ATTEMPTS_MAX: usize = 5;
 
 /// How long a request waits for its session.
 const SESSION_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the end waits for whoever reads policies just then.
+const WATCH_END_MAX: Duration = Duration::from_secs(1);
 /// How long somebody waits for everything to be written, at the end of the process above all.
 const FLUSH_MAX: Duration = Duration::from_secs(10);
 
@@ -80,8 +82,7 @@ struct Shared {
     counts: Arc<Counts>,
     pending: Arc<Pending>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Whoever watches the policies ends with it.
-    _watch: mpsc::Sender<()>,
+    watch: Watch,
 }
 
 impl Recorder {
@@ -105,7 +106,7 @@ impl Recorder {
         };
         let thread = std::thread::Builder::new().name("witness".into()).spawn(move || writer.run());
         let thread = Mutex::new(Some(thread.map_err(MemoryError::Thread)?));
-        Ok(Self(Arc::new(Shared { memory, queue, counts, pending, thread, _watch: watch })))
+        Ok(Self(Arc::new(Shared { memory, queue, counts, pending, thread, watch })))
     }
 
     pub fn memory(&self) -> &Arc<Memory> {
@@ -168,6 +169,7 @@ impl Recorder {
 impl Drop for Shared {
     /// A thread that hangs in a database is left to itself.
     fn drop(&mut self) {
+        self.watch.end(WATCH_END_MAX);
         let has_ended = self.queue.close(FLUSH_MAX);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread.filter(|_| has_ended) {
@@ -176,8 +178,26 @@ impl Drop for Shared {
     }
 }
 
-/// Follows what others change in the store. Ends when the sender is dropped.
-fn watch_policies(memory: Arc<Memory>) -> Result<mpsc::Sender<()>> {
+/// The thread that follows what others change in the store.
+#[derive(Debug)]
+struct Watch {
+    /// The thread ends when it is dropped.
+    running: Option<mpsc::Sender<()>>,
+    thread: JoinHandle<()>,
+}
+
+impl Watch {
+    /// Ends it, and waits for that unless it hangs in a database.
+    fn end(&mut self, patience: Duration) {
+        self.running = None;
+        let deadline = Instant::now() + patience;
+        while !self.thread.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn watch_policies(memory: Arc<Memory>) -> Result<Watch> {
     let (watch, ended) = mpsc::channel();
     let follow = move || {
         let mut is_known = true;
@@ -193,8 +213,8 @@ fn watch_policies(memory: Arc<Memory>) -> Result<mpsc::Sender<()>> {
             }
         }
     };
-    std::thread::Builder::new().name("policies".into()).spawn(follow).map_err(MemoryError::Thread)?;
-    Ok(watch)
+    let thread = std::thread::Builder::new().name("policies".into()).spawn(follow).map_err(MemoryError::Thread)?;
+    Ok(Watch { running: Some(watch), thread })
 }
 
 struct Writer {

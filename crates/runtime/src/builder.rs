@@ -59,7 +59,7 @@ pub enum BuildError {
     Kernels(#[from] KernelsError),
     #[error("the model's KV formats cannot be measured: {0}")]
     Guard(#[source] SubmitError),
-    #[error("{budget} bytes of disk are too few for KV pages of {page} bytes")]
+    #[error("{budget} bytes are too few for KV pages of {page} bytes")]
     DiskTooSmall { budget: u64, page: usize },
     #[error(
         "the quotas guarantee {guaranteed} bytes to tenants, more than half of the KV budget of {budget}: nobody else could \
