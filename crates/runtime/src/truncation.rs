@@ -78,7 +78,7 @@ impl Engine {
             let dropped = enough.saturating_sub(step).max(too_few + (enough - too_few) / 2);
             let encoded = encode(dropped)?;
             if encoded.tokens.len() <= room {
-                (fits, enough, step) = (encoded, dropped, step * 2);
+                (fits, enough, step) = (encoded, dropped, step.saturating_mul(2));
             } else {
                 (too_few, step) = (dropped, usize::MAX);
             }
