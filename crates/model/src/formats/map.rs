@@ -35,17 +35,11 @@ impl FileBytes {
         }
         // SAFETY: the map is private to this value and only ever read. What we cannot enforce is that nobody else
         // changes the file meanwhile: an overwritten file shows other bytes than those that were checked, a truncated
-        // one raises SIGBUS on the next touch. We assume neither happens: the store's files belong to the user, and
-        // the store replaces them by renaming, never by writing in place. Safe code over these bytes stays within the
-        // slice whatever they say.
+        // one raises SIGBUS on the next touch. We assume neither happens while a file is loaded (afterwards nothing is
+        // read from it): the store's files belong to the user, and the store replaces them by renaming, never by writing
+        // in place. Safe code over these bytes stays within the slice whatever they say.
         let map = unsafe { Mmap::map(&file)? };
         Ok(Self(Arc::new(Source::Mapped(map))))
-    }
-
-    /// A part of the file that keeps the whole of it readable. `None` if the range is not within the file.
-    pub fn slice(&self, range: Range<usize>) -> Option<FileSlice> {
-        self.get(range.clone())?;
-        Some(FileSlice { file: self.clone(), range })
     }
 
     /// Tells the system that the file will be read once, front to back: read ahead, and drop behind. Wrong for weights
@@ -121,28 +115,6 @@ impl fmt::Debug for FileBytes {
     }
 }
 
-/// A range of a file's bytes that can outlive whatever parsed the file.
-#[derive(Clone, Debug)]
-pub struct FileSlice {
-    file: FileBytes,
-    range: Range<usize>,
-}
-
-impl FileSlice {
-    /// See [`FileBytes::give_back`].
-    pub fn give_back(&self) -> io::Result<()> {
-        self.file.give_back(self.range.clone())
-    }
-}
-
-impl Deref for FileSlice {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.file[self.range.clone()]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,14 +127,6 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_outlives_the_file_value_and_the_directory_entry() {
-        let (folder, path) = file_with(b"hello world");
-        let slice = FileBytes::open(&path).unwrap().slice(6..11).unwrap();
-        drop(folder);
-        assert_eq!(&*slice, b"world");
-    }
-
-    #[test]
     fn bytes_given_back_can_be_read_again() {
         let contents: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
         let (_folder, path) = file_with(&contents);
@@ -171,7 +135,6 @@ mod tests {
         assert_eq!(*file, contents[..]);
         file.give_back(5_000..70_000).unwrap();
         file.give_back(90_000..usize::MAX).unwrap();
-        file.slice(1..2).unwrap().give_back().unwrap();
         assert_eq!(*file, contents[..]);
     }
 
@@ -181,14 +144,6 @@ mod tests {
         let file = FileBytes::open(&path).unwrap();
         assert!(file.is_empty());
         file.give_back(0..10).unwrap();
-    }
-
-    #[test]
-    fn a_slice_beyond_the_file_is_none() {
-        let file = FileBytes::from(vec![1, 2, 3]);
-        assert!(file.slice(1..4).is_none());
-        assert!(file.slice(5..6).is_none());
-        assert_eq!(&*file.slice(3..3).unwrap(), b"");
     }
 
     #[test]

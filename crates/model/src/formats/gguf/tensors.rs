@@ -27,7 +27,7 @@ pub struct Tensor<'a> {
     pub dims: &'a [usize],
     pub kind: WeightType,
     pub bytes: &'a [u8],
-    /// Where `bytes` are in the file, for [`FileBytes::slice`](crate::formats::map::FileBytes::slice).
+    /// Where `bytes` are in the file, for [`FileBytes::give_back`](crate::formats::map::FileBytes::give_back).
     pub range: Range<usize>,
 }
 
