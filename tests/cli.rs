@@ -176,6 +176,17 @@ fn bench_and_perplexity_report_figures() {
 }
 
 #[test]
+fn models_that_work_at_once_are_measured_in_shares_of_what_each_reaches_alone() {
+    let bench = json(&["bench", "together", "smollm2", "smollm2", "--seconds", "0.3", "-r", "1", "--json"]);
+    let works = bench["works"].as_array().expect("kinds of work");
+    assert_eq!(works.len(), 2);
+    for work in works {
+        assert_eq!(work["models"].as_array().expect("the models").len(), 2, "{work}");
+        assert!(work["together"]["median"].as_f64().expect("a number") > 0.2, "{work}");
+    }
+}
+
+#[test]
 fn bench_opens_sessions_and_resumes_them_from_disk() {
     smollm2();
     let folder = tempfile::tempdir().expect("a folder");

@@ -8,6 +8,7 @@ mod serve;
 mod sessions;
 mod speculation;
 mod spread;
+mod together;
 mod works;
 
 use std::sync::atomic::Ordering;
@@ -43,12 +44,14 @@ pub struct Bench {
 #[derive(Debug, Subcommand)]
 enum Other {
     Serve(serve::Serve),
+    Together(together::Together),
 }
 
 impl Bench {
     pub fn execute(self) -> Result<()> {
         match (self.other, self.model) {
             (Some(Other::Serve(serve)), _) => serve.execute(),
+            (Some(Other::Together(together)), _) => together.execute(),
             (None, Some(model)) => {
                 let model = ModelFlags { model, engine: self.flags.engine.clone() };
                 ModelBench { model, flags: self.flags }.execute()

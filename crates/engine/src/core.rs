@@ -94,7 +94,7 @@ impl Core {
     pub fn new(model: Model, pool: Pool, mut options: CoreOptions) -> Self {
         let rows = options.batch_rows.max(options.sequences_max);
         if options.keeps_states {
-            options.kv.note_bytes = Self::state_bytes(&model);
+            options.kv.note_bytes = Self::state_bytes(model.config());
         }
         let mut cache = KvCache::new(&pool, model.config().kv_shape(), &options.kv);
         let quotas = if options.shares_prefixes { &[][..] } else { &options.quotas };
@@ -181,6 +181,23 @@ impl Core {
         self.cache.set_cold(cold, rotation);
     }
 
+    /// Changes the memory for keys and values, up to what it was at first. Cached prefixes go, and sequences pause, until it is
+    /// enough; one may go on all the same. Tells whether no more is held.
+    pub fn set_kv_budget(&mut self, bytes: usize) -> bool {
+        let mut is_kept = self.cache.set_budget(bytes);
+        while !is_kept && self.schedule.running.len() > 1 {
+            let Some(index) = self.schedule.first_to_pause() else { break };
+            self.pause(index);
+            is_kept = self.cache.set_budget(bytes);
+        }
+        is_kept
+    }
+
+    /// Lets other engines have the cores until the next step.
+    pub fn rest(&mut self) {
+        self.pool.rest();
+    }
+
     /// Tells the time, for deadlines; without, none passes.
     pub fn set_time(&mut self, now: Duration) {
         self.now = now;
@@ -225,6 +242,8 @@ impl Core {
     /// Tells how long the last step took. It decides how many rows the next ones have and whether pages are loaded or
     /// computed, and with one KV format never which tokens come.
     pub fn step_took(&mut self, took: Duration) {
+        // Time of other engines tells nothing of this one's work.
+        let took = took.saturating_sub(self.pool.take_waited_for_cores());
         if !self.has_loaded {
             self.observe(took);
         }

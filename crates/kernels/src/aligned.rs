@@ -1,7 +1,7 @@
 //! Buffers aligned to a cache line, zeroed lazily by the operating system.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::{fmt, ptr, slice};
 
 /// Alignment of every buffer: a cache line, and the widest vector register.
@@ -58,6 +58,25 @@ impl<T: Number> AlignedVec<T> {
         bytes
             .and_then(|bytes| Layout::from_size_align(bytes, align_of::<T>()).ok())
             .expect("buffer size fits the address space")
+    }
+
+    /// Gives the memory of a part back to the system, in whole pages: these hold zeros then. What is left of it holds what it
+    /// held before, as does all of it where the system has no such call.
+    pub(crate) fn give_back(&mut self, part: Range<usize>) {
+        /// Of the systems that we know; more is a multiple.
+        const SYSTEM_PAGE: usize = 64 << 10;
+        let part = &mut self[part];
+        let (start, bytes) = (part.as_mut_ptr().cast::<u8>(), size_of_val(part));
+        let skipped = start.align_offset(SYSTEM_PAGE);
+        let whole = bytes.saturating_sub(skipped) / SYSTEM_PAGE * SYSTEM_PAGE;
+        #[cfg(target_os = "linux")]
+        if whole > 0 {
+            // SAFETY: whole pages within an allocation of our own, which is private and anonymous as all of the allocator's, so
+            // that they read as zeros from now on: valid numbers. `&mut self` says that nobody looks at them.
+            unsafe { libc::madvise(start.add(skipped).cast(), whole, libc::MADV_DONTNEED) };
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = whole;
     }
 
     pub(crate) fn as_mut_ptr(&mut self) -> *mut T {

@@ -15,5 +15,5 @@ mod weights;
 
 pub use arena::Arena;
 pub use kernels::KernelSet;
-pub use threads::{Pool, Shared, Worker};
+pub use threads::{Cores, Pool, Shared, Worker};
 pub use weights::{PackError, PackedMatrix, QuantizeError, WeightType, dequantize_row, quantize_row};

@@ -90,7 +90,9 @@ struct Cached {
 #[derive(Debug)]
 pub struct KvCache {
     pages: Pages,
-    pages_max: usize,
+    /// The budget at first, and what of it is for keys and values: the rest is for notes.
+    budget_bytes: usize,
+    memory_bytes: usize,
     tree: PrefixTree,
     disk: Option<DiskTier>,
     /// What computing a token takes, once somebody has told.
@@ -114,11 +116,10 @@ impl KvCache {
         let noted_pages = options.noted_pages(shape);
         let for_notes = noted_pages * options.note_bytes * PAGE_TOKENS;
         let memory = KvMemory::new(pool, shape, options.rotation, options.budget_bytes - for_notes);
-        let most = memory.bytes_budget() / memory.page_bytes(options.tiers.hot);
-        let pages_max = (0..=most).rev().find(|pages| memory.could_allocate(options.tiers.hot, *pages)).unwrap_or(0);
         Self {
+            budget_bytes: options.budget_bytes,
+            memory_bytes: memory.bytes_budget(),
             pages: Pages::new(memory, Notes::new(options.note_bytes, noted_pages)),
-            pages_max,
             tree: PrefixTree::new(),
             disk: options.disk.clone().map(DiskTier::new),
             token_time: None,
@@ -149,7 +150,8 @@ impl KvCache {
     /// Hot pages that a sequence can have at most: those of the budget that are not guaranteed to other accounts.
     pub fn pages_max(&self, namespace: Namespace) -> usize {
         let (account, page_bytes) = (self.accounts.of(namespace), self.memory().page_bytes(self.tiers.hot));
-        self.pages_max.saturating_sub(self.accounts.pages_guaranteed_to_others(account, page_bytes))
+        let pages_max = self.memory().pages_max(self.tiers.hot);
+        pages_max.saturating_sub(self.accounts.pages_guaranteed_to_others(account, page_bytes))
     }
 
     /// Opens an account for the cached pages of some namespaces.
@@ -350,6 +352,7 @@ impl KvCache {
             lookups: self.lookups.values().copied().sum(),
             budget_bytes: memory.bytes_budget(),
             used_bytes: memory.bytes_in_use(),
+            held_bytes: memory.bytes_held(),
             bookkeeping_bytes: self.tree.bookkeeping_bytes(),
             note_bytes: self.pages.notes().bytes(),
             pages: memory.pages_in_use(),

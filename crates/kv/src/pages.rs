@@ -30,6 +30,16 @@ impl Pages {
         self.memory.set_rotation(rotation);
     }
 
+    /// Changes how many bytes pages may take, up to what it was at first.
+    pub fn set_budget(&mut self, bytes: usize) {
+        self.memory.set_budget(bytes);
+    }
+
+    /// Gives memory beyond the budget back to the system, as far as no page in use needs it. Tells whether none is left.
+    pub fn trim(&mut self) -> bool {
+        self.memory.trim()
+    }
+
     /// A page with one user, or `None` if the budget has no room.
     pub fn take(&mut self, format: PageFormat) -> Option<PageId> {
         let page = self.memory.allocate(format)?;

@@ -49,6 +49,8 @@ pub struct CacheStats {
     pub lookups: LookupStats,
     pub budget_bytes: usize,
     pub used_bytes: usize,
+    /// With what lies between pages of different formats.
+    pub held_bytes: usize,
     /// Of the tree of prefixes itself.
     pub bookkeeping_bytes: usize,
     /// Of the notes on tokens. Their share of the budget that was asked for is not part of `budget_bytes`.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use ruvllm_engine::{Core, CoreOptions, DiskStore, KvOptions, Quota, SubmitError, Tenant, Tiers, TiersError};
 use ruvllm_kernels::ops::PageFormat;
-use ruvllm_kernels::{KernelSet, Pool};
+use ruvllm_kernels::{Cores, KernelSet, Pool};
 use ruvllm_kv::KvCache;
 use ruvllm_model::formats::gguf::facts::ModelFacts;
 use ruvllm_model::formats::gguf::{Gguf, GgufError, MetadataError};
-use ruvllm_model::{LoadError, Model};
+use ruvllm_model::{Config, LoadError, Model};
 use ruvllm_text::{
     ChatTemplate, ChatTemplateError, GrammarCompiler, GrammarError, Tokenizer, TokenizerError, ToolFormat,
 };
@@ -20,6 +20,7 @@ use crate::engine_thread::{EngineThread, StepMetrics};
 use crate::fingerprint::fingerprint;
 use crate::hardware::{self, Hardware, KernelsError};
 use crate::kv_guard::ColdFormat;
+use crate::model_memory::{ModelMemory, queue_tokens_max, working_bytes};
 use crate::vocabulary::{self, ReadError};
 
 /// Rows of a forward pass when nothing else is said: long enough to use the weights well, short enough to stay in cache.
@@ -35,6 +36,12 @@ const KV_BUDGET_SHARE: usize = 2;
 /// By default there is room for the longest texts of all sequences and this many times as much, a fraction: cached prefixes
 /// begin to go when 85 % are in use.
 const KV_SLACK: (usize, usize) = (5, 4);
+
+/// The least and the most memory for keys and values that makes sense.
+struct KvBounds {
+    least: usize,
+    most: usize,
+}
 
 /// Longer contexts must be asked for: tables for every position are made at load.
 const CONTEXT_DEFAULT_MAX: u64 = 131_072;
@@ -98,6 +105,7 @@ pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, BuildError> {
 pub struct EngineBuilder {
     path: PathBuf,
     threads: Option<usize>,
+    cores: Option<Arc<Cores>>,
     kernels: Option<KernelSet>,
     context: Option<usize>,
     sequences: usize,
@@ -105,6 +113,7 @@ pub struct EngineBuilder {
     tiers: KvChoice,
     guard_folder: Option<PathBuf>,
     kv_budget_bytes: Option<usize>,
+    memory_bytes: Option<u64>,
     disk: Option<DiskStore>,
     quotas: Vec<(Tenant, Quota)>,
     shares_prefixes: bool,
@@ -117,6 +126,7 @@ impl EngineBuilder {
         Self {
             path: path.to_owned(),
             threads: None,
+            cores: None,
             kernels: None,
             context: None,
             sequences: 1,
@@ -124,6 +134,7 @@ impl EngineBuilder {
             tiers: KvChoice::Tiers(Tiers::uniform(PageFormat::F16)),
             guard_folder: None,
             kv_budget_bytes: None,
+            memory_bytes: None,
             disk: None,
             quotas: Vec::new(),
             shares_prefixes: false,
@@ -135,6 +146,12 @@ impl EngineBuilder {
     /// Threads that compute; the cores that this process may use by default.
     pub fn threads(mut self, threads: Option<usize>) -> Self {
         self.threads = threads;
+        self
+    }
+
+    /// The cores that it shares with other engines, which take turns on them; by default it has its own.
+    pub fn cores(mut self, cores: Arc<Cores>) -> Self {
+        self.cores = Some(cores);
         self
     }
 
@@ -178,6 +195,12 @@ impl EngineBuilder {
     /// is free if that is less.
     pub fn kv_budget_bytes(mut self, bytes: Option<usize>) -> Self {
         self.kv_budget_bytes = bytes;
+        self
+    }
+
+    /// The memory of which a share is taken for a context and a KV budget that are not given; what is free by default.
+    pub fn memory_bytes(mut self, bytes: Option<u64>) -> Self {
+        self.memory_bytes = bytes;
         self
     }
 
@@ -227,7 +250,8 @@ impl EngineBuilder {
             facts.chat_template.as_deref().map(|source| ChatTemplate::new(source, &tokenizer)).transpose()?;
         let kernels = self.kernels.map_or_else(hardware::chosen_kernels, Ok)?;
         let hardware = Hardware::detect();
-        let context = self.context.unwrap_or_else(|| default_context(&facts, &hardware));
+        let memory_bytes = self.memory_bytes.or(hardware.memory_available_bytes);
+        let context = self.context.unwrap_or_else(|| default_context(&facts, memory_bytes));
         // Before loading, which lets go of the file's pages as it is done with them.
         let fingerprint = fingerprint(&gguf);
         let total: u64 = facts.weights.iter().map(|share| share.bytes).sum();
@@ -236,21 +260,13 @@ impl EngineBuilder {
             let (tokenizer, model) = (tokenizer.vocab_size(), model.config().vocabulary);
             return Err(BuildError::VocabularySize { tokenizer, model });
         }
-        let tiers = match self.tiers {
-            KvChoice::Tiers(tiers) => tiers,
-            KvChoice::Auto => Tiers::with_cold(PageFormat::Q8),
-        };
-        let note_bytes = if self.keeps_hidden_states { Core::state_bytes(&model) } else { 0 };
-        let mut kv = KvOptions { disk: self.disk, note_bytes, ..KvOptions::new(tiers) };
-        kv.budget_bytes = self.kv_budget_bytes.unwrap_or_else(|| {
-            let pages =
-                KvCache::pages_for(context).saturating_mul(self.sequences).saturating_mul(KV_SLACK.0) / KV_SLACK.1;
-            let all = kv.budget_for(model.config().kv_shape(), pages + 1);
-            let one = kv.budget_for(model.config().kv_shape(), KvCache::pages_for(context) + 2);
-            let free = hardware.memory_available_bytes.and_then(|free| usize::try_from(free).ok());
-            all.min(free.map_or(all, |free| free / KV_BUDGET_SHARE)).max(one)
-        });
-        let guaranteed: usize = self.quotas.iter().map(|(_, quota)| quota.guaranteed_bytes).sum();
+        let tiers = self.tiers.tiers();
+        let mut kv = self.kv_options(model.config());
+        let KvBounds { least, most } = self.kv_bounds(&kv, model.config(), context);
+        let affordable =
+            memory_bytes.and_then(|bytes| usize::try_from(bytes).ok()).map(|bytes| bytes / KV_BUDGET_SHARE);
+        kv.budget_bytes = self.kv_budget_bytes.unwrap_or_else(|| most.min(affordable.unwrap_or(most)).max(least));
+        let guaranteed = self.guaranteed_bytes();
         if guaranteed > kv.budget_bytes / 2 {
             return Err(BuildError::Guarantees { guaranteed, budget: kv.budget_bytes });
         }
@@ -258,6 +274,7 @@ impl EngineBuilder {
             batch_rows: self.batch_rows,
             sequences_max: self.sequences,
             queue_max: QUEUE_MAX,
+            queue_tokens_max: queue_tokens_max(context),
             kv,
             fingerprint,
             quotas: self.quotas,
@@ -271,7 +288,15 @@ impl EngineBuilder {
         }
         let disk_folder = options.kv.disk.as_ref().map(|disk| disk.folder().to_owned());
         let hidden = model.config().hidden;
-        let pool = Pool::new(self.threads.unwrap_or(hardware.cores), kernels);
+        let memory = ModelMemory {
+            weights_bytes: model.weight_bytes(),
+            working_bytes: working_bytes(model.config(), context, self.batch_rows.max(self.sequences)),
+            kv_min_bytes: least.min(options.kv.budget_bytes),
+            kv_max_bytes: options.kv.budget_bytes,
+        };
+        let threads = self.threads.unwrap_or(hardware.cores);
+        let cores = self.cores.unwrap_or_else(|| Arc::new(Cores::new(hardware.cores)));
+        let pool = Pool::sharing(cores, threads, kernels);
         let mut core = Core::new(model, pool, options);
         // Where no text grows so long, there are no cold pages to be chosen.
         let cold_format = if self.tiers == KvChoice::Auto && context > tiers.warm_tokens {
@@ -296,7 +321,43 @@ impl EngineBuilder {
             hidden,
             disk_folder,
             cold_format,
+            memory,
         }))
+    }
+
+    /// What the model will need, without loading it.
+    pub fn memory(&self) -> Result<ModelMemory, BuildError> {
+        let gguf = Gguf::open(&self.path)?;
+        let (facts, config) = (ModelFacts::of(&gguf)?, Model::read_config(&gguf)?);
+        let memory_bytes = self.memory_bytes.or_else(|| Hardware::detect().memory_available_bytes);
+        let context = self.context.unwrap_or_else(|| default_context(&facts, memory_bytes));
+        let weights_bytes = facts.weights.iter().map(|share| share.bytes).sum::<u64>();
+        let KvBounds { least, most } = self.kv_bounds(&self.kv_options(&config), &config, context);
+        let kv_max_bytes = self.kv_budget_bytes.unwrap_or(most);
+        Ok(ModelMemory {
+            // Tiles are padded to whole ones.
+            weights_bytes: usize::try_from(weights_bytes / 32 * 33).unwrap_or(usize::MAX),
+            working_bytes: working_bytes(&config, context, self.batch_rows.max(self.sequences)),
+            kv_min_bytes: least.min(kv_max_bytes),
+            kv_max_bytes,
+        })
+    }
+
+    fn kv_options(&self, config: &Config) -> KvOptions {
+        let note_bytes = if self.keeps_hidden_states { Core::state_bytes(config) } else { 0 };
+        KvOptions { disk: self.disk.clone(), note_bytes, ..KvOptions::new(self.tiers.tiers()) }
+    }
+
+    /// At least what one text of all of the context fills, and what is guaranteed; at most what all sequences can.
+    fn kv_bounds(&self, kv: &KvOptions, config: &Config, context: usize) -> KvBounds {
+        let pages = KvCache::pages_for(context);
+        let all = pages.saturating_mul(self.sequences).saturating_mul(KV_SLACK.0) / KV_SLACK.1;
+        let least = kv.budget_for(config.kv_shape(), pages + 2).max(self.guaranteed_bytes().saturating_mul(2));
+        KvBounds { least, most: kv.budget_for(config.kv_shape(), all + 1).max(least) }
+    }
+
+    fn guaranteed_bytes(&self) -> usize {
+        self.quotas.iter().map(|(_, quota)| quota.guaranteed_bytes).sum()
     }
 
     fn check(&self) -> Result<(), BuildError> {
@@ -326,6 +387,16 @@ pub enum KvChoice {
     /// The last tokens in half floats, then 8 bits, and beyond 2,048 tokens as small as the model bears. That is measured when a model
     /// is first loaded.
     Auto,
+}
+
+impl KvChoice {
+    /// What is not measured yet has the format that every model bears.
+    fn tiers(self) -> Tiers {
+        match self {
+            Self::Tiers(tiers) => tiers,
+            Self::Auto => Tiers::with_cold(PageFormat::Q8),
+        }
+    }
 }
 
 impl std::str::FromStr for KvChoice {
@@ -362,9 +433,9 @@ fn choose_cold(
 }
 
 /// What the model was made for, unless that is very long or the keys and values of so many tokens would fill the memory.
-fn default_context(facts: &ModelFacts, hardware: &Hardware) -> usize {
+fn default_context(facts: &ModelFacts, memory_bytes: Option<u64>) -> usize {
     let model = facts.context_length.unwrap_or(0).min(CONTEXT_DEFAULT_MAX);
     let token_bytes = facts.kv_bytes_per_token().unwrap_or(1).max(1);
-    let affordable = hardware.memory_available_bytes.map_or(model, |free| free / KV_MEMORY_SHARE / token_bytes);
+    let affordable = memory_bytes.map_or(model, |bytes| bytes / KV_MEMORY_SHARE / token_bytes);
     usize::try_from(model.min(affordable).max(1)).unwrap_or(usize::MAX)
 }

@@ -14,7 +14,9 @@ use ruvllm_text::{
 use crate::constraint::Grammar;
 use crate::encoding::Encoded;
 use crate::engine_thread::{EngineThread, Gone, Submission, Submitted};
-use crate::{ColdFormat, EngineBuilder, EngineStatus, Patience, Prompt, Request, Response, Stream, Tools, Usage};
+use crate::{
+    ColdFormat, EngineBuilder, EngineStatus, ModelMemory, Patience, Prompt, Request, Response, Stream, Tools, Usage,
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
@@ -67,6 +69,7 @@ pub(crate) struct Loaded {
     /// Where keys and values go that outlive the process.
     pub disk_folder: Option<PathBuf>,
     pub cold_format: Option<ColdFormat>,
+    pub memory: ModelMemory,
 }
 
 impl Engine {
@@ -121,6 +124,17 @@ impl Engine {
     /// Numbers in a hidden state.
     pub(crate) fn hidden(&self) -> usize {
         self.0.hidden
+    }
+
+    /// What it takes of the memory.
+    pub fn memory(&self) -> &ModelMemory {
+        &self.0.memory
+    }
+
+    /// Changes the memory for keys and values, up to what the engine was built with; cached prefixes go and sequences pause until
+    /// no more is held. Waits for the step that is running. Tells whether no more is held.
+    pub fn set_kv_budget(&self, bytes: usize) -> Result<bool, GenerateError> {
+        self.thread().set_kv_budget(bytes).map_err(|Gone| GenerateError::EngineFailed)
     }
 
     pub fn has_chat_template(&self) -> bool {

@@ -98,6 +98,7 @@ enum Command {
     Submit(Box<Submission>, EventSender, oneshot::Sender<Result<SequenceId, SubmitError>>),
     Cancel(SequenceId),
     Tenants(oneshot::Sender<Vec<(Tenant, LookupStats)>>),
+    KvBudget(usize, oneshot::Sender<bool>),
 }
 
 /// The engine has panicked and answers nothing any more.
@@ -161,6 +162,14 @@ impl EngineThread {
         replied.await.map_err(|_| Gone)
     }
 
+    /// Changes the memory for keys and values when the step that is running has ended. Waits for that, and tells whether no more
+    /// is held.
+    pub(crate) fn set_kv_budget(&self, bytes: usize) -> Result<bool, Gone> {
+        let (reply, replied) = oneshot::channel();
+        self.send(Command::KvBudget(bytes, reply))?;
+        replied.blocking_recv().map_err(|_| Gone)
+    }
+
     fn send(&self, command: Command) -> Result<(), Gone> {
         self.commands.as_ref().ok_or(Gone)?.send(command).map_err(|_| Gone)
     }
@@ -216,6 +225,9 @@ impl Work {
 
     /// While nobody waits for tokens, what is cached goes to disk.
     fn wait_for_command(&self) -> Result<Command, RecvError> {
+        if let Ok(mut core) = self.core.lock() {
+            core.rest();
+        }
         while self.core.lock().is_ok_and(|mut core| core.hand_over() > 0) {
             match self.commands.recv_timeout(SAVE_EVERY) {
                 Ok(command) => return Ok(command),
@@ -241,6 +253,9 @@ impl Work {
                 }
             }
             Command::Cancel(id) => self.forget(id, core),
+            Command::KvBudget(bytes, reply) => {
+                let _ = reply.send(core.set_kv_budget(bytes));
+            }
             Command::Tenants(reply) => {
                 // Whoever asked may have left.
                 let _ = reply.send(core.tenants().map(|(tenant, lookups)| (tenant.clone(), lookups)).collect());

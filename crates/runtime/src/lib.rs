@@ -23,6 +23,7 @@ mod engine_thread;
 mod fingerprint;
 pub mod hardware;
 mod kv_guard;
+mod model_memory;
 mod perplexity;
 mod prompt;
 mod remember;
@@ -37,6 +38,7 @@ pub use embeddings::TextEmbeddings;
 pub use engine::{Engine, GenerateError};
 pub use engine_thread::{EngineStatus, StepMetrics};
 pub use kv_guard::ColdFormat;
+pub use model_memory::ModelMemory;
 pub use perplexity::{Perplexity, PerplexityError};
 pub use prompt::{Message, Prompt, ToolCall};
 pub use remember::{
@@ -47,6 +49,7 @@ pub use ruvllm_engine::{
     CacheStats, DiskStats, DiskStore, FinishReason, LookupStats, PageKey, PrefixUse, Quota, Sampled, Sampling,
     SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
 };
+pub use ruvllm_kernels::Cores;
 pub use ruvllm_text::{GrammarError, Shape, StopMatcher, Tokenizer, Tool, ToolChoice, closed};
 pub use stream::{Piece, Stream};
 pub use truncation::Truncation;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ruvllm_backends::{Encoder, is_encoder};
-use ruvllm_runtime::{Engine, EngineBuilder, Quota, Remembering, StepMetrics, Tenant};
+use ruvllm_runtime::hardware::Hardware;
+use ruvllm_runtime::{Cores, Engine, EngineBuilder, Quota, Remembering, StepMetrics, Tenant};
 use ruvllm_server::metrics::{Metrics, Snapshots};
 use ruvllm_server::models::{Loader, Models, Runner};
 use ruvllm_server::{Api, Lifecycle, OpenApiRouter, Preparing};
@@ -45,6 +46,9 @@ pub struct ModelsFlags {
     /// Whether the memory needs them.
     #[arg(skip)]
     keeps_hidden_states: bool,
+    /// Where all models take turns.
+    #[arg(skip = Arc::new(Cores::new(Hardware::detect().cores)))]
+    cores: Arc<Cores>,
 }
 
 /// What answers requests.
@@ -115,7 +119,7 @@ impl ModelsFlags {
 
     fn builder(&self, file: &Path) -> Result<EngineBuilder> {
         let builder = self.engine.builder(file)?.sequences(self.sequences).share_prefixes(self.share_prefixes);
-        let builder = builder.keep_hidden_states(self.keeps_hidden_states);
+        let builder = builder.keep_hidden_states(self.keeps_hidden_states).cores(Arc::clone(&self.cores));
         let with_quota =
             |builder: EngineBuilder, (tenant, quota): &(String, Quota)| builder.quota(Tenant::new(tenant), *quota);
         Ok(self.kv_share.iter().fold(builder, with_quota))

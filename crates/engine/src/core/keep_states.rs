@@ -1,6 +1,6 @@
 //! Hidden states: kept beside keys and values, and told to those who want them.
 
-use ruvllm_model::Model;
+use ruvllm_model::Config;
 
 use super::Core;
 use crate::schedule::Slice;
@@ -9,8 +9,8 @@ use crate::{Event, HiddenStates, StepError, states};
 
 impl Core {
     /// Bytes that the state of a token takes, where states are kept.
-    pub fn state_bytes(model: &Model) -> usize {
-        states::note_bytes(model.config().hidden)
+    pub fn state_bytes(config: &Config) -> usize {
+        states::note_bytes(config.hidden)
     }
 
     /// Keeps the states of a slice whose rows begin with `first_row`: of its tokens and of guesses that were right. `results`

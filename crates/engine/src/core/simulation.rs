@@ -44,7 +44,7 @@ impl Setting {
         options.keeps_states = self.keeps_states;
         if self.keeps_states {
             // Those of a page of 2 KiB.
-            options.kv.budget_bytes += options.kv.budget_bytes / 2048 * 16 * Core::state_bytes(&model);
+            options.kv.budget_bytes += options.kv.budget_bytes / 2048 * 16 * Core::state_bytes(model.config());
         }
         Core::new(model, Pool::new(2, KernelSet::best()), options)
     }

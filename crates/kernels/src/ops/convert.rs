@@ -48,7 +48,7 @@ impl KvMemory {
                 }
                 rest.next();
             }
-            if moves.is_empty() && rest.peek().is_some() && !self.empty_scattered_slab(to) {
+            if moves.is_empty() && rest.peek().is_some() && !self.empty_scattered_slab(Some(to)) {
                 return Err(ConvertError::NoRoom { to, converted });
             }
             self.rewrite(pool, &moves);

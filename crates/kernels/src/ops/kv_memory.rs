@@ -103,8 +103,29 @@ impl KvMemory {
         self.rotation = rotation;
     }
 
+    /// Bytes at most, at the moment.
     pub fn bytes_budget(&self) -> usize {
-        self.slabs.bytes()
+        self.slabs.limit()
+    }
+
+    /// Changes the budget, up to what it was at first. Pages in use stay, beyond it if need be: see `trim`.
+    pub fn set_budget(&mut self, bytes: usize) {
+        self.slabs.set_limit(bytes);
+    }
+
+    /// Moves scattered pages together, as far as more slabs have pages than the budget allows, and gives memory beyond it
+    /// back to the system. Tells whether the budget is kept now.
+    pub fn trim(&mut self) -> bool {
+        while self.bytes_held() > self.bytes_budget() && self.empty_scattered_slab(None) {}
+        while let Some(slab) = self.slabs.take_surplus() {
+            self.data.give_back(self.origin + slab.start..self.origin + slab.end);
+        }
+        self.bytes_held() <= self.bytes_budget()
+    }
+
+    /// Pages of a format that the budget has room for, while there are no others.
+    pub fn pages_max(&self, format: PageFormat) -> usize {
+        self.slabs.pages_within_limit(format)
     }
 
     /// Bytes of the pages in use.
@@ -145,7 +166,7 @@ impl KvMemory {
     pub fn allocate(&mut self, format: PageFormat) -> Option<PageId> {
         let offset = match self.slabs.allocate(format) {
             Some(offset) => offset,
-            None if self.empty_scattered_slab(format) => self.slabs.allocate(format)?,
+            None if self.empty_scattered_slab(Some(format)) => self.slabs.allocate(format)?,
             None => return None,
         };
         self.bytes_in_use += self.page_bytes(format);
@@ -193,10 +214,10 @@ impl KvMemory {
         self.data.as_mut_slice().copy_within(start..start + len, self.origin + target.offset);
     }
 
-    /// Where pages of another format lie scattered over their slabs, empties one of these for pages of this format. Tells
-    /// whether there was one. All places must belong to pages.
-    pub(super) fn empty_scattered_slab(&mut self, format: PageFormat) -> bool {
-        let Some(slab) = self.slabs.take_scattered(format) else { return false };
+    /// Where pages of any format but the given one lie scattered over their slabs, empties one of these. Tells whether there
+    /// was one. All places must belong to pages.
+    pub(super) fn empty_scattered_slab(&mut self, but: Option<PageFormat>) -> bool {
+        let Some(slab) = self.slabs.take_scattered(but) else { return false };
         let mut left = Vec::new();
         for place in self.places.iter_mut().flatten().filter(|place| slab.contains(&place.offset)) {
             let to = self.slabs.allocate(place.format).expect("other slabs have room for all of them");

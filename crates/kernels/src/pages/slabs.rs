@@ -24,11 +24,15 @@ pub(crate) type PageBytes = [usize; PageFormat::COUNT];
 #[derive(Debug)]
 pub(crate) struct Slabs {
     bytes: usize,
+    /// Bytes of slabs with pages in use at most.
+    limit: usize,
     slab_bytes: usize,
     page_bytes: PageBytes,
     slabs: Vec<Slab>,
-    /// Slabs without pages in use.
+    /// Slabs without pages in use: those that take memory of the system, and those that do not, never or no longer.
     empty: BitSet,
+    fresh: BitSet,
+    /// Of both.
     empty_count: usize,
     classes: [Class; PageFormat::COUNT],
 }
@@ -59,11 +63,21 @@ impl Slabs {
         let count = bytes.div_ceil(slab_bytes);
         let pages_max = page_bytes.iter().map(|page| slab_bytes / page).max().unwrap_or(0);
         let slab = Slab { format: PageFormat::F16, pages: 0, used: 0, free: BitSet::new(pages_max) };
-        let mut empty = BitSet::new(count);
-        empty.fill(count);
+        let mut fresh = BitSet::new(count);
+        fresh.fill(count);
         let class = Class { partial: BitSet::new(count), used: 0, free: 0 };
         let classes = std::array::from_fn(|_| class.clone());
-        Self { bytes, slab_bytes, page_bytes, slabs: vec![slab; count], empty, empty_count: count, classes }
+        Self {
+            bytes,
+            limit: bytes,
+            slab_bytes,
+            page_bytes,
+            slabs: vec![slab; count],
+            empty: BitSet::new(count),
+            fresh,
+            empty_count: count,
+            classes,
+        }
     }
 
     /// The least number of bytes in which `pages` pages of one format fit.
@@ -80,8 +94,36 @@ impl Slabs {
         }
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Changes how many bytes slabs with pages in use may have. What is in use stays so, beyond the limit if need be.
+    pub(crate) fn set_limit(&mut self, bytes: usize) {
+        self.limit = bytes.min(self.bytes);
+    }
+
+    /// Pages of a format that the limit has room for, while there are no others.
+    pub(crate) fn pages_within_limit(&self, format: PageFormat) -> usize {
+        let last = if self.limit == self.bytes { self.bytes % self.slab_bytes / self.page_bytes(format) } else { 0 };
+        self.limit / self.slab_bytes * self.per_slab(format) + last
+    }
+
+    /// An empty slab that takes memory of the system beyond the limit: it is to be given back.
+    pub(crate) fn take_surplus(&mut self) -> Option<Range<usize>> {
+        // Then there is none beyond it.
+        if self.limit == self.bytes {
+            return None;
+        }
+        let index = self.empty.iter().last()?;
+        let resident = self.bytes_held() + self.empty.iter().map(|slab| self.slab_len(slab)).sum::<usize>();
+        if resident <= self.limit {
+            return None;
+        }
+        self.empty.remove(index);
+        self.fresh.insert(index);
+        let start = index * self.slab_bytes;
+        Some(start..start + self.slab_len(index))
     }
 
     pub(crate) fn page_bytes(&self, format: PageFormat) -> usize {
@@ -96,11 +138,8 @@ impl Slabs {
     /// Bytes of all slabs with pages in use.
     pub(crate) fn bytes_held(&self) -> usize {
         let last = self.slabs.len().saturating_sub(1);
-        let short = if last < self.slabs.len() && !self.empty.contains(last) {
-            self.slab_bytes - self.slab_len(last)
-        } else {
-            0
-        };
+        let short =
+            if last < self.slabs.len() && !self.is_empty(last) { self.slab_bytes - self.slab_len(last) } else { 0 };
         (self.slabs.len() - self.empty_count) * self.slab_bytes - short
     }
 
@@ -127,13 +166,14 @@ impl Slabs {
 
     /// Makes the first empty slab one of this format.
     fn open(&mut self, format: PageFormat) -> Option<usize> {
-        let index = self.empty.first()?;
+        let index = self.empty.first().or_else(|| self.fresh.first())?;
         let pages = self.capacity(index, format);
         // Only the last slab can be too short.
-        if pages == 0 {
+        if pages == 0 || self.bytes_held() + self.slab_len(index) > self.limit {
             return None;
         }
         self.empty.remove(index);
+        self.fresh.remove(index);
         self.empty_count -= 1;
         let slab = &mut self.slabs[index];
         (slab.format, slab.pages) = (format, pages);
@@ -167,17 +207,25 @@ impl Slabs {
     /// Whether `count` pages of a format could be had, after emptying scattered slabs if it must be.
     pub(crate) fn could_allocate(&self, format: PageFormat, count: usize) -> bool {
         let Some(last) = self.slabs.len().checked_sub(1) else { return count == 0 };
-        let has_last = usize::from(self.empty.contains(last));
+        let has_last = usize::from(self.is_empty(last));
         let others = PageFormat::all().filter(|other| *other != format);
         let scattered: usize = others.map(|other| self.scattered_slabs(other)).sum();
-        let whole = (self.empty_count - has_last + scattered) * self.per_slab(format);
-        count <= self.classes[format.index()].free + whole + has_last * self.capacity(last, format)
+        // Slabs that are emptied make room within the limit first.
+        let room = (self.limit + scattered * self.slab_bytes).saturating_sub(self.bytes_held());
+        let whole = (self.empty_count - has_last + scattered).min(room / self.slab_bytes);
+        let room = room - whole * self.slab_bytes;
+        let last = if has_last == 1 && room >= self.slab_len(last) { self.capacity(last, format) } else { 0 };
+        count <= self.classes[format.index()].free + whole * self.per_slab(format) + last
     }
 
-    /// Picks a slab of another format whose pages fit into the free places of others, and gives none of its own out until
-    /// one of its pages is given back. Tells which bytes it has.
-    pub(crate) fn take_scattered(&mut self, format: PageFormat) -> Option<Range<usize>> {
-        let other = PageFormat::all().find(|other| *other != format && self.scattered_slabs(*other) > 0)?;
+    fn is_empty(&self, slab: usize) -> bool {
+        self.empty.contains(slab) || self.fresh.contains(slab)
+    }
+
+    /// Picks a slab whose pages fit into the free places of others, not of the given format, and gives none of its own out
+    /// until one of its pages is given back. Tells which bytes it has.
+    pub(crate) fn take_scattered(&mut self, but: Option<PageFormat>) -> Option<Range<usize>> {
+        let other = PageFormat::all().find(|other| Some(*other) != but && self.scattered_slabs(*other) > 0)?;
         let per_slab = self.per_slab(other);
         let candidates = self.classes[other.index()].partial.iter().filter(|slab| self.slabs[*slab].pages == per_slab);
         let slab = candidates.min_by_key(|slab| self.slabs[*slab].used)?;

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::Scratch;
 use super::crew::{Crew, processor_time};
+use super::spread::Spread;
+use super::{Cores, Scratch};
 use crate::kernels::{KernelSet, Table};
 
 /// Rounds of the spin hint before a waiting thread gives way: some ten microseconds, longer than a usual phase's skew.
@@ -29,6 +30,7 @@ type Job = dyn Fn(&mut Worker<'_>) + Sync;
 struct Team {
     id: u64,
     size: usize,
+    cores: Arc<Cores>,
     kernels: &'static Table,
     /// Counts regions (`REGION` for each), and how many threads take part in the current one; threads sleep until it changes.
     region: AtomicU64,
@@ -45,6 +47,11 @@ struct Team {
     worked: AtomicU64,
     /// The longest time that one of them has waited at barriers, in nanoseconds.
     waited: AtomicU64,
+    /// Other pools have the cores, in the middle of a region of this one.
+    is_paused: AtomicBool,
+    /// How long that was, in nanoseconds, over the pool's life.
+    paused: AtomicU64,
+    spread: Spread,
     closing: AtomicBool,
     /// Units of work handed out, for the operations of a phase; those of the next phase are zero already.
     dealt: [[AtomicUsize; DEALS_MAX]; 2],
@@ -57,6 +64,8 @@ pub struct Pool {
     team: Arc<Team>,
     helpers: Vec<JoinHandle<()>>,
     crew: Crew,
+    /// Time that other pools had the cores, before and within regions.
+    waited_for_cores: Duration,
 }
 
 /// One thread's place in a region.
@@ -73,14 +82,20 @@ pub struct Worker<'p> {
 }
 
 impl Pool {
-    /// A pool of `threads` threads (at least one: the caller of `run`) that compute with `kernels`.
+    /// A pool of `threads` threads (at least one: the caller of `run`) that compute with `kernels` on cores of their own.
     /// Panics if the processor cannot run these.
     pub fn new(threads: usize, kernels: KernelSet) -> Self {
+        Self::sharing(Arc::new(Cores::new(threads)), threads, kernels)
+    }
+
+    /// A pool that takes turns with the others on these cores.
+    pub fn sharing(cores: Arc<Cores>, threads: usize, kernels: KernelSet) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let size = threads.clamp(1, REGION as usize - 1);
         let team = Arc::new(Team {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             size,
+            cores,
             kernels: kernels.table(),
             region: AtomicU64::new(0),
             job: Mutex::new(None),
@@ -91,6 +106,9 @@ impl Pool {
             panic: Mutex::new(None),
             worked: AtomicU64::new(0),
             waited: AtomicU64::new(0),
+            is_paused: AtomicBool::new(false),
+            paused: AtomicU64::new(0),
+            spread: Spread::new(size),
             closing: AtomicBool::new(false),
             dealt: Default::default(),
             scratch: (0..size).map(|_| Mutex::default()).collect(),
@@ -102,7 +120,7 @@ impl Pool {
                 thread::Builder::new().name(name).spawn(move || help(&team, index)).expect("a thread can be started")
             })
             .collect();
-        Self { team, helpers, crew: Crew::new(size) }
+        Self { team, helpers, crew: Crew::new(size), waited_for_cores: Duration::ZERO }
     }
 
     pub(crate) fn kernels(&self) -> &'static Table {
@@ -117,6 +135,16 @@ impl Pool {
         self.team.id
     }
 
+    /// Lets other pools have the cores until the next region.
+    pub fn rest(&mut self) {
+        self.team.cores.rest(self.team.id);
+    }
+
+    /// How long other pools had the cores while this one wanted them, since this was last asked.
+    pub fn take_waited_for_cores(&mut self) -> Duration {
+        std::mem::take(&mut self.waited_for_cores)
+    }
+
     /// Runs `job` on the threads and returns when all are done. If one panics, all stop at their next barrier and
     /// the panic goes on here; the pool stays usable.
     ///
@@ -129,7 +157,11 @@ impl Pool {
         // before all of them have finished and the slot is cleared.
         let job: &'static Job =
             unsafe { std::mem::transmute::<&(dyn Fn(&mut Worker<'_>) + Sync + '_), &'static Job>(job) };
-        let began = Instant::now();
+        let waited_before = team.cores.enter(team.id, team.size);
+        if !waited_before.is_zero() {
+            team.spread.next_turn();
+        }
+        let (began, paused_before) = (Instant::now(), team.paused());
         *team.job.lock().expect("no thread panics with the lock held") = Some(job);
         team.finished.store(0, Ordering::Relaxed);
         let number = team.region.load(Ordering::Relaxed) / REGION + 1;
@@ -143,7 +175,13 @@ impl Pool {
         team.phase.fetch_add(1, Ordering::Release);
         let [worked, waited] = [&team.worked, &team.waited]
             .map(|nanoseconds| Duration::from_nanos(nanoseconds.swap(0, Ordering::Relaxed)));
-        self.crew.learn(began.elapsed(), worked, waited.max(at_end.time));
+        let paused = team.paused() - paused_before;
+        self.waited_for_cores += waited_before + paused;
+        // Threads that just got their cores back start unevenly, which tells nothing of other programs.
+        if waited_before + paused == Duration::ZERO {
+            self.crew.learn(began.elapsed(), worked, waited.max(at_end.time));
+        }
+        team.cores.leave(team.id);
         if team.broken.swap(false, Ordering::AcqRel) {
             team.arrived.store(0, Ordering::Relaxed);
             let panic = team.panic.lock().expect("no thread panics with the lock held").take();
@@ -163,6 +201,7 @@ impl Drop for Pool {
             // A helper catches the panics of its jobs; nothing else in it can fail.
             let _ = helper.join();
         }
+        self.rest();
     }
 }
 
@@ -171,7 +210,32 @@ impl Team {
         &self.dealt[(phase % 2) as usize]
     }
 
+    fn paused(&self) -> Duration {
+        Duration::from_nanos(self.paused.load(Ordering::Acquire))
+    }
+
+    /// Hands the cores on if the turn is over and others wait; all threads of the region are at a barrier.
+    fn pause_if_due(&self) {
+        if self.cores.is_due(self.id) {
+            self.is_paused.store(true, Ordering::Release);
+            let paused = self.cores.give_way(self.id, self.size);
+            self.is_paused.store(false, Ordering::Release);
+            self.paused.fetch_add(paused.as_nanos() as u64, Ordering::Release);
+            self.spread.next_turn();
+        }
+    }
+
+    /// What a thread does that has waited at a barrier for a while.
+    fn stand_by(&self) {
+        if self.is_paused.load(Ordering::Acquire) {
+            self.cores.wait_for_turn(self.id);
+        } else {
+            thread::yield_now();
+        }
+    }
+
     fn work(&self, index: usize, count: usize, job: &Job) {
+        self.spread.settle(index);
         // A panic may have left anything in it, which does no harm.
         let scratch = RefCell::new(self.scratch[index].lock().unwrap_or_else(PoisonError::into_inner));
         let (phase, began) = (self.phase.load(Ordering::Acquire), processor_time());
@@ -281,15 +345,18 @@ impl Worker<'_> {
         let team = self.team;
         let next = self.phase + 1;
         if team.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.count {
+            team.pause_if_due();
             team.arrived.store(0, Ordering::Relaxed);
             team.dealt_in(self.phase).iter().for_each(|dealt| dealt.store(0, Ordering::Relaxed));
             team.phase.store(next, Ordering::Release);
         } else {
             let broken = || team.broken.load(Ordering::Acquire);
-            let waited = wait(|| team.phase.load(Ordering::Acquire) == next || broken(), thread::yield_now);
-            self.waited.time += waited.time;
+            let paused_before = team.paused();
+            let waited = wait(|| team.phase.load(Ordering::Acquire) == next || broken(), || team.stand_by());
+            self.waited.time += waited.time.saturating_sub(team.paused() - paused_before);
             self.waited.processor_time += waited.processor_time;
         }
+        team.spread.settle(self.index);
         assert!(!team.broken.load(Ordering::Acquire), "another worker of this region panicked");
         self.phase = next;
         self.deals.set(0);
@@ -335,6 +402,36 @@ mod tests {
                 worker.barrier();
                 assert_eq!(count.load(Ordering::Relaxed), 3);
             }
+        });
+    }
+
+    #[test]
+    fn a_long_region_hands_the_cores_on_at_its_barriers() {
+        let cores = Arc::new(Cores::new(2));
+        let (is_over, regions) = (AtomicBool::new(false), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut short = Pool::sharing(Arc::clone(&cores), 2, KernelSet::Scalar);
+                while regions.load(Ordering::Relaxed) < 3 {
+                    short.run(|worker| worker.barrier());
+                    regions.fetch_add(1, Ordering::Relaxed);
+                    short.rest();
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+            let mut long = Pool::sharing(Arc::clone(&cores), 2, KernelSet::Scalar);
+            // One region that ends only when the other pool has had three.
+            let is_last = AtomicBool::new(false);
+            long.run(|worker| {
+                while !is_last.load(Ordering::Relaxed) {
+                    worker.barrier();
+                    if worker.index() == 0 {
+                        is_last.store(is_over.load(Ordering::Relaxed), Ordering::Relaxed);
+                    }
+                    worker.barrier();
+                }
+            });
+            assert!(long.take_waited_for_cores() > Duration::ZERO);
         });
     }
 

@@ -7,6 +7,7 @@
 //! the same units to other workers, so it is another partition.
 
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::pool::DEALS_MAX;
@@ -76,6 +77,11 @@ impl<T: Number> Shared<T> {
     /// The whole buffer, between regions.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         self.data.get_mut()
+    }
+
+    /// Gives the memory of a part back to the system, between regions: it holds zeros then, or what it held before.
+    pub(crate) fn give_back(&mut self, part: Range<usize>) {
+        self.data.get_mut().give_back(part);
     }
 
     /// The whole buffer, read by all workers in this phase.

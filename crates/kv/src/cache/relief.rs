@@ -30,7 +30,30 @@ impl KvCache {
                 }
             }
         }
+        self.keep_within_budget(PAGES_BETWEEN_STEPS);
         self.hand_over(HANDED_OVER_BETWEEN_STEPS);
+    }
+
+    /// Changes the budget, up to what it was at first. Cached prefixes go until it is kept; tells whether it is. If sequences use
+    /// too much of it, `maintain` goes on with it.
+    pub fn set_budget(&mut self, bytes: usize) -> bool {
+        let bytes = bytes.min(self.budget_bytes);
+        // Notes have the same share as at first.
+        let memory = (bytes as u128 * self.memory_bytes as u128 / (self.budget_bytes as u128).max(1)) as usize;
+        self.pages.set_budget(memory);
+        self.keep_within_budget(usize::MAX)
+    }
+
+    /// Gives up so many cached pages at most while more memory is held than the budget allows; tells whether no more is.
+    fn keep_within_budget(&mut self, pages: usize) -> bool {
+        let mut is_kept = self.pages.trim();
+        for _ in 0..pages {
+            if is_kept || self.give_up_page(None).is_none() {
+                break;
+            }
+            is_kept = self.pages.trim();
+        }
+        is_kept
     }
 
     /// Puts cached pages that no sequence uses into the next colder format; tells how many. Those first that would be given
@@ -76,7 +99,7 @@ impl KvCache {
     /// Gives up cached pages until there is room for so many hot ones. If giving up all would not do, none is given up.
     pub(super) fn make_room(&mut self, pages: usize, asking: AccountId) -> bool {
         let memory = self.memory();
-        let free = memory.bytes_budget() - memory.bytes_in_use();
+        let free = memory.bytes_budget().saturating_sub(memory.bytes_in_use());
         if free + self.accounts.spare_bytes(asking) < pages * memory.page_bytes(self.tiers.hot) {
             return false;
         }

@@ -51,16 +51,21 @@ enum Embedding {
 }
 
 impl Llama {
-    /// Repacks the weights of a file, for sequences of up to `context` tokens. Takes about as much memory as the file.
-    /// `progress` is told how many bytes of weights are loaded.
-    pub fn load(gguf: &Gguf, context: usize, progress: &mut dyn FnMut(u64)) -> Result<Self, LoadError> {
+    /// The dimensions of a file's model, without its weights.
+    pub fn read_config(gguf: &Gguf) -> Result<Config, LoadError> {
         let architecture: &str = gguf.metadata().required("general.architecture")?;
         let style = match architecture {
             "llama" => RopeStyle::Neighbours,
             "qwen2" => RopeStyle::Halves,
             other => return Err(LoadError::Architecture(other.to_owned())),
         };
-        let config = Config::from_gguf(gguf, style)?;
+        Config::from_gguf(gguf, style)
+    }
+
+    /// Repacks the weights of a file, for sequences of up to `context` tokens. Takes about as much memory as the file.
+    /// `progress` is told how many bytes of weights are loaded.
+    pub fn load(gguf: &Gguf, context: usize, progress: &mut dyn FnMut(u64)) -> Result<Self, LoadError> {
+        let config = Self::read_config(gguf)?;
         if context > config.context {
             return Err(LoadError::Context { asked: context, model: config.context });
         }

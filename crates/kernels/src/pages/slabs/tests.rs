@@ -59,7 +59,7 @@ fn low_pages_come_first_and_a_slab_changes_its_format_when_it_is_empty() {
     assert_eq!(slabs.bytes_held(), (slabs.slabs.len() - 1) * slabs.slab_bytes);
     assert_eq!(slabs.allocate(PageFormat::F16), Some(hot[per_slab + 1]), "a slab in use comes before an empty one");
     assert_eq!(slabs.allocate(COLD), Some(0));
-    assert_eq!(slabs.bytes_held(), slabs.bytes());
+    assert_eq!(slabs.bytes_held(), slabs.limit());
 }
 
 #[test]
@@ -68,13 +68,35 @@ fn scattered_pages_leave_a_slab_to_another_format() {
     let mut slabs = Slabs::new(24 << 20, sizes);
     let (per_slab, count) = (slabs.slab_bytes / sizes[0], slabs.slabs.len());
     let hot: Vec<usize> = std::iter::from_fn(|| slabs.allocate(PageFormat::F16)).collect();
-    assert!(!slabs.could_allocate(COLD, 1) && slabs.take_scattered(COLD).is_none());
+    assert!(!slabs.could_allocate(COLD, 1) && slabs.take_scattered(Some(COLD)).is_none());
     slabs.free(hot[0]);
     hot[per_slab + 1..2 * per_slab].iter().for_each(|offset| slabs.free(*offset));
     assert!(count > 2 && slabs.could_allocate(COLD, slabs.slab_bytes / sizes[COLD.index()]));
-    let emptied = slabs.take_scattered(COLD).unwrap();
+    let emptied = slabs.take_scattered(Some(COLD)).unwrap();
     assert_eq!(emptied, slabs.slab_bytes..2 * slabs.slab_bytes, "the one with the fewest pages");
     assert_eq!(slabs.allocate(PageFormat::F16), Some(hot[0]), "a page moves to where there is room");
     slabs.free(hot[per_slab]);
     assert_eq!(slabs.allocate(COLD), Some(emptied.start));
+}
+
+#[test]
+fn a_lower_limit_holds_when_pages_are_given_back_and_memory_beyond_it_is_named() {
+    let sizes = sizes(90, 64);
+    let mut slabs = Slabs::new(40 << 20, sizes);
+    let (slab, per_slab) = (slabs.slab_bytes, slabs.slab_bytes / sizes[0]);
+    let pages: Vec<usize> = std::iter::from_fn(|| slabs.allocate(PageFormat::F16)).collect();
+    assert_eq!((slabs.bytes_held(), slabs.take_surplus()), (40 << 20, None));
+    slabs.set_limit(2 * slab);
+    assert_eq!(slabs.pages_within_limit(PageFormat::F16), 2 * per_slab);
+    assert!(!slabs.could_allocate(PageFormat::F16, 1) && slabs.take_surplus().is_none(), "all are in use");
+    pages[per_slab..].iter().for_each(|offset| slabs.free(*offset));
+    assert_eq!(slabs.bytes_held(), slab);
+    assert!(slabs.could_allocate(PageFormat::F16, per_slab) && !slabs.could_allocate(PageFormat::F16, per_slab + 1));
+    let surplus: Vec<_> = std::iter::from_fn(|| slabs.take_surplus()).collect();
+    assert_eq!(surplus.iter().map(ExactSizeIterator::len).sum::<usize>(), (40 << 20) - 2 * slab);
+    let again: Vec<usize> = std::iter::from_fn(|| slabs.allocate(PageFormat::F16)).collect();
+    assert_eq!(again.len(), per_slab);
+    assert_eq!(again[0], slab, "memory that was kept is used before any that must be had anew");
+    slabs.set_limit(usize::MAX);
+    assert_eq!(std::iter::from_fn(|| slabs.allocate(PageFormat::F16)).count(), pages.len() - 2 * per_slab);
 }
