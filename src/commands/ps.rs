@@ -26,8 +26,27 @@ impl Ps {
         let heading = ["model", "running", "waiting", "kv memory", "cached", "context", "kernels"];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
         rows.extend(answer["models"].as_array().into_iter().flatten().map(row));
-        output::table(&rows)
+        output::table(&rows)?;
+        output::line("")?;
+        output::table(&memory_rows(&answer["memory"]))
     }
+}
+
+/// Who may take how much of the server's memory.
+fn memory_rows(memory: &Value) -> Vec<Vec<String>> {
+    let size = |value: &Value| value.as_u64().map_or("?".to_owned(), output::bytes);
+    let list = |key: &str| memory[key].as_array().into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut rows = vec![vec!["memory".to_owned(), "at most".to_owned()]];
+    for model in list("models") {
+        for (part, key) in [("weights", "weights_bytes"), ("work", "working_bytes"), ("keys and values", "kv_bytes")] {
+            rows.push(vec![format!("{}: {part}", text(&model["model"])), size(&model[key])]);
+        }
+    }
+    rows.extend(list("parts").map(|part| vec![text(&part["part"]), size(&part["max_bytes"])]));
+    rows.push(vec!["all (--memory)".to_owned(), size(&memory["budget_bytes"])]);
+    rows.push(vec!["taken now".to_owned(), size(&memory["resident_bytes"])]);
+    rows
 }
 
 fn row(model: &Value) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! `ruvllm serve`: answers requests over HTTP.
 
+mod budget;
 mod listen_flags;
 mod log_flags;
 mod memory;
@@ -86,9 +87,13 @@ impl Serve {
         };
         warn_if_open(&bound, &gate, tls.as_ref());
         let memory = tokio::task::block_in_place(|| self.memory.start())?;
-        let models = self.models.clone().endpoints(self.model.clone(), &metrics, &lifecycle, memory.clone())?;
+        let body_limits = self.limits.body();
+        let flags = self.models.clone();
+        let models =
+            flags.endpoints(self.model.clone(), &metrics, &lifecycle, memory.clone(), body_limits.bytes_max)?;
         let app = App {
-            body_limits: self.limits.body(),
+            body_limits,
+            body_budget: models.body_budget,
             cors_origins: self.listen.origins()?,
             snapshots: models.snapshots,
             inference: models.inference,
@@ -105,6 +110,7 @@ impl Serve {
         });
         let mut upkeep = interval(UPKEEP);
         let mut is_loading = true;
+        let mut models_upkeep = tokio::task::spawn_blocking(|| {});
         loop {
             tokio::select! {
                 loaded = &mut loading, if is_loading => {
@@ -123,6 +129,10 @@ impl Serve {
                 _ = upkeep.tick() => {
                     metrics.upkeep();
                     gate.save_usage();
+                    if models_upkeep.is_finished() {
+                        let upkeep = Arc::clone(&models.upkeep);
+                        models_upkeep = tokio::task::spawn_blocking(move || upkeep());
+                    }
                 }
             }
         }

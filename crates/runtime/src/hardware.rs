@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::Path;
 use std::thread;
 
 use ruvllm_kernels::KernelSet;
@@ -27,14 +27,15 @@ pub struct Hardware {
 impl Hardware {
     pub fn detect() -> Self {
         let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let limit = cgroup_memory_limit();
-        let within_limit = |bytes: u64| limit.map_or(bytes, |limit| bytes.min(limit));
+        let groups = ControlGroups::of_this_process();
+        let (limit, free) = (groups.memory_limit(), groups.memory_free());
+        let within = |bytes: u64, most: Option<u64>| most.map_or(bytes, |most| bytes.min(most));
         Self {
             cpu: cpu_name(),
             features: features(),
             cores: thread::available_parallelism().map_or(1, NonZero::get),
-            memory_bytes: meminfo(&info, "MemTotal").map(within_limit),
-            memory_available_bytes: meminfo(&info, "MemAvailable").map(within_limit),
+            memory_bytes: meminfo(&info, "MemTotal").map(|bytes| within(bytes, limit)),
+            memory_available_bytes: meminfo(&info, "MemAvailable").map(|bytes| within(bytes, free)),
             kernels: KernelSet::available().collect(),
         }
     }
@@ -71,18 +72,61 @@ fn meminfo(info: &str, key: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The tightest memory limit of our control groups (version 2), from our own up to the root.
-fn cgroup_memory_limit() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let mut folder = PathBuf::from("/sys/fs/cgroup").join(path.trim_start_matches('/'));
-    let mut tightest = None;
-    while folder.starts_with("/sys/fs/cgroup") {
-        let limit = fs::read_to_string(folder.join("memory.max")).ok().and_then(|text| text.trim().parse::<u64>().ok());
-        tightest = [tightest, limit].into_iter().flatten().min();
-        folder.pop();
+/// The control groups of this process that count memory, from its own up to the root, of either version.
+struct ControlGroups(Vec<Group>);
+
+struct Group {
+    limit: u64,
+    /// What the system cannot take back by itself: cached files that nobody has used for a while do not count.
+    used: u64,
+}
+
+impl ControlGroups {
+    fn of_this_process() -> Self {
+        let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self::read(&text, Path::new("/sys/fs/cgroup"))
     }
-    tightest
+
+    /// `text` names the groups, which are folders in `root`.
+    fn read(text: &str, root: &Path) -> Self {
+        let mut groups = Vec::new();
+        for line in text.lines() {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+            let (root, files) = match controllers {
+                "" => (root.to_owned(), ["memory.max", "memory.current", "inactive_file "]),
+                _ if controllers.split(',').any(|controller| controller == "memory") => {
+                    (root.join("memory"), ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "])
+                }
+                _ => continue,
+            };
+            let mut folder = root.join(path.trim_start_matches('/'));
+            while folder.starts_with(&root) {
+                groups.extend(Group::read(&folder, files));
+                folder.pop();
+            }
+        }
+        Self(groups)
+    }
+
+    /// The tightest.
+    fn memory_limit(&self) -> Option<u64> {
+        self.0.iter().map(|group| group.limit).min()
+    }
+
+    fn memory_free(&self) -> Option<u64> {
+        self.0.iter().map(|group| group.limit.saturating_sub(group.used)).min()
+    }
+}
+
+impl Group {
+    fn read(folder: &Path, [limit, usage, inactive]: [&str; 3]) -> Option<Self> {
+        let number = |file: &str| fs::read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok();
+        let limit = number(limit)?;
+        let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+        let inactive = stat.lines().find_map(|line| line.strip_prefix(inactive)?.trim().parse().ok()).unwrap_or(0);
+        Some(Self { limit, used: number(usage).unwrap_or(0).saturating_sub(inactive) })
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -112,4 +156,38 @@ fn features() -> Vec<&'static str> {
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn features() -> Vec<&'static str> {
     Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(folder: &Path, files: &[(&str, &str)]) {
+        fs::create_dir_all(folder).unwrap();
+        files.iter().for_each(|(name, text)| fs::write(folder.join(name), text).unwrap());
+    }
+
+    #[test]
+    fn what_a_control_group_uses_already_is_not_free() {
+        let root = tempfile::tempdir().unwrap();
+        let stat = "anon 100\ninactive_file 300\nactive_file 7\n";
+        group(&root.path().join("a"), &[("memory.max", "1000\n"), ("memory.current", "700\n"), ("memory.stat", stat)]);
+        group(&root.path().join("a/b"), &[("memory.max", "max\n"), ("memory.current", "650\n")]);
+        let groups = ControlGroups::read("0::/a/b\n", root.path());
+        assert_eq!((groups.memory_limit(), groups.memory_free()), (Some(1000), Some(600)));
+    }
+
+    #[test]
+    fn groups_of_the_first_version_count_too() {
+        let root = tempfile::tempdir().unwrap();
+        let files = [
+            ("memory.limit_in_bytes", "2000\n"),
+            ("memory.usage_in_bytes", "900\n"),
+            ("memory.stat", "inactive_file 1\ntotal_inactive_file 400\n"),
+        ];
+        group(&root.path().join("memory/box"), &files);
+        let groups = ControlGroups::read("5:devices:/box\n4:cpu,memory:/box\n0::/\n", root.path());
+        assert_eq!((groups.memory_limit(), groups.memory_free()), (Some(2000), Some(1500)));
+        assert_eq!(ControlGroups::read("", root.path()).memory_limit(), None);
+    }
 }

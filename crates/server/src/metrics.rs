@@ -15,6 +15,8 @@ use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
 use ruvllm_memory::RecorderStats;
 
+use crate::memory_budget::MemoryReport;
+
 pub use model::{Finished, FinishedReason, ModelMetrics};
 pub use snapshot::{DiskSnapshot, ModelSnapshot};
 
@@ -63,6 +65,25 @@ impl Metrics {
         self.counter(names::WITNESS_OVERFLOWED, &[]).absolute(stats.overflowed);
         self.counter(names::WITNESS_LOST, &[]).absolute(stats.lost);
         self.gauge(names::WITNESS_WAITING, &[]).set(stats.waiting as f64);
+        self.gauge(names::WITNESS_WAITING_BYTES, &[]).set(stats.waiting_bytes as f64);
+    }
+
+    /// Takes over who has the memory, and what bodies of requests take of their part.
+    pub fn memory(&self, report: &MemoryReport, bodies_bytes: usize) {
+        let sizes = [(names::MEMORY_BUDGET, report.budget_bytes), (names::MEMORY_RESIDENT, report.resident_bytes)];
+        for (name, bytes) in sizes.into_iter().filter_map(|(name, bytes)| Some((name, bytes?))) {
+            self.gauge(name, &[]).set(bytes as f64);
+        }
+        self.gauge(names::BODIES_BYTES, &[]).set(bodies_bytes as f64);
+        for part in &report.parts {
+            self.gauge(names::MEMORY_PART, &[("part", part.part)]).set(part.max_bytes as f64);
+        }
+        for share in &report.models {
+            let parts = [("weights", share.weights_bytes), ("working", share.working_bytes), ("kv", share.kv_bytes)];
+            for (part, bytes) in parts {
+                self.gauge(names::MEMORY_MODEL, &[("model_name", &share.model), ("part", part)]).set(bytes as f64);
+            }
+        }
     }
 
     /// Sorts recorded times into their buckets. To be called now and then: until then each one takes memory.

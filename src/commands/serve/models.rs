@@ -10,13 +10,20 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ruvllm_backends::{Encoder, is_encoder};
 use ruvllm_runtime::hardware::Hardware;
-use ruvllm_runtime::{Cores, Engine, EngineBuilder, Quota, Remembering, StepMetrics, Tenant};
+use ruvllm_runtime::{Cores, Engine, EngineBuilder, ModelMemory, Quota, Remembering, StepMetrics, Tenant};
 use ruvllm_server::metrics::{Metrics, Snapshots};
-use ruvllm_server::models::{Loader, Models, Runner};
-use ruvllm_server::{Api, Lifecycle, OpenApiRouter, Preparing};
+use ruvllm_server::models::{LoadFailure, Loader, Models, ModelsOptions, Runner};
+use ruvllm_server::{Api, BodyBudget, Lifecycle, OpenApiRouter, Preparing};
 
+use super::budget::Parts;
+use crate::duration_flag::parse_duration;
 use crate::kv_flags::parse_size;
 use crate::model_flags::{EngineFlags, build, model_file, store};
+
+/// What is left to the rest of the machine at least, unless it has very little.
+const RESERVE_MIN: u64 = 256 << 20;
+/// Activations of the longest batch of an embedding model.
+const ENCODER_WORKING_BYTES: usize = 64 << 20;
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Models")]
@@ -27,6 +34,14 @@ pub struct ModelsFlags {
     /// Models that are loaded at the same time at most, with those named here; an idle one goes when another is needed
     #[arg(long, value_name = "N", default_value_t = 4)]
     models_max: usize,
+    /// Memory that the server takes at most, for everything, such as 2G. Models that are idle are unloaded when others need
+    /// their room [default: what the machine or its container has free, less an eighth]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
+    /// Unload models that nobody has used for so long, such as 5m, but for those named here [default: only when their room is
+    /// needed]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    keep_alive: Option<Duration>,
     /// A further name for a model, for programs that ask for a fixed one; may be given several times
     #[arg(long, value_name = "NAME=MODEL", value_parser = parse_alias)]
     alias: Vec<(String, String)>,
@@ -49,6 +64,9 @@ pub struct ModelsFlags {
     /// Where all models take turns.
     #[arg(skip = Arc::new(Cores::new(Hardware::detect().cores)))]
     cores: Arc<Cores>,
+    /// What models may take together.
+    #[arg(skip)]
+    for_models: Option<u64>,
 }
 
 /// What answers requests.
@@ -59,6 +77,9 @@ pub struct Endpoints {
     pub admin: OpenApiRouter,
     /// The state of all loaded models, for `/metrics`.
     pub snapshots: Snapshots,
+    pub body_budget: Arc<BodyBudget>,
+    /// To be called now and then, on a thread that may be blocked.
+    pub upkeep: Arc<dyn Fn() + Send + Sync>,
     /// Loads the models, on a thread of its own while the server listens already. `/ready` says so when it has returned;
     /// if it fails, the server ends.
     pub load: Box<dyn FnOnce() -> Result<Vec<Ready>> + Send>,
@@ -86,17 +107,21 @@ impl ModelsFlags {
         metrics: &Arc<Metrics>,
         lifecycle: &Lifecycle,
         memory: Option<Remembering>,
+        body_bytes_max: usize,
     ) -> Result<Endpoints> {
         self.keeps_hidden_states = memory.as_ref().is_some_and(Remembering::uses_hidden_states);
         if names.len() > self.models_max {
             bail!("{} models are named and --models-max is {}; raise it", names.len(), self.models_max);
         }
         let aliases: BTreeMap<String, String> = self.alias.iter().cloned().collect();
-        let (models_max, answer_time_max) = (self.models_max, Duration::from_secs(self.answer_timeout));
-        let flags = self.clone();
-        let loader: Loader =
-            Arc::new(move |file, steps| flags.open(file, steps, EngineBuilder::build).map_err(Into::into));
-        let models = Arc::new(Models::new(store()?, loader, Arc::clone(metrics), aliases, models_max));
+        let answer_time_max = Duration::from_secs(self.answer_timeout);
+        let parts = Parts::new(self.memory_bytes(), body_bytes_max, memory.is_some(), self.engine.kv.kv_disk.is_some());
+        let budget = parts.budget(self.memory_bytes())?;
+        self.for_models = self.memory_bytes().map(|_| budget.for_models() as u64);
+        let body_budget = Arc::new(BodyBudget::new(parts.bodies));
+        let (loaded_max, keep_alive) = (self.models_max, self.keep_alive);
+        let options = ModelsOptions { aliases, loaded_max, keep_alive, memory: Arc::new(budget) };
+        let models = Arc::new(Models::new(store()?, Arc::new(self.clone()), Arc::clone(metrics), options));
         let (lifecycle, answer_time_max) = (lifecycle.clone(), Some(answer_time_max));
         let preparing = Preparing::default();
         let api = Api { models: Arc::clone(&models), lifecycle, answer_time_max, memory: memory.clone(), preparing };
@@ -105,36 +130,53 @@ impl ModelsFlags {
             inference: api.clone().router(),
             admin: api.admin_router(),
             snapshots: {
-                let (models, metrics) = (Arc::clone(&models), Arc::clone(metrics));
+                let (models, metrics, bodies) = (Arc::clone(&models), Arc::clone(metrics), Arc::clone(&body_budget));
                 Arc::new(move || {
+                    metrics.memory(&models.memory(), bodies.used_bytes());
                     if let Some(memory) = &memory {
                         metrics.witness(memory.recorder().stats());
                     }
                     models.snapshots()
                 })
             },
-            load: Box::new(move || names.iter().map(|name| self.load(name, &models, remembering.as_ref())).collect()),
+            body_budget,
+            upkeep: {
+                let models = Arc::clone(&models);
+                Arc::new(move || models.upkeep())
+            },
+            load: Box::new(move || {
+                let ready = names.iter().map(|name| self.load(name, &models, remembering.as_ref()));
+                Ok(ready.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+            }),
         })
     }
 
     fn builder(&self, file: &Path) -> Result<EngineBuilder> {
         let builder = self.engine.builder(file)?.sequences(self.sequences).share_prefixes(self.share_prefixes);
         let builder = builder.keep_hidden_states(self.keeps_hidden_states).cores(Arc::clone(&self.cores));
+        let builder = builder.memory_bytes(self.for_models);
         let with_quota =
             |builder: EngineBuilder, (tenant, quota): &(String, Quota)| builder.quota(Tenant::new(tenant), *quota);
         Ok(self.kv_share.iter().fold(builder, with_quota))
     }
 
-    /// Loads a model for as long as the server runs, fetched if need be.
-    fn load(&self, name: &str, models: &Models, memory: Option<&Remembering>) -> Result<Ready> {
+    /// Loads a model for as long as the server runs, fetched if need be. Gives none if it has to wait for others to be idle.
+    fn load(&self, name: &str, models: &Models, memory: Option<&Remembering>) -> Result<Option<Ready>> {
         let file = model_file(name, Arc::new(AtomicBool::new(false)))?;
-        let runner = self.open(&file.path, models.step_metrics(&file.name), |builder| build(builder, &file.path))?;
-        let endpoint = if runner.encoder().is_some() { Endpoint::Embeddings } else { Endpoint::Chat };
-        if let (Some(memory), Some(engine)) = (memory, runner.generator()) {
+        let open = |steps| self.open(&file.path, steps, |builder| build(builder, &file.path));
+        let Some(model) = models.keep(&file.name, name, &file.path, open)? else { return Ok(None) };
+        let endpoint = if model.runner.encoder().is_some() { Endpoint::Embeddings } else { Endpoint::Chat };
+        if let (Some(memory), Some(engine)) = (memory, model.runner.generator()) {
             memory.prepare(engine, &file.name);
         }
-        models.keep(&file.name, name, runner);
-        Ok(Ready { name: file.name, endpoint })
+        Ok(Some(Ready { name: file.name, endpoint }))
+    }
+
+    /// What the process may take, where that is known.
+    fn memory_bytes(&self) -> Option<usize> {
+        let free =
+            || Hardware::detect().memory_available_bytes.map(|free| free - (free / 8).max(RESERVE_MIN).min(free / 2));
+        self.memory.or_else(free).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
     /// Loads whatever kind of model it is; `build` is how an engine is built.
@@ -151,6 +193,25 @@ impl ModelsFlags {
             return Ok(Runner::Encoder(Arc::new(Encoder::open(file)?)));
         }
         Ok(Runner::Generator(build(self.builder(file)?.step_metrics(steps))?))
+    }
+}
+
+impl Loader for ModelsFlags {
+    fn memory(&self, file: &Path) -> Result<ModelMemory, LoadFailure> {
+        if is_encoder(file) {
+            // Weights are kept as floats, whatever the file has.
+            let bytes = usize::try_from(std::fs::metadata(file)?.len()).unwrap_or(usize::MAX);
+            return Ok(ModelMemory {
+                weights_bytes: bytes.saturating_mul(2),
+                working_bytes: ENCODER_WORKING_BYTES,
+                ..ModelMemory::default()
+            });
+        }
+        Ok(self.builder(file)?.memory()?)
+    }
+
+    fn load(&self, file: &Path, steps: StepMetrics) -> Result<Runner, LoadFailure> {
+        Ok(self.open(file, steps, EngineBuilder::build)?)
     }
 }
 

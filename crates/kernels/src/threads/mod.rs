@@ -5,7 +5,6 @@ mod crew;
 mod pool;
 mod scratch;
 mod shared;
-mod spread;
 
 pub use cores::Cores;
 pub use pool::{Pool, Worker};

@@ -10,7 +10,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::crew::{Crew, processor_time};
-use super::spread::Spread;
 use super::{Cores, Scratch};
 use crate::kernels::{KernelSet, Table};
 
@@ -51,7 +50,6 @@ struct Team {
     is_paused: AtomicBool,
     /// How long that was, in nanoseconds, over the pool's life.
     paused: AtomicU64,
-    spread: Spread,
     closing: AtomicBool,
     /// Units of work handed out, for the operations of a phase; those of the next phase are zero already.
     dealt: [[AtomicUsize; DEALS_MAX]; 2],
@@ -108,7 +106,6 @@ impl Pool {
             waited: AtomicU64::new(0),
             is_paused: AtomicBool::new(false),
             paused: AtomicU64::new(0),
-            spread: Spread::new(size),
             closing: AtomicBool::new(false),
             dealt: Default::default(),
             scratch: (0..size).map(|_| Mutex::default()).collect(),
@@ -158,9 +155,6 @@ impl Pool {
         let job: &'static Job =
             unsafe { std::mem::transmute::<&(dyn Fn(&mut Worker<'_>) + Sync + '_), &'static Job>(job) };
         let waited_before = team.cores.enter(team.id, team.size);
-        if !waited_before.is_zero() {
-            team.spread.next_turn();
-        }
         let (began, paused_before) = (Instant::now(), team.paused());
         *team.job.lock().expect("no thread panics with the lock held") = Some(job);
         team.finished.store(0, Ordering::Relaxed);
@@ -221,7 +215,6 @@ impl Team {
             let paused = self.cores.give_way(self.id, self.size);
             self.is_paused.store(false, Ordering::Release);
             self.paused.fetch_add(paused.as_nanos() as u64, Ordering::Release);
-            self.spread.next_turn();
         }
     }
 
@@ -235,7 +228,6 @@ impl Team {
     }
 
     fn work(&self, index: usize, count: usize, job: &Job) {
-        self.spread.settle(index);
         // A panic may have left anything in it, which does no harm.
         let scratch = RefCell::new(self.scratch[index].lock().unwrap_or_else(PoisonError::into_inner));
         let (phase, began) = (self.phase.load(Ordering::Acquire), processor_time());
@@ -356,7 +348,6 @@ impl Worker<'_> {
             self.waited.time += waited.time.saturating_sub(team.paused() - paused_before);
             self.waited.processor_time += waited.processor_time;
         }
-        team.spread.settle(self.index);
         assert!(!team.broken.load(Ordering::Acquire), "another worker of this region panicked");
         self.phase = next;
         self.deals.set(0);

@@ -10,12 +10,14 @@ use utoipa_axum::routes;
 use crate::api::Api;
 use crate::body::Body;
 use crate::error::ApiError;
+use crate::memory_budget::MemoryReport;
 use crate::models::LoadedModel;
 use crate::openapi::ErrorBody;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LoadedModels {
     models: Vec<LoadedModel>,
+    memory: MemoryReport,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -91,7 +93,7 @@ impl Api {
 #[utoipa::path(get, path = "/admin/models", tag = "admin",
     responses((status = 200, description = "All loaded models", body = LoadedModels)))]
 async fn loaded_models(State(api): State<Api>) -> Json<LoadedModels> {
-    Json(LoadedModels { models: api.models.describe() })
+    Json(LoadedModels { models: api.models.describe(), memory: api.models.memory() })
 }
 
 /// Load a model of the store
@@ -115,7 +117,7 @@ async fn unload_model(
     State(api): State<Api>,
     Body(ModelName { model }): Body<ModelName>,
 ) -> Result<Json<LoadedModels>, ApiError> {
-    api.models.unload(&model)?;
+    api.models.unload(&model).await?;
     Ok(loaded_models(State(api)).await)
 }
 

@@ -113,6 +113,12 @@ impl From<ModelError> for ApiError {
             ModelError::Full { .. } => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Overloaded, message)
                 .with_code("models_in_use")
                 .with_retry_after(LOAD_RETRY),
+            ModelError::NoRoom { loaded, .. } if !loaded.is_empty() => {
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Overloaded, message)
+                    .with_code("models_in_use")
+                    .with_retry_after(LOAD_RETRY)
+            }
+            ModelError::NoRoom { .. } => ApiError::internal(message).with_code("model_too_large"),
             ModelError::Kept { .. } => ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message),
             ModelError::NoGenerator { .. } | ModelError::NoEncoder { .. } => {
                 ApiError::invalid_param("model", message).with_code("unsupported_model")

@@ -40,6 +40,12 @@ pub(crate) const WITNESS_WRITTEN: &str = "ruvllm_witness_written_total";
 pub(crate) const WITNESS_OVERFLOWED: &str = "ruvllm_witness_overflowed_total";
 pub(crate) const WITNESS_LOST: &str = "ruvllm_witness_lost_total";
 pub(crate) const WITNESS_WAITING: &str = "ruvllm_witness_waiting";
+pub(crate) const WITNESS_WAITING_BYTES: &str = "ruvllm_witness_waiting_bytes";
+pub(crate) const MEMORY_BUDGET: &str = "ruvllm_memory_budget_bytes";
+pub(crate) const MEMORY_RESIDENT: &str = "ruvllm_memory_resident_bytes";
+pub(crate) const MEMORY_PART: &str = "ruvllm_memory_part_bytes";
+pub(crate) const MEMORY_MODEL: &str = "ruvllm_memory_model_bytes";
+pub(crate) const BODIES_BYTES: &str = "ruvllm_http_bodies_bytes";
 pub(crate) const HTTP_REQUESTS: &str = "ruvllm_http_requests_total";
 pub(crate) const HTTP_DURATION: &str = "ruvllm_http_request_duration_seconds";
 pub(crate) const HTTP_RUNNING: &str = "ruvllm_http_requests_running";
@@ -98,6 +104,12 @@ const GAUGES: &[(&str, &str)] = &[
     (DISK_BYTES, "KV pages on disk, in bytes."),
     (DISK_PAGES, "KV pages on disk."),
     (WITNESS_WAITING, "Entries of the witness log that wait to be written."),
+    (WITNESS_WAITING_BYTES, "Memory of the entries of the witness log that wait to be written."),
+    (MEMORY_BUDGET, "Memory that the process may take."),
+    (MEMORY_RESIDENT, "Memory that the process takes."),
+    (MEMORY_PART, "Memory for what does not depend on models, at most."),
+    (MEMORY_MODEL, "Memory of each model, by what it is for, at most."),
+    (BODIES_BYTES, "Memory that bodies of requests in flight may take."),
     (HTTP_RUNNING, "HTTP requests whose response has not ended."),
     (CONNECTIONS, "Open connections."),
 ];

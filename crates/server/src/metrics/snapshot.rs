@@ -47,6 +47,9 @@ impl Metrics {
             for name in [names::RUNNING, names::WAITING, names::KV_USAGE, names::KV_BYTES, names::KV_PAGES] {
                 self.gauge(name, &[("model_name", gone)]).set(0.0);
             }
+            for part in ["weights", "working", "kv"] {
+                self.gauge(names::MEMORY_MODEL, &[("model_name", gone), ("part", part)]).set(0.0);
+            }
         }
         *seen = now;
     }

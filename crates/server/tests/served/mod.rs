@@ -3,17 +3,18 @@
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use ruvllm_runtime::{Engine, StepMetrics};
+use ruvllm_runtime::{Engine, EngineBuilder, ModelMemory, StepMetrics};
 use ruvllm_server::access::{Gate, KeyFile, NewKey, Scope, Scopes, StoredKey};
 use ruvllm_server::metrics::Metrics;
-use ruvllm_server::models::{Loader, Models, Runner};
-use ruvllm_server::{Api, App, Lifecycle, Phase, Preparing};
+use ruvllm_server::models::{LoadFailure, Loader, ModelError, Models, ModelsOptions, Runner};
+use ruvllm_server::{Api, App, Lifecycle, MemoryBudget, Phase, Preparing};
 use ruvllm_store::{Store, default_home};
 use serde_json::Value;
 use tower::Service;
@@ -24,6 +25,25 @@ pub struct Served {
     /// Of each tenant; empty if none are needed.
     keys: BTreeMap<&'static str, String>,
     _home: tempfile::TempDir,
+}
+
+/// Loads models for short texts, which is fast.
+struct ShortContext;
+
+impl ShortContext {
+    fn builder(file: &Path) -> EngineBuilder {
+        Engine::builder(file).context(Some(1024))
+    }
+}
+
+impl Loader for ShortContext {
+    fn memory(&self, file: &Path) -> Result<ModelMemory, LoadFailure> {
+        Ok(Self::builder(file).memory()?)
+    }
+
+    fn load(&self, file: &Path, steps: StepMetrics) -> Result<Runner, LoadFailure> {
+        Ok(Runner::Generator(Self::builder(file).step_metrics(steps).build()?))
+    }
 }
 
 impl Served {
@@ -40,13 +60,13 @@ impl Served {
         }
         let store = Store::open(&default_home().expect("a home folder"));
         let model = store.ensure("smollm2", &mut |_| {}).expect("the default model can be fetched").path;
-        let loader: Loader = Arc::new(|path, steps| {
-            Ok(Runner::Generator(Engine::builder(path).context(Some(1024)).step_metrics(steps).build()?))
-        });
-        let runner = loader(&model, StepMetrics::default()).expect("the default model loads");
         let (metrics, lifecycle) = (Arc::new(Metrics::default()), Lifecycle::default());
-        let models = Models::new(store, loader, Arc::clone(&metrics), BTreeMap::new(), 1);
-        models.keep("smollm2", "smollm2", runner);
+        let memory = Arc::new(MemoryBudget::new(None, &[]));
+        let options = ModelsOptions { aliases: BTreeMap::new(), loaded_max: 1, keep_alive: None, memory };
+        let models = Models::new(store, Arc::new(ShortContext), Arc::clone(&metrics), options);
+        let open =
+            |steps| ShortContext.load(&model, steps).map_err(|error| ModelError::Load { name: String::new(), error });
+        models.keep("smollm2", "smollm2", &model, open).expect("the default model loads").expect("it fits");
         let api = Api {
             models: Arc::new(models),
             lifecycle: lifecycle.clone(),

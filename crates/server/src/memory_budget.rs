@@ -1,0 +1,269 @@
+//! One budget for the memory of the process: what does not depend on models has a fixed part, each model has what it needs,
+//! and keys and values of all models share the rest.
+
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ruvllm_runtime::ModelMemory;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What a process needs before it does anything: code, threads, the allocator's slack, the memory's database.
+const PROCESS_BYTES: usize = 96 << 20;
+
+/// How much memory the process may take, and who has it.
+#[derive(Debug)]
+pub struct MemoryBudget {
+    total_bytes: usize,
+    parts: Vec<Part>,
+    models: Mutex<Vec<Entry>>,
+    next_id: AtomicU64,
+}
+
+/// Memory for something that does not depend on models, at most.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Part {
+    /// What it is for.
+    pub part: &'static str,
+    pub max_bytes: usize,
+}
+
+/// A model that is loaded, or is being loaded.
+#[derive(Debug)]
+struct Entry {
+    id: u64,
+    name: String,
+    memory: ModelMemory,
+    /// Of keys and values, as its engine was last told.
+    kv_bytes: usize,
+    /// It only finishes what it has begun: nobody tells its engine anything any more.
+    is_leaving: bool,
+}
+
+/// A model's place in the budget, given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    budget: Arc<MemoryBudget>,
+    pub(crate) id: u64,
+}
+
+/// There is not enough left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shortage {
+    pub free_bytes: usize,
+}
+
+/// Who has the memory, for operators.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct MemoryReport {
+    /// What the process may take; `null` where the system tells nothing and nobody has said.
+    pub budget_bytes: Option<usize>,
+    /// What it takes at the moment, where the system tells.
+    pub resident_bytes: Option<usize>,
+    /// What does not depend on models, at most.
+    pub parts: Vec<Part>,
+    pub models: Vec<ModelShare>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ModelShare {
+    pub model: String,
+    pub weights_bytes: usize,
+    /// Buffers, tokenizer, grammars, requests that wait: at most.
+    pub working_bytes: usize,
+    /// Keys and values, at most.
+    pub kv_bytes: usize,
+}
+
+impl MemoryBudget {
+    /// So many bytes in all; without a number, as many as anybody wants.
+    pub fn new(total_bytes: Option<usize>, parts: &[(&'static str, usize)]) -> Self {
+        let parts = [("process", PROCESS_BYTES)].iter().chain(parts);
+        Self {
+            total_bytes: total_bytes.unwrap_or(usize::MAX),
+            parts: parts.map(|(part, max_bytes)| Part { part, max_bytes: *max_bytes }).collect(),
+            models: Mutex::default(),
+            next_id: AtomicU64::new(0),
+        }
+    }
+
+    /// What is left for models when there are none.
+    pub fn for_models(&self) -> usize {
+        self.total_bytes.saturating_sub(self.parts.iter().map(|part| part.max_bytes).sum())
+    }
+
+    /// Takes a place for a model, if it fits beside all others with the least that they can do with.
+    pub(crate) fn reserve(self: &Arc<Self>, name: &str, memory: ModelMemory) -> Result<Share, Shortage> {
+        let mut models = self.models();
+        let free_bytes = self.for_models().saturating_sub(models.iter().map(Entry::min_bytes).sum());
+        if memory.min_bytes() > free_bytes {
+            return Err(Shortage { free_bytes });
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (name, kv_bytes) = (name.to_owned(), memory.kv_min_bytes);
+        models.push(Entry { id, name, memory, kv_bytes, is_leaving: false });
+        Ok(Share { budget: Arc::clone(self), id })
+    }
+
+    /// Models that are loaded or being loaded, but for those that only finish what they have begun.
+    pub(crate) fn count(&self) -> usize {
+        self.models().iter().filter(|entry| !entry.is_leaving).count()
+    }
+
+    /// How much memory each model may have for keys and values: its least, and as much more as all others have that can use it.
+    pub(crate) fn kv_shares(&self) -> Vec<(u64, usize)> {
+        let models = self.models();
+        let mut left = self.for_models().saturating_sub(models.iter().map(Entry::min_bytes).sum());
+        let mut wanting: Vec<&Entry> = models.iter().filter(|entry| !entry.is_leaving).collect();
+        // Those that want least more are served first: what they leave is for the others.
+        wanting.sort_by_key(|entry| entry.memory.kv_max_bytes - entry.memory.kv_min_bytes);
+        let mut shares = Vec::new();
+        for (index, entry) in wanting.iter().enumerate() {
+            let ModelMemory { kv_min_bytes, kv_max_bytes, .. } = entry.memory;
+            let more = (kv_max_bytes - kv_min_bytes).min(left / (wanting.len() - index));
+            left -= more;
+            shares.push((entry.id, kv_min_bytes + more));
+        }
+        shares
+    }
+
+    pub fn report(&self) -> MemoryReport {
+        let share = |entry: &Entry| ModelShare {
+            model: entry.name.clone(),
+            weights_bytes: entry.memory.weights_bytes,
+            working_bytes: entry.memory.working_bytes,
+            kv_bytes: entry.kv_bytes,
+        };
+        MemoryReport {
+            budget_bytes: (self.total_bytes < usize::MAX).then_some(self.total_bytes),
+            resident_bytes: resident_bytes(),
+            parts: self.parts.clone(),
+            models: self.models().iter().map(share).collect(),
+        }
+    }
+
+    fn models(&self) -> MutexGuard<'_, Vec<Entry>> {
+        // Nothing is done under the lock that leaves it half done.
+        self.models.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn min_bytes(&self) -> usize {
+        let kv = if self.is_leaving { self.kv_bytes } else { self.memory.kv_min_bytes };
+        self.memory.fixed_bytes().saturating_add(kv)
+    }
+}
+
+impl Share {
+    /// Tells what the model takes, now that it is loaded.
+    pub(crate) fn settle(&self, memory: ModelMemory) {
+        self.change(|entry| entry.memory = memory);
+    }
+
+    /// Its engine has been told what it may have.
+    pub(crate) fn has_kv(&self, bytes: usize) {
+        self.change(|entry| entry.kv_bytes = bytes);
+    }
+
+    pub(crate) fn kv_bytes(&self) -> usize {
+        self.budget.models().iter().find(|entry| entry.id == self.id).map_or(0, |entry| entry.kv_bytes)
+    }
+
+    /// It only finishes what it has begun.
+    pub(crate) fn leave(&self) {
+        self.change(|entry| entry.is_leaving = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.budget.models().iter_mut().find(|entry| entry.id == self.id) {
+            change(entry);
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.models().retain(|entry| entry.id != self.id);
+    }
+}
+
+/// What the process takes, without files that are only mapped. Only Linux tells.
+fn resident_bytes() -> Option<usize> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("RssAnon:"))?;
+    let kib: usize = line.split_whitespace().nth(1)?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    fn budget(for_models: usize) -> Arc<MemoryBudget> {
+        Arc::new(MemoryBudget::new(Some(PROCESS_BYTES + 10 * MIB + for_models), &[("bodies", 10 * MIB)]))
+    }
+
+    fn memory(weights: usize, kv_min: usize, kv_max: usize) -> ModelMemory {
+        ModelMemory {
+            weights_bytes: weights * MIB,
+            working_bytes: 0,
+            kv_min_bytes: kv_min * MIB,
+            kv_max_bytes: kv_max * MIB,
+        }
+    }
+
+    fn shares(budget: &MemoryBudget) -> Vec<usize> {
+        let mut shares = budget.kv_shares();
+        shares.sort_unstable();
+        shares.into_iter().map(|(_, bytes)| bytes / MIB).collect()
+    }
+
+    #[test]
+    fn what_is_left_goes_to_those_who_can_use_it_in_equal_parts() {
+        let budget = budget(1000 * MIB);
+        let _a = budget.reserve("a", memory(100, 50, 5000)).unwrap();
+        assert_eq!(shares(&budget), [900]);
+        let _b = budget.reserve("b", memory(100, 50, 100)).unwrap();
+        assert_eq!(shares(&budget), [700, 100]);
+        let _c = budget.reserve("c", memory(100, 50, 5000)).unwrap();
+        assert_eq!(shares(&budget), [300, 100, 300]);
+        assert_eq!(budget.count(), 3);
+    }
+
+    #[test]
+    fn a_model_that_does_not_fit_beside_the_least_of_the_others_is_refused() {
+        let budget = budget(400 * MIB);
+        let a = budget.reserve("a", memory(100, 100, 5000)).unwrap();
+        let shortage = budget.reserve("b", memory(150, 51, 60)).unwrap_err();
+        assert_eq!(shortage, Shortage { free_bytes: 200 * MIB });
+        let b = budget.reserve("b", memory(150, 50, 60)).unwrap();
+        assert_eq!(shares(&budget), [100, 50]);
+        drop((a, b));
+        assert_eq!((budget.count(), shares(&budget)), (0, vec![]));
+    }
+
+    #[test]
+    fn who_only_finishes_what_it_has_begun_keeps_what_it_was_given() {
+        let budget = budget(1000 * MIB);
+        let a = budget.reserve("a", memory(100, 50, 5000)).unwrap();
+        a.has_kv(800 * MIB);
+        a.leave();
+        assert_eq!(budget.reserve("b", memory(100, 50, 60)).unwrap_err().free_bytes, 100 * MIB);
+        assert_eq!(shares(&budget), Vec::<usize>::new());
+        drop(a);
+        budget.reserve("b", memory(100, 50, 60)).unwrap();
+    }
+
+    #[test]
+    fn without_a_number_everybody_has_all_that_is_of_use() {
+        let budget = Arc::new(MemoryBudget::new(None, &[]));
+        let _a = budget.reserve("a", memory(100, 50, 5000)).unwrap();
+        let _b = budget.reserve("b", memory(100, 50, 70)).unwrap();
+        assert_eq!(shares(&budget), [5000, 70]);
+        assert_eq!(budget.report().budget_bytes, None);
+    }
+}
