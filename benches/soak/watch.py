@@ -1,0 +1,63 @@
+"""Looks at the server's process from outside: memory, open files, threads."""
+
+import os
+import pathlib
+import re
+import threading
+import time
+
+INTERVAL_S = 5
+
+
+class Sample:
+    def __init__(self, life, rss, anonymous, files, threads):
+        self.at = time.monotonic()
+        self.life, self.rss, self.anonymous, self.files, self.threads = life, rss, anonymous, files, threads
+
+
+def sample(server):
+    """What the process has now; `None` if it is gone."""
+    process = pathlib.Path("/proc") / str(server.pid)
+    try:
+        rollup = (process / "smaps_rollup").read_text()
+        status = (process / "status").read_text()
+        files = len(os.listdir(process / "fd"))
+    except OSError:
+        return None
+    kilobytes = lambda name: int(re.search(rf"^{name}:\s+(\d+)", rollup, re.M).group(1)) * 1024
+    threads = int(re.search(r"^Threads:\s+(\d+)", status, re.M).group(1))
+    return Sample(server.life, kilobytes("Rss"), kilobytes("Anonymous"), files, threads)
+
+
+class Watch:
+    """Takes a sample every few seconds, and notes if a server ends by itself."""
+
+    def __init__(self, server):
+        self.server, self.samples = server, []
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        while not self.ended.wait(INTERVAL_S):
+            if not self.server.is_up.is_set() or self.server.has_ended():
+                continue
+            taken = sample(self.server)
+            if taken is not None:
+                self.samples.append(taken)
+
+    def end(self):
+        self.ended.set()
+        self.thread.join()
+
+
+def slope_per_hour(points):
+    """Bytes an hour that a line through (seconds, bytes) rises; `None` for less than three points."""
+    if len(points) < 3:
+        return None
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    if spread == 0:
+        return None
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread * 3600
