@@ -216,7 +216,7 @@ impl Core {
     pub fn step(&mut self) -> Vec<Result<Event, StepError>> {
         let mut results = Vec::new();
         self.end_overdue(&mut results);
-        self.admit();
+        self.admit(&mut results);
         self.load();
         let mut plan = std::mem::take(&mut self.plan);
         self.plan_within_memory(&mut plan, &mut results);

@@ -1,12 +1,12 @@
 //! How requests come in and sequences start.
 
 use ruvllm_kernels::ops::PAGE_TOKENS;
-use ruvllm_kv::{KvCache, Namespace};
+use ruvllm_kv::{KvCache, Namespace, OutOfPages, Start};
 
 use super::{Core, CoreOptions};
 use crate::constraint::MaskThread;
 use crate::sequence::Sequence;
-use crate::{Constraint, PrefixReport, Request, SequenceId, SubmitError};
+use crate::{Constraint, Event, PrefixReport, Request, SequenceId, StepError, SubmitError};
 
 impl Core {
     /// Checks a request and queues it.
@@ -82,8 +82,9 @@ impl Core {
         Ok(length_max)
     }
 
-    /// Starts waiting sequences, in the order of the schedule, while there is room for them.
-    pub(super) fn admit(&mut self) {
+    /// Starts waiting sequences, in the order of the schedule, while there is room for them. One for which there is none although
+    /// nothing runs would keep all others waiting forever: it fails.
+    pub(super) fn admit(&mut self, results: &mut Vec<Result<Event, StepError>>) {
         if self.schedule.waiting.is_empty() || self.schedule.running.len() >= self.options.sequences_max {
             return;
         }
@@ -93,7 +94,10 @@ impl Core {
             if self.is_being_computed(&self.schedule.waiting[next]) {
                 next += 1;
             } else if !self.start(next) {
-                return;
+                if !self.schedule.running.is_empty() {
+                    return;
+                }
+                results.push(Err(StepError::OutOfMemory { sequence: self.schedule.waiting.remove(next).id }));
             }
         }
     }
@@ -113,12 +117,7 @@ impl Core {
 
     /// Starts a waiting sequence if there is room for all of its tokens, and a page for the next of each that runs.
     fn start(&mut self, index: usize) -> bool {
-        let sequence = &self.schedule.waiting[index];
-        let tokens_min = sequence.prefix_use.enabled.then_some(sequence.prefix_use.tokens_min);
-        let spare = self.schedule.running.len() + 1;
-        let Ok(start) = self.cache.begin(sequence.namespace, &sequence.tokens, tokens_min, spare) else {
-            return false;
-        };
+        let Ok(start) = self.begin(index) else { return false };
         let mut divergence = start.divergence;
         if let Some(divergence) = divergence.as_mut().filter(|_| self.options.shares_prefixes) {
             // It may be another tenant's text.
@@ -133,5 +132,19 @@ impl Core {
         self.schedule.running.push(sequence);
         self.row_cost.restart();
         true
+    }
+
+    /// Begins a waiting sequence with what is cached of it. A sequence alone may need the room between those pages: a slab that
+    /// holds one page of a colder format has no place for others. Then everything is computed.
+    fn begin(&mut self, index: usize) -> Result<Start, OutOfPages> {
+        let Sequence { namespace, tokens, length_max, prefix_use, .. } = &self.schedule.waiting[index];
+        let tokens_min = prefix_use.enabled.then_some(prefix_use.tokens_min);
+        let needs_more = KvCache::pages_for(*length_max) > KvCache::pages_for(tokens.len());
+        let spare = self.schedule.running.len() + usize::from(needs_more);
+        let begun = self.cache.begin(*namespace, tokens, tokens_min, spare);
+        if begun.is_err() && self.schedule.running.is_empty() {
+            return self.cache.begin(*namespace, tokens, None, spare);
+        }
+        begun
     }
 }

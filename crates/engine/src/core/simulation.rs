@@ -374,3 +374,37 @@ fn prompts_that_wait_are_bounded_by_their_tokens_too() {
     assert_eq!((0..100).take_while(|_| core.submit(request("greedy")).is_ok()).count(), 5);
     assert!(core.submit(request("modest")).is_ok());
 }
+
+/// Pages of 256 KiB in three slabs: as many as the context has, if none is in a colder format.
+const TIGHT: Setting =
+    Setting { heads: 32, head_dim: 64, tiers: "f16:32,q8/q4", budget_bytes: 5 << 20, with_disk: false, ..TINY };
+
+/// The tokens of an answer, if it comes to an end.
+fn answer(core: &mut Core, prompt: Vec<u32>, max_tokens: usize) -> Option<usize> {
+    core.submit(Request { max_tokens: Some(max_tokens), ..Request::new(prompt) }).expect("it fits");
+    let mut tokens = 0;
+    for _ in 0..1000 {
+        tokens += core.step().into_iter().map(|result| result.expect("it does not fail")).count();
+        if core.is_idle() {
+            return Some(tokens);
+        }
+    }
+    None
+}
+
+/// What is cached of it in a colder format takes a slab of its own, and with that more room than it saves.
+#[test]
+fn what_fits_alone_is_not_kept_from_starting_by_its_own_cached_prefix() {
+    let kv = KvOptions { budget_bytes: TIGHT.budget_bytes, ..KvOptions::new(TIGHT.tiers()) };
+    let mut core = TIGHT.core(CoreOptions { kv, ..CoreOptions::new(0) });
+    let prompt: Vec<u32> = (0..300).map(|i| i * i % VOCABULARY).collect();
+    assert_eq!(answer(&mut core, prompt[..120].to_vec(), 4), Some(4));
+    assert!(core.cache_stats().cooled_pages > 0);
+    assert_eq!(answer(&mut core, prompt, 10), Some(10));
+}
+
+#[test]
+fn a_prompt_that_takes_the_last_page_is_answered() {
+    let mut core = TIGHT.core(CoreOptions::new(TIGHT.budget_bytes));
+    assert_eq!(answer(&mut core, vec![1; CONTEXT - 1], 1), Some(1));
+}
