@@ -1,5 +1,6 @@
 """A home folder of its own for the servers of a run: models, keys, and the operator's token."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -60,8 +61,6 @@ class Home:
 
     def store(self, name, file):
         """Puts a file into the store under a name. It is linked, not copied, and hashed by the store itself."""
-        import hashlib
-
         folder = self.folder / "models" / name
         folder.mkdir(mode=0o700, parents=True)
         try:

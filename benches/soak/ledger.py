@@ -92,7 +92,7 @@ class Ledger:
         after = 0
         for turn in list(self.turns[tenant, name]):
             self.counts["checked"] += 1
-            places = [at for at, message in enumerate(messages) if turn.marker in (message.get("content") or "")]
+            places = [at for at, message in enumerate(messages) if is_asked(message, turn.marker)]
             if not places:
                 is_excused = killed_at is not None and not turn.is_seen and turn.answered_at > killed_at - GRACE_S
                 if is_excused:
@@ -133,6 +133,11 @@ class Ledger:
 
     def note_lost(self, kind, name, what):
         self.lost.append({"kind": kind, "name": name, "what": what})
+
+
+def is_asked(message, marker):
+    """Whether this is the question with that mark; an answer may repeat it."""
+    return message.get("role") == "user" and marker in (message.get("content") or "")
 
 
 def output_text(response):

@@ -1,6 +1,5 @@
 """A small file system for KV pages, which can be full. Only root can mount one."""
 
-import os
 import pathlib
 import subprocess
 
@@ -34,10 +33,6 @@ class SmallDisk:
 
     def free(self):
         self.filler.unlink(missing_ok=True)
-
-    def used_bytes(self):
-        status = os.statvfs(self.folder)
-        return (status.f_blocks - status.f_bfree) * status.f_frsize
 
     def unmount(self):
         subprocess.run(["umount", self.folder], capture_output=True)

@@ -62,7 +62,7 @@ class Soak:
             self.left_out.append(f"a full disk ({why})")
         self.kv_flags = ["--kv-disk", str(self.scratch / "kv")]
         self.server = Server(self.home, self.folder, [*FLAGS, *self.kv_flags])
-        self.watch = watch.Watch(self.server)
+        self.watch = watch.Watch(self.server, self.times)
         self.began = self.tally.began = time.monotonic()
 
     def start(self):

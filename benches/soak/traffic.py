@@ -7,6 +7,7 @@ import time
 
 from actions import ACTIONS
 from tally import excuse, status_of
+from watch import INTERVAL_S, STANDSTILL
 from wire import Client, Stuck
 
 # How long the database may take to be noticed as back after it is.
@@ -114,8 +115,12 @@ class Visit:
 
     def stuck(self, detail):
         self.tally.count(self.kind, "stuck")
+        # Whoever notices that the machine stood still wakes up at the same moment.
+        time.sleep(INTERVAL_S + 1)
         if self.is_restarting():
             self.tally.expect("no answer while it restarts")
+        elif self.traffic.times.was(STANDSTILL, self.began):
+            self.tally.expect("no answer while the machine stood still")
         else:
             self.tally.complain("stuck", self.kind, detail)
 

@@ -7,6 +7,9 @@ import threading
 import time
 
 INTERVAL_S = 5
+# If this program did not get to run for so long, it was the machine that stood still, not the server.
+STANDSTILL_S = 20
+STANDSTILL = "machine stood still"
 
 
 class Sample:
@@ -32,14 +35,18 @@ def sample(server):
 class Watch:
     """Takes a sample every few seconds, and notes if a server ends by itself."""
 
-    def __init__(self, server):
-        self.server, self.samples = server, []
+    def __init__(self, server, times):
+        self.server, self.times, self.samples = server, times, []
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def run(self):
+        slept_at = time.monotonic()
         while not self.ended.wait(INTERVAL_S):
+            if time.monotonic() - slept_at > INTERVAL_S + STANDSTILL_S:
+                self.times.mark(STANDSTILL)
+            slept_at = time.monotonic()
             if not self.server.is_up.is_set() or self.server.has_ended():
                 continue
             taken = sample(self.server)

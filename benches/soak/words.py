@@ -1,5 +1,7 @@
 """Texts for prompts, all of them from a seed."""
 
+from random import Random
+
 WORDS = (
     "river stone winter garden letter engine window market harbour silver question mountain paper lantern bridge story "
     "forest copper number island morning teacher kitchen travel weather answer history planet music doctor village storm"
@@ -19,6 +21,4 @@ def text(random, words):
 
 def shared_prefix(seed, number, words):
     """Beginning `number`: the same for everybody in a run."""
-    from random import Random
-
     return text(Random(f"{seed}/prefix/{number}"), words)

@@ -6,7 +6,7 @@ import socket
 import time
 
 from home import EMBEDDING, KEPT
-from wire import Stuck
+from wire import Answer, Stuck, parsed
 from words import text
 
 from .generate import body
@@ -47,8 +47,6 @@ def leave(visit, asked, events_max, pause_s=0.0):
     try:
         response = client.send("POST", CHAT, asked).getresponse()
         if response.status != 200:
-            from wire import Answer, parsed
-
             visit.judge(Answer(response.status, response.headers, parsed(response.read().decode())))
             return
         answer = client.read_events(response, events_max, pause_s)
