@@ -73,7 +73,7 @@ class Soak:
 
     def traffic(self, name, weights):
         self.ledgers.append(Ledger())
-        return Traffic(name, self.seed, self.clients, self.server, self.times, self.tally, self.ledgers[-1], weights)
+        return Traffic(name, self.seed, self.clients, self.server, self.watch, self.tally, self.ledgers[-1], weights)
 
     # The phase of crashes.
 

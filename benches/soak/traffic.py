@@ -15,8 +15,8 @@ MEMORY_BACK_S = 12
 
 
 class Traffic:
-    def __init__(self, name, seed, clients, server, times, tally, ledger, weights):
-        self.name, self.seed, self.server, self.times = name, seed, server, times
+    def __init__(self, name, seed, clients, server, watch, tally, ledger, weights):
+        self.name, self.seed, self.server, self.watch, self.times = name, seed, server, watch, watch.times
         self.tally, self.ledger, self.weights = tally, ledger, weights
         self.is_open = threading.Event()
         self.has_ended = False
@@ -25,6 +25,11 @@ class Traffic:
         self.threads = [threading.Thread(target=self.live, args=(number,), daemon=True) for number in range(clients)]
         for thread in self.threads:
             thread.start()
+
+    def cpu_shares(self):
+        """How much of all cores the server had in the last minute, so that a machine that is too busy can be told from a server
+        that does nothing."""
+        return [taken.cpu_share for taken in self.watch.samples[-12:] if taken.cpu_share is not None]
 
     def resume(self):
         self.is_open.set()
@@ -122,7 +127,8 @@ class Visit:
         elif self.traffic.times.was(STANDSTILL, self.began):
             self.tally.expect("no answer while the machine stood still")
         else:
-            self.tally.complain("stuck", self.kind, detail)
+            shares = ", ".join(f"{share:.0%}" for share in self.traffic.cpu_shares())
+            self.tally.complain("stuck", self.kind, f"{detail}; the server's share of the machine of late: {shares}")
 
     def broken(self, detail):
         """The connection broke: to be expected only if the server was ended meanwhile."""

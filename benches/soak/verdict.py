@@ -113,5 +113,5 @@ def as_json(run, all_checks):
 def of_sample(run, taken):
     return {
         "at_s": round(taken.at - run.began, 1), "life": taken.life, "rss": taken.rss, "anonymous": taken.anonymous,
-        "files": taken.files, "threads": taken.threads,
+        "files": taken.files, "threads": taken.threads, "cpu_share": taken.cpu_share,
     }

@@ -7,15 +7,22 @@ import threading
 import time
 
 INTERVAL_S = 5
+TICKS = os.sysconf("SC_CLK_TCK")
 # If this program did not get to run for so long, it was the machine that stood still, not the server.
 STANDSTILL_S = 20
 STANDSTILL = "machine stood still"
 
 
 class Sample:
-    def __init__(self, life, rss, anonymous, files, threads):
+    def __init__(self, life, rss, anonymous, files, threads, cpu_s):
         self.at = time.monotonic()
         self.life, self.rss, self.anonymous, self.files, self.threads = life, rss, anonymous, files, threads
+        # Time of all threads since the start, and the share of all cores since the sample before.
+        self.cpu_s, self.cpu_share = cpu_s, None
+
+    def follow(self, before):
+        if before.life == self.life and self.at > before.at:
+            self.cpu_share = (self.cpu_s - before.cpu_s) / (self.at - before.at) / os.cpu_count()
 
 
 def sample(server):
@@ -25,11 +32,12 @@ def sample(server):
         rollup = (process / "smaps_rollup").read_text()
         status = (process / "status").read_text()
         files = len(os.listdir(process / "fd"))
+        times = (process / "stat").read_text().rpartition(")")[2].split()[11:13]
     except OSError:
         return None
     kilobytes = lambda name: int(re.search(rf"^{name}:\s+(\d+)", rollup, re.M).group(1)) * 1024
     threads = int(re.search(r"^Threads:\s+(\d+)", status, re.M).group(1))
-    return Sample(server.life, kilobytes("Rss"), kilobytes("Anonymous"), files, threads)
+    return Sample(server.life, kilobytes("Rss"), kilobytes("Anonymous"), files, threads, sum(map(int, times)) / TICKS)
 
 
 class Watch:
@@ -51,6 +59,8 @@ class Watch:
                 continue
             taken = sample(self.server)
             if taken is not None:
+                if self.samples:
+                    taken.follow(self.samples[-1])
                 self.samples.append(taken)
 
     def end(self):
