@@ -170,6 +170,7 @@ class Soak:
         taken = watch.sample(self.server)
         self.times.end(span)
         if taken is not None:
+            taken.open_files = watch.open_files(self.server.pid)
             self.rests.append(taken)
             self.first_rest = self.first_rest or taken
             self.last_rest = taken

@@ -57,7 +57,7 @@ def of_growth(run):
         what += "; too short to judge"
     yield Check("memory", growth <= RSS_GROWTH_MAX if is_long else None, what)
     for name, before, after in [("files", first.files, last.files), ("threads", first.threads, last.threads)]:
-        yield Check(name, after <= before + SPARE, f"{before} -> {after}")
+        yield Check(name, after <= before + SPARE, f"{before} -> {after}" + (f"; now {last.open_files}" if name == "files" else ""))
 
 
 def table(run, all_checks):
@@ -114,4 +114,5 @@ def of_sample(run, taken):
     return {
         "at_s": round(taken.at - run.began, 1), "life": taken.life, "rss": taken.rss, "anonymous": taken.anonymous,
         "files": taken.files, "threads": taken.threads, "cpu_share": taken.cpu_share,
+        "open_files": taken.open_files,
     }

@@ -1,5 +1,6 @@
 """Looks at the server's process from outside: memory, open files, threads."""
 
+import collections
 import os
 import pathlib
 import re
@@ -19,6 +20,8 @@ class Sample:
         self.life, self.rss, self.anonymous, self.files, self.threads = life, rss, anonymous, files, threads
         # Time of all threads since the start, and the share of all cores since the sample before.
         self.cpu_s, self.cpu_share = cpu_s, None
+        # Only at rests.
+        self.open_files = None
 
     def follow(self, before):
         if before.life == self.life and self.at > before.at:
@@ -38,6 +41,25 @@ def sample(server):
     kilobytes = lambda name: int(re.search(rf"^{name}:\s+(\d+)", rollup, re.M).group(1)) * 1024
     threads = int(re.search(r"^Threads:\s+(\d+)", status, re.M).group(1))
     return Sample(server.life, kilobytes("Rss"), kilobytes("Anonymous"), files, threads, sum(map(int, times)) / TICKS)
+
+
+def open_files(pid):
+    """What the open files of a process are: how many sockets to which address, and how many files of which folder."""
+    sockets = {}
+    for kind in ["tcp", "unix"]:
+        at = {"tcp": 9, "unix": 6}[kind]
+        for line in pathlib.Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > at:
+                sockets[f"socket:[{fields[at]}]"] = f"{kind} socket"
+    kinds = collections.Counter()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
+        except OSError:
+            continue
+        kinds[sockets.get(target, os.path.dirname(target) if target.startswith("/") else target.split(":[")[0])] += 1
+    return dict(kinds)
 
 
 class Watch:
