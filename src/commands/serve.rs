@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use ruvllm_runtime::Remembering;
+use ruvllm_runtime::{Remembering, bound_allocator};
 use ruvllm_server::access::{Gate, LocalToken, LocalTokenError};
 use ruvllm_server::listen::{self, Bound, ConnectionLimits, Listener, Tls};
 use ruvllm_server::metrics::Metrics;
@@ -63,6 +63,7 @@ pub struct Serve {
 
 impl Serve {
     pub fn execute(self) -> Result<()> {
+        bound_allocator();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .max_blocking_threads(PREPARING_MAX)

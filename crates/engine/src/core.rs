@@ -305,6 +305,7 @@ impl Core {
     /// Plans a step for which every sequence has the pages it needs. Where memory is short, sequences pause for others.
     fn plan_within_memory(&mut self, plan: &mut Plan, results: &mut Vec<Result<Event, StepError>>) {
         let limits = StepLimits {
+            now: self.now,
             rows_max: self.state.rows_max(),
             slowdown_max: self.options.slowdown_max,
             row_cost: self.row_cost.get(),

@@ -5,6 +5,7 @@ mod shares;
 
 use std::cmp::Reverse;
 use std::ops::Range;
+use std::time::Duration;
 
 use ruvllm_kernels::ops::PAGE_TOKENS;
 
@@ -12,6 +13,11 @@ use self::pace::Pace;
 use self::shares::Shares;
 use crate::sequence::Sequence;
 use crate::speculation::Outlook;
+
+/// How long a step of prompts may take while several tenants come: whoever comes next waits for its end.
+const SHARED_STEP: Duration = Duration::from_millis(25);
+/// For how long that is expected of tenants, after one came while a prompt of another was being computed.
+const SHARED_FOR: Duration = Duration::from_secs(30);
 
 /// The rows of one step that belong to one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +67,7 @@ impl Slice {
 /// The limits of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepLimits {
+    pub now: Duration,
     pub rows_max: usize,
     /// How much longer a step may take because of prompts, for the sequences that generate in it.
     pub slowdown_max: f64,
@@ -77,6 +84,8 @@ pub(crate) struct Schedule {
     pub waiting: Vec<Sequence>,
     pub shares: Shares,
     pub pace: Pace,
+    /// Until when prompts of one tenant are computed in small portions, for the sake of others.
+    shared_until: Duration,
 }
 
 impl Schedule {
@@ -84,6 +93,10 @@ impl Schedule {
     pub(crate) fn enqueue(&mut self, sequence: Sequence) {
         let active = self.running.iter().chain(&self.waiting).map(|other| &other.tenant);
         self.shares.join(&sequence.tenant, active);
+        let mut prompts = self.running.iter().filter(|other| !other.is_generating()).chain(&self.waiting);
+        if prompts.any(|other| other.tenant != sequence.tenant) {
+            self.shared_until = sequence.submitted + SHARED_FOR;
+        }
         self.waiting.push(sequence);
     }
 
@@ -119,7 +132,13 @@ impl Schedule {
         let mut prompts: Vec<_> =
             all().filter(|(_, sequence)| !sequence.is_generating() && !sequence.is_loading()).collect();
         prompts.sort_by_key(|(_, sequence)| rank(sequence, &self.shares));
-        let bearable = if is_shared { self.pace.prompt_rows(limits.slowdown_max) } else { left };
+        let bearable = if is_shared {
+            self.pace.prompt_rows(limits.slowdown_max)
+        } else if limits.now < self.shared_until {
+            self.pace.rows_within(SHARED_STEP)
+        } else {
+            left
+        };
         let mut for_prompts = bearable.min(left);
         let is_limited = prompts.iter().map(|(_, sequence)| sequence.pending()).sum::<usize>() > for_prompts;
         for (index, sequence) in prompts {

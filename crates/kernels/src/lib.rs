@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 mod aligned;
+mod allocator;
 mod arena;
 pub mod ceilings;
 mod kernels;
@@ -13,6 +14,7 @@ mod pages;
 mod threads;
 mod weights;
 
+pub use allocator::{bound_allocator, trim_allocator};
 pub use arena::Arena;
 pub use kernels::KernelSet;
 pub use threads::{Cores, Pool, Shared, Worker};

@@ -324,8 +324,11 @@ impl Writer {
         if Instant::now() < self.upkeep_at {
             return;
         }
-        if let Err(error) = self.memory.upkeep() {
-            tracing::error!("the upkeep of the memory failed: {error}");
+        match self.memory.upkeep() {
+            Ok(_) => {}
+            // It is due again soon.
+            Err(error) if error.is_transient() => tracing::warn!("the upkeep of the memory has to wait: {error}"),
+            Err(error) => tracing::error!("the upkeep of the memory failed: {error}"),
         }
         self.upkeep_at = Instant::now() + self.upkeep_interval;
     }

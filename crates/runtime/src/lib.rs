@@ -49,7 +49,7 @@ pub use ruvllm_engine::{
     CacheStats, DiskStats, DiskStore, FinishReason, LookupStats, PageKey, PrefixUse, Quota, Sampled, Sampling,
     SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
 };
-pub use ruvllm_kernels::Cores;
+pub use ruvllm_kernels::{Cores, bound_allocator, trim_allocator};
 pub use ruvllm_text::{GrammarError, Shape, StopMatcher, Tokenizer, Tool, ToolChoice, closed};
 pub use stream::{Piece, Stream};
 pub use truncation::Truncation;

@@ -10,12 +10,11 @@ use std::time::Duration;
 
 /// Rows of the first step with both: about what costs as much again as a step without them.
 const FIRST_ROWS: usize = 8;
-/// Rows of later ones at least.
+/// Rows of later ones at least. Fewer of a prompt alone tell little of what a row costs: the weights are read for them all the
+/// same.
 const ROWS_MIN: usize = 16;
 /// The weight of the latest step.
 const BLEND: f64 = 0.3;
-/// Fewer rows of a prompt alone tell little of what a row costs: the weights are read for them all the same.
-const ROWS_TELLING: usize = 32;
 /// The share of the allowed delay that is aimed at: steps vary.
 const AIM: f64 = 0.8;
 /// How much of the allowed delay a step with prompts takes at once.
@@ -55,6 +54,11 @@ impl Pace {
         }
     }
 
+    /// Rows of prompts that take so long where nothing else is computed.
+    pub(crate) fn rows_within(&self, time: Duration) -> usize {
+        self.row_alone.map_or(usize::MAX, |row| (time.as_secs_f64() / row) as usize).max(ROWS_MIN)
+    }
+
     /// What a row of a prompt takes to compute, once that was seen.
     pub(crate) fn row_time(&self) -> Option<Duration> {
         self.row_alone.or(self.row).map(Duration::from_secs_f64)
@@ -64,7 +68,7 @@ impl Pace {
     pub(crate) fn observe(&mut self, generating: usize, prompt_rows: usize, took: Duration) {
         let took = took.as_secs_f64();
         match (generating, prompt_rows) {
-            (0, rows) if rows >= ROWS_TELLING => blend(&mut self.row_alone, took / rows as f64),
+            (0, rows) if rows >= ROWS_MIN => blend(&mut self.row_alone, took / rows as f64),
             (0, _) => {}
             (_, 0) => {
                 self.since_plain = 0;
@@ -158,6 +162,17 @@ mod tests {
         assert_eq!(pace.row_time(), Some(Duration::from_micros(500)));
         pace.observe(0, 100, Duration::from_millis(40));
         assert_eq!(pace.row_time(), Some(Duration::from_micros(400)));
+    }
+
+    #[test]
+    fn deep_in_a_prompt_fewer_rows_take_the_same_time() {
+        let mut pace = Pace::default();
+        let time = Duration::from_millis(25);
+        assert_eq!(pace.rows_within(time), usize::MAX, "nobody knows yet");
+        pace.observe(0, 128, Duration::from_millis(64));
+        assert_eq!(pace.rows_within(time), 50);
+        (0..20).for_each(|_| pace.observe(0, 50, Duration::from_millis(200)));
+        assert_eq!(pace.rows_within(time), ROWS_MIN);
     }
 
     #[test]

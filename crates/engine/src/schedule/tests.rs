@@ -16,7 +16,7 @@ fn repeating(id: u64, length: usize, pending: usize, speculation: Speculation) -
 }
 
 fn limits(rows_max: usize, row_cost: f32) -> StepLimits {
-    StepLimits { rows_max, slowdown_max: 2.0, row_cost, pages_cool: false }
+    StepLimits { now: Duration::ZERO, rows_max, slowdown_max: 2.0, row_cost, pages_cool: false }
 }
 
 /// The plan of a step, where prompts may delay others as much as they like.
@@ -127,4 +127,27 @@ fn priority_then_fairness_then_arrival_decide_who_starts() {
     schedule.running = std::mem::take(&mut schedule.waiting);
     let paused = schedule.first_to_pause().map(|index| schedule.running[index].id.0);
     assert_eq!(paused, Some(3), "the last of those with the lowest priority");
+}
+
+#[test]
+fn prompts_come_in_small_portions_while_several_tenants_do() {
+    let prompt = |id, tenant: &str| {
+        let mut sequence = repeating(id, 4000, 4000, Speculation::Off);
+        sequence.tenant = Tenant::new(tenant);
+        sequence
+    };
+    let mut schedule = Schedule { running: vec![prompt(0, "one")], ..Schedule::default() };
+    schedule.pace.observe(0, 128, Duration::from_millis(256));
+    schedule.enqueue(prompt(1, "one"));
+    assert_eq!(plan_of(&mut schedule, limits(128, 0.05)).prompt_rows(), 128, "nobody else is there");
+    let mut other = prompt(2, "other");
+    other.submitted = Duration::from_secs(7);
+    schedule.enqueue(other);
+    let at = |seconds| StepLimits { now: Duration::from_secs(seconds), ..limits(128, 0.05) };
+    // A row takes two milliseconds, so this is the least.
+    assert_eq!(plan_of(&mut schedule, at(8)).prompt_rows(), 16);
+    schedule.pace = Pace::default();
+    schedule.pace.observe(0, 128, Duration::from_millis(64));
+    assert_eq!(plan_of(&mut schedule, at(8)).prompt_rows(), 50);
+    assert_eq!(plan_of(&mut schedule, at(60)).prompt_rows(), 128, "that was long ago");
 }

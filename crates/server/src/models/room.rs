@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use ruvllm_runtime::ModelMemory;
+use ruvllm_runtime::{ModelMemory, trim_allocator};
 
 use super::{ModelError, Models, ServedModel, Slot};
 use crate::memory_budget::{MemoryReport, Share};
@@ -44,6 +44,8 @@ impl Models {
                 return Err(ModelError::NoRoom { name: name.to_owned(), needed_bytes, free_bytes, loaded });
             };
             tracing::info!(model = %idle.name, "unloaded: its memory is needed for {name}");
+            drop(idle);
+            trim_allocator();
         };
         // What the model will need is free before it is loaded.
         self.apply_shares(&self.all_loaded());
@@ -114,6 +116,8 @@ impl Models {
             }
         }
         self.share_out();
+        // What requests have left behind.
+        trim_allocator();
     }
 
     /// Lets go of a model; waits for its end if nobody uses it.
