@@ -3,6 +3,8 @@
 
 mod accounts;
 mod cache;
+#[doc(hidden)]
+pub mod checked;
 mod disk;
 mod notes;
 mod pages;

@@ -6,6 +6,8 @@
 mod admin;
 mod charges;
 mod chat;
+#[doc(hidden)]
+pub mod checked;
 mod completions;
 mod conversation;
 mod embeddings;

@@ -58,10 +58,16 @@ impl Manifest {
         if text.len() as u64 > BYTES_MAX {
             return Err(bad(format!("it is larger than {BYTES_MAX} bytes")));
         }
-        let manifest: Manifest = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+        Manifest::parse(&text, name).map(Some).map_err(bad)
+    }
+
+    /// The manifest of a model of this name, or why the text is none.
+    #[doc(hidden)]
+    pub fn parse(text: &[u8], name: &ModelName) -> Result<Manifest, String> {
+        let manifest: Manifest = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         match manifest.fault(name) {
-            Some(why) => Err(bad(why)),
-            None => Ok(Some(manifest)),
+            Some(why) => Err(why),
+            None => Ok(manifest),
         }
     }
 

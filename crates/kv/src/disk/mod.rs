@@ -14,6 +14,8 @@ mod store;
 mod tier;
 mod writer;
 
+pub use page_file::{DamagedPage, SavedPage};
+pub(crate) use page_file::{decode, encode};
 pub use page_key::PageKey;
 pub use store::DiskStore;
 pub use tier::{DiskStats, DiskTier};

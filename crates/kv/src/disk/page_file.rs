@@ -38,7 +38,7 @@ pub(super) fn file_bytes(page_bytes: usize) -> u64 {
 }
 
 /// The file of a page. Fails only where the system has no random numbers.
-pub(super) fn encode(key: &PageKey, hash: PageHash, page: &SavedPage) -> io::Result<Vec<u8>> {
+pub(crate) fn encode(key: &PageKey, hash: PageHash, page: &SavedPage) -> io::Result<Vec<u8>> {
     let mut salt = Salt::default();
     SystemRandom::new().fill(&mut salt).map_err(|_| io::Error::other("the system has no random numbers"))?;
     let format = format_number(page.format).to_le_bytes();
@@ -83,7 +83,7 @@ fn bound(hash: PageHash, format: [u8; 4]) -> Aad<[u8; 28]> {
 }
 
 /// The page in a file, if that is what it should be. Files are not trusted: anything may have happened to them.
-pub(super) fn decode(key: &PageKey, hash: PageHash, mut file: Vec<u8>) -> Result<SavedPage, DamagedPage> {
+pub(crate) fn decode(key: &PageKey, hash: PageHash, mut file: Vec<u8>) -> Result<SavedPage, DamagedPage> {
     if file.len() < HEADER + TAG {
         return Err(DamagedPage::TooShort);
     }

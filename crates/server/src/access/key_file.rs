@@ -45,6 +45,12 @@ impl StoredKey {
         }
     }
 
+    /// The keys in the text of such a file, or what is wrong with it.
+    #[doc(hidden)]
+    pub fn all_in(text: &str) -> Result<Vec<Self>, String> {
+        toml::from_str::<Contents>(text).map(|contents| contents.keys).map_err(|error| error.to_string())
+    }
+
     /// On whose behalf it asks.
     pub fn tenant(&self) -> &str {
         if self.tenant.is_empty() { &self.name } else { &self.tenant }
@@ -105,9 +111,8 @@ impl KeyFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.io("read")(error)),
         };
-        let contents: Contents = toml::from_str(&text)
-            .map_err(|error| KeyFileError::Damaged { path: self.path.clone(), why: error.to_string() })?;
-        Ok(Some(contents.keys))
+        let damaged = |why| KeyFileError::Damaged { path: self.path.clone(), why };
+        StoredKey::all_in(&text).map(Some).map_err(damaged)
     }
 
     pub fn add(&self, key: StoredKey) -> Result<(), KeyFileError> {

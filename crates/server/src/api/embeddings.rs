@@ -1,6 +1,6 @@
 //! `POST /v1/embeddings`: texts as vectors.
 
-mod request;
+pub(crate) mod request;
 mod response;
 
 use std::sync::Arc;

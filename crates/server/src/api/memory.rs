@@ -1,6 +1,6 @@
 //! What the server remembers, for those whom it belongs to: a tenant sees its own; administrators see everything.
 
-mod policies;
+pub(crate) mod policies;
 mod search;
 mod sessions;
 mod witness;

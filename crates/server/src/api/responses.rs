@@ -5,7 +5,7 @@ mod events;
 mod input;
 pub(crate) mod request;
 pub(crate) mod response;
-mod store;
+pub(crate) mod store;
 
 use std::sync::Arc;
 

@@ -40,12 +40,12 @@ pub(crate) struct TenantParam {
 pub(crate) struct PolicyBody {
     /// An object; of a router's policy: `temperature`, `top_p` and `max_tokens` for requests that do not say.
     #[schema(value_type = Object)]
-    parameters: Value,
+    pub(crate) parameters: Value,
     /// What it is about, in words: searching the memory finds it by them.
     about: Option<String>,
     /// From 0 to 1; 1 by default.
     #[schema(minimum = 0, maximum = 1)]
-    confidence: Option<f64>,
+    pub(crate) confidence: Option<f64>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]

@@ -1,0 +1,13 @@
+//! What the fuzzer knows to reach code, or has once found, on every run of the tests.
+
+#[path = "../../../fuzz/src/kv/mod.rs"]
+mod kv;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+use replay::replay;
+
+#[test]
+fn pages_are_refused_or_restored() {
+    replay("kv_page", kv::kv_page::run);
+}

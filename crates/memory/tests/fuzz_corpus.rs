@@ -1,0 +1,13 @@
+//! What the fuzzer knows to reach code, or has once found, on every run of the tests.
+
+#[path = "../../../fuzz/src/memory/mod.rs"]
+mod memory;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+use replay::replay;
+
+#[test]
+fn saved_graphs_are_refused_or_searched() {
+    replay("vector_graph", memory::vector_graph::run);
+}

@@ -1,0 +1,13 @@
+//! What the fuzzer knows to reach code, or has once found, on every run of the tests.
+
+#[path = "../../../fuzz/src/model/mod.rs"]
+mod model;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+use replay::replay;
+
+#[test]
+fn files_are_refused_or_sound() {
+    replay("gguf", model::gguf::run);
+}

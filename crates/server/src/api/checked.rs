@@ -1,0 +1,67 @@
+//! Bodies of requests, checked as their endpoints do as far as no model is needed. The fuzzer and its corpora come in here.
+
+use ruvllm_memory::{Policy, PolicySource};
+use ruvllm_runtime::{Prompt, Request, check_policy};
+
+use super::admin::ModelName;
+use super::chat::request::{ChatRequest, messages};
+use super::completions::request::CompletionRequest;
+use super::embeddings::request::EmbeddingRequest;
+use super::memory::policies::PolicyBody;
+use super::messages::request::{CountTokensRequest, MessagesRequest};
+use super::responses::{request::ResponsesRequest, store::ResponseStore};
+use super::tokens::{DetokenizeRequest, TokenizeRequest};
+use super::tools::tools;
+use crate::body::parse;
+use crate::error::ApiError;
+
+/// The endpoints that take a body.
+pub const PATHS: [&str; 10] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/v1/embeddings",
+    "/v1/tokenize",
+    "/v1/detokenize",
+    "/v1/policies",
+    "/admin/models/load",
+];
+
+/// What the engine would be asked, where the endpoint generates.
+pub fn requests(path: &str, body: &[u8]) -> Result<Vec<Request>, ApiError> {
+    match path {
+        "/v1/chat/completions" => Ok(vec![parse::<ChatRequest>(body)?.request()?]),
+        "/v1/completions" => parse::<CompletionRequest>(body)?.requests(),
+        "/v1/responses" => {
+            let asked = parse::<ResponsesRequest>(body)?.ask(&ResponseStore::default(), "")?;
+            Ok(vec![asked.request])
+        }
+        "/v1/messages" => Ok(vec![parse::<MessagesRequest>(body)?.request()?]),
+        "/v1/messages/count_tokens" => {
+            let (prompt, tools) = parse::<CountTokensRequest>(body)?.prompt()?;
+            Ok(vec![Request { tools, ..Request::new(prompt) }])
+        }
+        "/v1/embeddings" => parse::<EmbeddingRequest>(body)?.work().map(|_| Vec::new()),
+        "/v1/tokenize" => tokenize(&parse(body)?),
+        "/v1/detokenize" => parse::<DetokenizeRequest>(body).map(|_| Vec::new()),
+        "/v1/policies" => policy(parse(body)?),
+        _ => parse::<ModelName>(body).map(|_| Vec::new()),
+    }
+}
+
+fn tokenize(request: &TokenizeRequest) -> Result<Vec<Request>, ApiError> {
+    let prompt = match &request.messages {
+        Some(given) => Prompt::Messages(messages(given)?),
+        None => Prompt::Text(request.prompt.clone().unwrap_or_default()),
+    };
+    Ok(vec![Request { tools: tools(request.tools.as_deref(), None, None)?, ..Request::new(prompt) }])
+}
+
+fn policy(body: PolicyBody) -> Result<Vec<Request>, ApiError> {
+    let source = PolicySource::Manual;
+    let confidence = body.confidence.unwrap_or(1.0);
+    check_policy(&Policy { source, confidence, ..Policy::new("router", "default", body.parameters) })?;
+    Ok(Vec::new())
+}

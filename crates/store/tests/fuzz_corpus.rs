@@ -1,0 +1,13 @@
+//! What the fuzzer knows to reach code, or has once found, on every run of the tests.
+
+#[path = "../../../fuzz/src/store/mod.rs"]
+mod store;
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+use replay::replay;
+
+#[test]
+fn manifests_are_refused_or_stay_in_their_folder() {
+    replay("manifest", store::manifest::run);
+}

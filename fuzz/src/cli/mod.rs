@@ -1,0 +1,3 @@
+//! What the program itself reads.
+
+pub mod config;

@@ -1,0 +1,3 @@
+//! What `crates/kv` reads.
+
+pub mod kv_page;

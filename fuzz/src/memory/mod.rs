@@ -1,0 +1,3 @@
+//! What `crates/memory` reads.
+
+pub mod vector_graph;

@@ -1,0 +1,3 @@
+//! What `crates/model` reads.
+
+pub mod gguf;

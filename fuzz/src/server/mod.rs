@@ -1,0 +1,4 @@
+//! What `crates/server` reads.
+
+pub mod keys;
+pub mod requests;

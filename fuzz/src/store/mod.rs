@@ -1,0 +1,3 @@
+//! What `crates/store` reads.
+
+pub mod manifest;
