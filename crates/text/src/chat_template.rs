@@ -1,21 +1,27 @@
 //! The model's own chat template, rendered in a sandbox.
 //!
 //! A template comes from a model file and is hostile until proven otherwise: it can reach nothing, and what it may
-//! spend (steps, depth, output) is limited. Not limited is the memory that it builds up in its own variables, as the
-//! Jinja engine has no measure for that: a model file can exhaust memory by doubling a string. A conversation comes from users and is hostile too: whatever it contains,
-//! the special tokens in the rendered prompt are only those that the template itself wrote ([`guard`]).
+//! spend (steps, depth, what it builds up in its variables and writes) is limited ([`meter`]). A conversation comes from users
+//! and is hostile too: whatever it contains, the special tokens in the rendered prompt are only those that the template itself
+//! wrote ([`guard`]).
 
+mod constants;
 mod environment;
 mod guard;
 mod json;
+mod meter;
+mod metered;
+mod operators;
 pub mod strftime;
 
-use minijinja::{Environment, ErrorKind, Value};
+use minijinja::{Environment, Error, ErrorKind, Value, machinery};
 use serde_json::{Map, Value as Json};
 
 use crate::tokenizer::Tokenizer;
-use environment::{LimitedWriter, RaisedByTemplate, TEMPLATE_NAME};
+use environment::{RaisedByTemplate, TEMPLATE_NAME};
 use guard::Guard;
+use meter::TooMuchBuilt;
+use metered::{metered, metered_blocks};
 
 /// Published templates stay below 20 KiB.
 const SOURCE_BYTES_MAX: usize = 128 << 10;
@@ -43,6 +49,8 @@ pub enum ChatTemplateError {
     OutOfFuel { fuel: u64 },
     #[error("the chat template wrote more than {bytes_max} bytes")]
     OutputTooLarge { bytes_max: usize },
+    #[error("the chat template builds more than {bytes_max} bytes of text and lists")]
+    TooMuchBuilt { bytes_max: usize },
     #[error("the chat template failed: {reason}")]
     Failed { reason: String },
     #[error("the conversation uses all 32 characters that could mark its boundaries (U+FDD0 to U+FDEF)")]
@@ -55,6 +63,8 @@ pub struct RenderLimits {
     /// Template instructions.
     pub fuel: u64,
     pub output_bytes_max: usize,
+    /// Of all texts and lists that it makes, the output among them, whether it keeps them or not.
+    pub built_bytes_max: usize,
     /// Nesting of macros and blocks.
     pub recursion_max: usize,
 }
@@ -62,7 +72,7 @@ pub struct RenderLimits {
 impl Default for RenderLimits {
     /// Enough for ten thousand messages, or for the longest context that models have; over in about a second.
     fn default() -> Self {
-        Self { fuel: 20_000_000, output_bytes_max: 64 << 20, recursion_max: 64 }
+        Self { fuel: 20_000_000, output_bytes_max: 64 << 20, built_bytes_max: 1 << 30, recursion_max: 64 }
     }
 }
 
@@ -144,15 +154,24 @@ impl ChatTemplate {
         let untrusted = conversation.messages.iter().chain(conversation.tools).chain(conversation.variables.values());
         let sentinel = guard::unused_sentinel(untrusted).ok_or(ChatTemplateError::NoSentinelLeft)?;
 
-        let mut output = LimitedWriter::new(self.limits.output_bytes_max);
-        let template = self.environment.get_template(TEMPLATE_NAME).map_err(|error| self.describe(&error, sentinel))?;
-        let rendered = template.render_captured_to(self.context(conversation, sentinel), &mut output).map(drop);
-        if output.is_exceeded() {
+        let mut output = String::new();
+        let rendered = self.write(self.context(conversation, sentinel), &mut output);
+        if output.len() > self.limits.output_bytes_max {
             return Err(ChatTemplateError::OutputTooLarge { bytes_max: self.limits.output_bytes_max });
         }
         rendered.map_err(|error| self.describe(&error, sentinel))?;
-        let (text, guards) = guard::remove_sentinels(&output.into_text(), sentinel);
+        let (text, guards) = guard::remove_sentinels(&output, sentinel);
         Ok(RenderedPrompt { text, guards })
+    }
+
+    /// Runs the template's instructions, metered. They are few compared to what a rendering does.
+    fn write(&self, context: Value, output: &mut String) -> Result<(), Error> {
+        let template = self.environment.get_template(TEMPLATE_NAME)?;
+        let compiled = machinery::get_compiled_template(&template);
+        let (instructions, blocks) = (metered(&compiled.instructions), metered_blocks(&compiled.blocks));
+        let mut output = machinery::make_string_output(output);
+        let escape = compiled.initial_auto_escape.clone();
+        machinery::eval(&self.environment, &instructions, context, &blocks, &mut output, escape).map(drop)
     }
 
     fn check_message(&self, index: usize, message: &Json) -> Result<(), ChatTemplateError> {
@@ -191,6 +210,9 @@ impl ChatTemplate {
         while let Some(inner) = cause {
             if let Some(RaisedByTemplate(message)) = inner.downcast_ref() {
                 return ChatTemplateError::Refused { message: message.replace(sentinel, "") };
+            }
+            if inner.is::<TooMuchBuilt>() {
+                return ChatTemplateError::TooMuchBuilt { bytes_max: self.limits.built_bytes_max };
             }
             if inner.downcast_ref().is_some_and(|inner: &minijinja::Error| inner.kind() == ErrorKind::OutOfFuel) {
                 return ChatTemplateError::OutOfFuel { fuel: self.limits.fuel };

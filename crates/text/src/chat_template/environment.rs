@@ -1,13 +1,12 @@
 //! The sandbox: a Jinja environment that behaves as transformers' does and can reach nothing.
 
 use std::fmt;
-use std::io;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
-use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, machinery};
 
-use super::{ChatTemplateError, RenderLimits, json};
+use super::{ChatTemplateError, RenderLimits, constants, meter, operators};
 
 pub(super) const TEMPLATE_NAME: &str = "chat";
 
@@ -36,16 +35,22 @@ fn compile(source: &str, limits: &RenderLimits) -> Result<Environment<'static>, 
     let syntax_error = |error: Error| ChatTemplateError::Syntax { reason: error.to_string() };
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(syntax_error)?;
     let mut environment = Environment::new();
-    environment.set_syntax(syntax);
+    environment.set_syntax(syntax.clone());
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_fuel(Some(limits.fuel));
     environment.set_recursion_limit(limits.recursion_max);
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    environment.add_filter("tojson", json::tojson);
+    environment.add_global(meter::ALLOWED, limits.built_bytes_max as u64);
+    operators::add_to(&mut environment);
     environment.add_test("iterable", is_iterable);
     environment.add_function("raise_exception", raise_exception);
-    environment.add_template_owned(TEMPLATE_NAME, without_generation_tags(source)).map_err(syntax_error)?;
+    let source = without_generation_tags(source);
+    let parsed = machinery::parse(&source, TEMPLATE_NAME, syntax).map_err(syntax_error)?;
+    if !constants::are_small(&parsed) {
+        return Err(ChatTemplateError::Syntax { reason: "a constant in it is too long".to_owned() });
+    }
+    drop(parsed);
+    environment.add_template_owned(TEMPLATE_NAME, source).map_err(syntax_error)?;
     Ok(environment)
 }
 
@@ -77,7 +82,8 @@ fn without_generation_tags(source: &str) -> String {
     while let Some(at) = rest.find("{%") {
         let (before, tag) = rest.split_at(at);
         out.push_str(before);
-        let Some(len) = tag.find("%}").map(|end| end + 2) else {
+        // Behind the first two characters: `{%}` opens a tag and does not close it.
+        let Some(len) = tag[2..].find("%}").map(|end| end + 4) else {
             rest = tag;
             break;
         };
@@ -92,40 +98,4 @@ fn without_generation_tags(source: &str) -> String {
     }
     out.push_str(rest);
     out
-}
-
-/// Collects output up to a limit and then refuses more, which ends the rendering.
-pub(super) struct LimitedWriter {
-    bytes: Vec<u8>,
-    bytes_max: usize,
-    is_exceeded: bool,
-}
-
-impl LimitedWriter {
-    pub(super) fn new(bytes_max: usize) -> Self {
-        Self { bytes: Vec::new(), bytes_max, is_exceeded: false }
-    }
-
-    pub(super) fn is_exceeded(&self) -> bool {
-        self.is_exceeded
-    }
-
-    pub(super) fn into_text(self) -> String {
-        String::from_utf8(self.bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
-    }
-}
-
-impl io::Write for LimitedWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.bytes.len() + bytes.len() > self.bytes_max {
-            self.is_exceeded = true;
-            return Err(io::Error::other("output limit"));
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -114,7 +114,7 @@ fn roles_cannot_complete_a_special_token() {
 #[test]
 fn endless_and_exploding_templates_are_stopped() {
     let tokenizer = tokenizer();
-    let limits = RenderLimits { fuel: 100_000, output_bytes_max: 1 << 16, recursion_max: 32 };
+    let limits = RenderLimits { fuel: 100_000, output_bytes_max: 1 << 16, built_bytes_max: 1 << 24, recursion_max: 32 };
     let error = |source: &str| {
         let template = ChatTemplate::with_limits(source, &tokenizer, limits).unwrap();
         render_with(&template, &[user("hi")]).unwrap_err()
@@ -166,6 +166,89 @@ fn templates_find_what_they_expect_from_transformers() {
     check("{% generation %}x{% endgeneration %}\n  {%- generation -%} y {%- endgeneration %}", "xy");
     check("{% for x in [1, 2, 3] %}{% if x == 2 %}{% continue %}{% endif %}{{ x }}{% endfor %}", "13");
     check("  {% if true %}\nx\n  {% endif %}\n", "x\n");
+}
+
+#[test]
+fn a_tag_that_closes_with_its_own_percent_sign_is_a_syntax_error() {
+    let error = render("{%}", &[user("hi")]).unwrap_err();
+    assert!(matches!(&error, ChatTemplateError::Syntax { reason } if !reason.contains("panicked")), "{error}");
+}
+
+fn check_builds_too_much(source: &str) {
+    let error = render(source, &[user("hi")]).unwrap_err();
+    assert!(matches!(error, ChatTemplateError::TooMuchBuilt { .. }), "{source}: {error}");
+}
+
+/// A loop that does the same to `ns.x` so many times.
+fn repeated(times: usize, first: &str, step: &str) -> String {
+    format!("{{% set ns = namespace(x={first}) %}}{{% for i in range({times}) %}}{step}{{% endfor %}}")
+}
+
+#[test]
+fn texts_that_double_are_ended_before_memory_is() {
+    for step in [
+        "{% set ns.x = ns.x ~ ns.x %}",
+        "{% set ns.x = ns.x + ns.x %}",
+        "{% set ns.x = [ns.x, ns.x]|join %}",
+        "{% set ns.x = ''.join([ns.x, ns.x]) %}",
+        "{% set ns.x = ns.x.replace('a', 'aa') %}",
+        "{% set ns.x = ns.x|replace('a', 'aa') %}",
+        "{% set ns.x = [ns.x]|map('replace', 'a', 'aa')|first %}",
+        "{% set ns.x = '%s%s'|format(ns.x, ns.x) %}",
+        "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}",
+        "{% set ns.x = (ns.x ~ '\n')|indent(2000000000, true) %}",
+    ] {
+        check_builds_too_much(&repeated(60, "'a'", step));
+    }
+    check_builds_too_much("{% macro m(x) %}{{ m(x ~ x) }}{% endmacro %}{{ m('a') }}");
+}
+
+#[test]
+fn plain_text_that_is_captured_counts() {
+    let text = "x".repeat(100_000);
+    check_builds_too_much(&format!("{{% set y %}}{{% for i in range(100000) %}}{text}{{% endfor %}}{{% endset %}}"));
+}
+
+#[test]
+fn lists_that_double_are_ended_before_memory_is() {
+    check_builds_too_much(&repeated(60, "[1]", "{% set ns.x = ns.x + ns.x %}"));
+    check_builds_too_much(&(repeated(60, "['a']", "{% set ns.x = [ns.x, ns.x] %}") + "{{ ns.x }}"));
+    check_builds_too_much(&repeated(60, "['a']", "{% set ns.x = {'a': ns.x, 'b': ns.x} %}"));
+    check_builds_too_much(&repeated(100_000, "[]", "{% set ns.x = ns.x + [range(100000)|list] %}"));
+}
+
+#[test]
+fn values_that_are_nested_too_deeply_or_in_themselves_are_refused() {
+    for (source, part) in [
+        (repeated(5_000, "[]", "{% set ns.x = [ns.x] %}") + "{{ ns.x }}", "nested more than 64"),
+        (repeated(5_000, "[]", "{% set ns.x = {'a': ns.x} %}") + "{{ ns.x }}", "nested more than 64"),
+        (repeated(5_000, "[1]", "{% set ns.x = ns.x|batch(1)|list %}") + "{{ ns.x }}", "nested more than 64"),
+        ("{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}".to_owned(), "namespace cannot be put"),
+        ("{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns }}".to_owned(), "namespace cannot be put"),
+        ("{% set ns = namespace() %}{% set x = {'a': ns} %}".to_owned(), "namespace cannot be put"),
+        ("{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = b %}{{ a }}".to_owned(), "cannot be put"),
+        ("{% set a = namespace() %}{% set b = dict(a=a) %}{% set a.b = b %}{{ a }}".to_owned(), "cannot be put"),
+    ] {
+        let error = render(&source, &[user("hi")]).unwrap_err();
+        assert!(error.to_string().contains(part), "{source}: {error}");
+    }
+}
+
+#[test]
+fn long_constants_are_refused_before_they_are_computed() {
+    for source in ["{{ 'a' * 100000000 }}", "{{ 2 * ('a' * (1000 * 1000)) }}", "{% if x %}{{ f(['a'] * 10 ** 9) }}{% endif %}"] {
+        let error = render(source, &[user("hi")]).unwrap_err();
+        assert!(error.to_string().contains("constant in it is too long"), "{source}: {error}");
+    }
+    assert_eq!(render("{{ '-' * 80 }}{{ 3 * 4 }}", &[]).unwrap().text(), "-".repeat(80) + "12");
+}
+
+#[test]
+fn a_template_cannot_include_itself() {
+    for source in ["{% include 'chat' %}", "{% extends 'chat' %}", "{% import 'chat' as x %}", "{% from 'chat' import x %}"] {
+        let error = render(source, &[user("hi")]).unwrap_err();
+        assert!(error.to_string().contains("no other template"), "{source}: {error}");
+    }
 }
 
 proptest! {
