@@ -77,7 +77,7 @@ fn models_that_do_not_fit_together_answer_in_turns() {
     let metrics = server.get("/metrics", &server.operator());
     assert!(metrics.contains("ruvllm_memory_budget_bytes 859832320"), "{metrics}");
     assert!(metrics.contains("ruvllm_memory_model_bytes{model_name=\"c\",part=\"kv\"}"), "{metrics}");
-    let ps = ruvllm(&home).args(["ps", "--server", &format!("http://{}", server.address)]).output().expect("it runs");
+    let ps = ruvllm(&home).args(["ps", "--url", &format!("http://{}", server.address)]).output().expect("it runs");
     let ps = String::from_utf8_lossy(&ps.stdout).into_owned();
     assert!(ps.contains("c: keys and values") && ps.contains("all (--memory)"), "{ps}");
 }
@@ -87,7 +87,8 @@ fn a_model_that_does_not_fit_beside_those_in_use_says_what_would_have_to_go() {
     let home = home_with(&["a", "b"]);
     let arguments = ["a", "--memory", "620M", "--context", "1024", "--log-level", "warn", "--no-memory"];
     let server = start(&home, &arguments);
-    let long = json!({ "model": "a", "prompt": "Once", "max_tokens": 1000, "ignore_eos": true, "stream": true });
+    let long = json!({ "model": "a", "prompt": "Once", "max_tokens": 1000, "stream": true,
+                       "logit_bias": { "0": -100, "2": -100 } });
     let mut answering = server.send("/v1/completions", "", &long);
     std::io::Read::read_exact(&mut answering, &mut [0; 512]).expect("it has begun");
     let (status, refusal) = ask(&server, "b", 4);

@@ -98,7 +98,7 @@ enum Command {
     Submit(Box<Submission>, EventSender, oneshot::Sender<Result<SequenceId, SubmitError>>),
     Cancel(SequenceId),
     Tenants(oneshot::Sender<Vec<(Tenant, LookupStats)>>),
-    KvBudget(usize, oneshot::Sender<bool>),
+    KvBudget(usize, Sender<bool>),
 }
 
 /// The engine has panicked and answers nothing any more.
@@ -165,9 +165,9 @@ impl EngineThread {
     /// Changes the memory for keys and values when the step that is running has ended. Waits for that, and tells whether no more
     /// is held.
     pub(crate) fn set_kv_budget(&self, bytes: usize) -> Result<bool, Gone> {
-        let (reply, replied) = oneshot::channel();
+        let (reply, replied) = channel();
         self.send(Command::KvBudget(bytes, reply))?;
-        replied.blocking_recv().map_err(|_| Gone)
+        replied.recv().map_err(|_| Gone)
     }
 
     fn send(&self, command: Command) -> Result<(), Gone> {

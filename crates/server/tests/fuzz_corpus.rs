@@ -1,9 +1,9 @@
 //! What the fuzzer knows to reach code, or has once found, on every run of the tests.
 
-#[path = "../../../fuzz/src/server/mod.rs"]
-mod server;
 #[path = "../../../fuzz/replay.rs"]
 mod replay;
+#[path = "../../../fuzz/src/server/mod.rs"]
+mod server;
 
 use replay::replay;
 

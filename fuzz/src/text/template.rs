@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 use super::vocabulary::TOKENIZER;
 
 /// Lower than the server's, so that one input takes milliseconds.
-const LIMITS: RenderLimits = RenderLimits { fuel: 50_000, output_bytes_max: 1 << 20, built_bytes_max: 8 << 20, recursion_max: 64 };
+const LIMITS: RenderLimits =
+    RenderLimits { fuel: 50_000, output_bytes_max: 1 << 20, built_bytes_max: 8 << 20, recursion_max: 64 };
 
 pub fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -29,7 +30,8 @@ pub fn run(bytes: &[u8]) {
 }
 
 fn example() -> Vec<Value> {
-    let call = json!({"type": "function", "id": "1", "function": {"name": "look", "arguments": {"at": [1, 2.5, null]}}});
+    let call =
+        json!({"type": "function", "id": "1", "function": {"name": "look", "arguments": {"at": [1, 2.5, null]}}});
     vec![
         json!({"role": "system", "content": "Be <|end|> kind."}),
         json!({"role": "user", "content": [{"type": "text", "text": "Hi"}]}),

@@ -36,7 +36,8 @@ fn exercise(tokenizer: &Arc<Tokenizer>, unknown: Option<&str>) {
             ids.iter().for_each(|id| drop(detokenizer.push(*id)));
             detokenizer.flush();
             if special == SpecialTokens::AsText {
-                let mut controls = ids.iter().filter(|id| tokenizer.is_control(**id)).map(|id| tokenizer.token_text(*id));
+                let mut controls =
+                    ids.iter().filter(|id| tokenizer.is_control(**id)).map(|id| tokenizer.token_text(*id));
                 assert_eq!(controls.find(|token| Some(*token) != unknown), None, "{text:?} became a control token");
             }
         }

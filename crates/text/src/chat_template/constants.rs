@@ -161,6 +161,7 @@ fn combined(operator: BinOpKind, left: Size, right: Size) -> Size {
 }
 
 fn argument<'a, 's>(argument: &'a CallArg<'s>) -> &'a Expr<'s> {
-    let (CallArg::Pos(value) | CallArg::Kwarg(_, value) | CallArg::PosSplat(value) | CallArg::KwargSplat(value)) = argument;
+    let (CallArg::Pos(value) | CallArg::Kwarg(_, value) | CallArg::PosSplat(value) | CallArg::KwargSplat(value)) =
+        argument;
     value
 }

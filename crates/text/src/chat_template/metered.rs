@@ -10,9 +10,7 @@ use super::operators::{ADD, BUILT, BUILT_BY_CALL, CONCAT, INCLUDE, MULTIPLY, RET
 /// Not one of the filters that the engine remembers by number.
 const UNNUMBERED: u8 = !0;
 
-pub(super) fn metered_blocks<'s>(
-    blocks: &BTreeMap<&'s str, Instructions<'s>>,
-) -> BTreeMap<&'s str, Instructions<'s>> {
+pub(super) fn metered_blocks<'s>(blocks: &BTreeMap<&'s str, Instructions<'s>>) -> BTreeMap<&'s str, Instructions<'s>> {
     blocks.iter().map(|(name, block)| (*name, metered(block))).collect()
 }
 

@@ -236,7 +236,9 @@ fn values_that_are_nested_too_deeply_or_in_themselves_are_refused() {
 
 #[test]
 fn long_constants_are_refused_before_they_are_computed() {
-    for source in ["{{ 'a' * 100000000 }}", "{{ 2 * ('a' * (1000 * 1000)) }}", "{% if x %}{{ f(['a'] * 10 ** 9) }}{% endif %}"] {
+    for source in
+        ["{{ 'a' * 100000000 }}", "{{ 2 * ('a' * (1000 * 1000)) }}", "{% if x %}{{ f(['a'] * 10 ** 9) }}{% endif %}"]
+    {
         let error = render(source, &[user("hi")]).unwrap_err();
         assert!(error.to_string().contains("constant in it is too long"), "{source}: {error}");
     }
@@ -245,7 +247,9 @@ fn long_constants_are_refused_before_they_are_computed() {
 
 #[test]
 fn a_template_cannot_include_itself() {
-    for source in ["{% include 'chat' %}", "{% extends 'chat' %}", "{% import 'chat' as x %}", "{% from 'chat' import x %}"] {
+    for source in
+        ["{% include 'chat' %}", "{% extends 'chat' %}", "{% import 'chat' as x %}", "{% from 'chat' import x %}"]
+    {
         let error = render(source, &[user("hi")]).unwrap_err();
         assert!(error.to_string().contains("no other template"), "{source}: {error}");
     }
