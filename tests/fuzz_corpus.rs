@@ -1,6 +1,7 @@
 //! What the fuzzer knows to reach code, or has once found, on every run of the tests.
 
 #[path = "../fuzz/src/cli/mod.rs"]
+#[allow(dead_code)]
 mod cli;
 #[path = "../fuzz/replay.rs"]
 mod replay;
