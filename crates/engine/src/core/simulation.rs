@@ -384,7 +384,8 @@ fn answer(core: &mut Core, prompt: Vec<u32>, max_tokens: usize) -> Option<usize>
     core.submit(Request { max_tokens: Some(max_tokens), ..Request::new(prompt) }).expect("it fits");
     let mut tokens = 0;
     for _ in 0..1000 {
-        tokens += core.step().into_iter().map(|result| result.expect("it does not fail")).count();
+        let results: Vec<_> = core.step().into_iter().collect::<Result<_, _>>().expect("it does not fail");
+        tokens += results.len();
         if core.is_idle() {
             return Some(tokens);
         }

@@ -253,7 +253,7 @@ mod tests {
         thread::sleep(TURN);
         cores.enter(2, 1);
         let first = entering(&cores, 1, 1);
-        while cores.state().waiting.len() < 1 {
+        while cores.state().waiting.is_empty() {
             thread::yield_now();
         }
         assert_eq!(cores.state().turn_max(), TURN);
