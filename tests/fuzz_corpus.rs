@@ -1,7 +1,6 @@
 //! What the fuzzer knows to reach code, or has once found, on every run of the tests.
 
 #[path = "../fuzz/src/cli/mod.rs"]
-#[allow(dead_code)]
 mod cli;
 #[path = "../fuzz/replay.rs"]
 mod replay;

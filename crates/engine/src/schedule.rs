@@ -11,6 +11,7 @@ use ruvllm_kernels::ops::PAGE_TOKENS;
 
 use self::pace::Pace;
 use self::shares::Shares;
+use crate::Tenant;
 use crate::sequence::Sequence;
 use crate::speculation::Outlook;
 
@@ -110,6 +111,21 @@ impl Schedule {
     pub(crate) fn first_to_pause(&self) -> Option<usize> {
         let all = self.running.iter().enumerate();
         all.min_by_key(|(_, sequence)| (sequence.priority, Reverse(sequence.id))).map(|(index, _)| index)
+    }
+
+    /// The running sequence that gives its place to the first of those that wait, where that one's tenant has no place: the last
+    /// that came of the tenant with the most. What it has computed is cached, so that it goes on where it was.
+    pub(crate) fn first_to_give_way(&self) -> Option<usize> {
+        let first = self.waiting.first()?;
+        let places = |tenant: &Tenant| self.running.iter().filter(|running| running.tenant == *tenant).count();
+        if places(&first.tenant) > 0 {
+            return None;
+        }
+        let all = self.running.iter().enumerate().filter(|(_, running)| {
+            running.prefix_use.enabled && running.priority <= first.priority && places(&running.tenant) > 1
+        });
+        let last = all.max_by_key(|(_, running)| (places(&running.tenant), Reverse(running.priority), running.id));
+        last.map(|(index, _)| index)
     }
 
     /// Plans a step: one row for each sequence that is generating, so that none stalls; what is left for prompts, as far

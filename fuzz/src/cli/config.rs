@@ -1,5 +1,7 @@
 //! Reads any text as `config.toml`.
 
+// The program also reads what is in a switch.
+#[allow(dead_code)]
 #[path = "../../../src/config/tree.rs"]
 mod tree;
 

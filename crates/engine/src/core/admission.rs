@@ -85,10 +85,16 @@ impl Core {
     /// Starts waiting sequences, in the order of the schedule, while there is room for them. One for which there is none although
     /// nothing runs would keep all others waiting forever: it fails.
     pub(super) fn admit(&mut self, results: &mut Vec<Result<Event, StepError>>) {
-        if self.schedule.waiting.is_empty() || self.schedule.running.len() >= self.options.sequences_max {
+        if self.schedule.waiting.is_empty() {
             return;
         }
         self.schedule.sort_waiting();
+        if self.schedule.running.len() >= self.options.sequences_max {
+            match self.schedule.first_to_give_way() {
+                Some(index) => self.pause(index),
+                None => return,
+            }
+        }
         let mut next = 0;
         while next < self.schedule.waiting.len() && self.schedule.running.len() < self.options.sequences_max {
             if self.is_being_computed(&self.schedule.waiting[next]) {

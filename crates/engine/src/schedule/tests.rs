@@ -151,3 +151,24 @@ fn prompts_come_in_small_portions_while_several_tenants_do() {
     assert_eq!(plan_of(&mut schedule, at(8)).prompt_rows(), 50);
     assert_eq!(plan_of(&mut schedule, at(60)).prompt_rows(), 128, "that was long ago");
 }
+
+#[test]
+fn a_tenant_with_all_places_gives_one_to_another_that_has_none() {
+    let of = |id, tenant: &str| {
+        let mut sequence = repeating(id, 30, 1, Speculation::Off);
+        sequence.tenant = Tenant::new(tenant);
+        sequence
+    };
+    let running = vec![of(0, "a"), of(1, "a"), of(2, "b"), of(3, "a")];
+    let mut schedule = Schedule { running, ..Schedule::default() };
+    assert_eq!(schedule.first_to_give_way(), None, "nobody waits");
+    schedule.waiting = vec![of(9, "c")];
+    assert_eq!(schedule.first_to_give_way(), Some(3), "the last of the one with the most");
+    schedule.waiting = vec![of(9, "b")];
+    assert_eq!(schedule.first_to_give_way(), None, "it has a place");
+    schedule.waiting = vec![of(9, "c")];
+    schedule.running.iter_mut().for_each(|running| running.priority = 1);
+    assert_eq!(schedule.first_to_give_way(), None, "who is more important does not give way");
+    schedule.running = vec![of(0, "a"), of(1, "b")];
+    assert_eq!(schedule.first_to_give_way(), None, "nobody has more than one");
+}
