@@ -35,8 +35,8 @@ struct Entry {
     id: u64,
     name: String,
     memory: ModelMemory,
-    /// Of keys and values, as its engine was last told.
-    kv_bytes: usize,
+    /// Of keys and values, as its engine was last told, if it was.
+    kv_bytes: Option<usize>,
     /// It only finishes what it has begun: nobody tells its engine anything any more.
     is_leaving: bool,
 }
@@ -101,8 +101,7 @@ impl MemoryBudget {
             return Err(Shortage { free_bytes });
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let (name, kv_bytes) = (name.to_owned(), memory.kv_min_bytes);
-        models.push(Entry { id, name, memory, kv_bytes, is_leaving: false });
+        models.push(Entry { id, name: name.to_owned(), memory, kv_bytes: None, is_leaving: false });
         Ok(Share { budget: Arc::clone(self), id })
     }
 
@@ -133,7 +132,7 @@ impl MemoryBudget {
             model: entry.name.clone(),
             weights_bytes: entry.memory.weights_bytes,
             working_bytes: entry.memory.working_bytes,
-            kv_bytes: entry.kv_bytes,
+            kv_bytes: entry.kv_bytes.unwrap_or(entry.memory.kv_min_bytes),
         };
         MemoryReport {
             budget_bytes: (self.total_bytes < usize::MAX).then_some(self.total_bytes),
@@ -151,7 +150,8 @@ impl MemoryBudget {
 
 impl Entry {
     fn min_bytes(&self) -> usize {
-        let kv = if self.is_leaving { self.kv_bytes } else { self.memory.kv_min_bytes };
+        let leaving = self.kv_bytes.filter(|_| self.is_leaving);
+        let kv = leaving.unwrap_or(self.memory.kv_min_bytes);
         self.memory.fixed_bytes().saturating_add(kv)
     }
 }
@@ -164,11 +164,12 @@ impl Share {
 
     /// Its engine has been told what it may have.
     pub(crate) fn has_kv(&self, bytes: usize) {
-        self.change(|entry| entry.kv_bytes = bytes);
+        self.change(|entry| entry.kv_bytes = Some(bytes));
     }
 
-    pub(crate) fn kv_bytes(&self) -> usize {
-        self.budget.models().iter().find(|entry| entry.id == self.id).map_or(0, |entry| entry.kv_bytes)
+    /// What its engine was last told, if it was.
+    pub(crate) fn kv_bytes(&self) -> Option<usize> {
+        self.budget.models().iter().find(|entry| entry.id == self.id)?.kv_bytes
     }
 
     /// It only finishes what it has begun.

@@ -40,7 +40,7 @@ impl Parts {
         ];
         let budget = MemoryBudget::new(memory_bytes, &parts);
         if budget.for_models() == 0 {
-            let needed = parts.iter().map(|(_, bytes)| bytes).sum::<usize>() + (96 << 20);
+            let needed: usize = budget.report().parts.iter().map(|part| part.max_bytes).sum();
             bail!("--memory leaves nothing for models: the server itself may need {} MB", needed >> 20);
         }
         Ok(budget)

@@ -115,9 +115,11 @@ impl ModelsFlags {
         }
         let aliases: BTreeMap<String, String> = self.alias.iter().cloned().collect();
         let answer_time_max = Duration::from_secs(self.answer_timeout);
-        let parts = Parts::new(self.memory_bytes(), body_bytes_max, memory.is_some(), self.engine.kv.kv_disk.is_some());
-        let budget = parts.budget(self.memory_bytes())?;
-        self.for_models = self.memory_bytes().map(|_| budget.for_models() as u64);
+        // What is free changes from look to look.
+        let memory_bytes = self.memory_bytes();
+        let parts = Parts::new(memory_bytes, body_bytes_max, memory.is_some(), self.engine.kv.kv_disk.is_some());
+        let budget = parts.budget(memory_bytes)?;
+        self.for_models = memory_bytes.map(|_| budget.for_models() as u64);
         let body_budget = Arc::new(BodyBudget::new(parts.bodies));
         let (loaded_max, keep_alive) = (self.models_max, self.keep_alive);
         let options = ModelsOptions { aliases, loaded_max, keep_alive, memory: Arc::new(budget) };

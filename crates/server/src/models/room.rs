@@ -89,8 +89,10 @@ impl Models {
         let shares = self.options.memory.kv_shares();
         let share_of =
             |model: &Arc<ServedModel>| shares.iter().find(|(id, _)| *id == model.share.id).map(|(_, bytes)| *bytes);
-        let mut changes: Vec<_> = models.iter().filter_map(|model| Some((model, share_of(model)?))).collect();
-        changes.sort_by_key(|(model, bytes)| *bytes > model.share.kv_bytes());
+        let change = |model| share_of(model).map(|bytes| (model, bytes));
+        let is_new = |(model, bytes): &(&Arc<ServedModel>, usize)| model.share.kv_bytes() != Some(*bytes);
+        let mut changes: Vec<_> = models.iter().filter_map(change).filter(is_new).collect();
+        changes.sort_by_key(|(model, bytes)| model.share.kv_bytes().is_some_and(|before| *bytes > before));
         for (model, bytes) in changes {
             let Some(engine) = model.runner.generator() else { continue };
             match engine.set_kv_budget(bytes) {
