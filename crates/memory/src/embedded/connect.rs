@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -37,9 +38,7 @@ pub(super) fn files(path: &Path) -> [PathBuf; 3] {
 pub(super) fn open(path: &Path, key: &Key, durability: Durability) -> Result<Connection> {
     private(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(PATIENCE)?;
-    unlock(&connection, key, path)?;
+    let connection = unlocked(path, flags, key, path)?;
     let synchronous = match durability {
         Durability::Process => "NORMAL",
         Durability::Power => "FULL",
@@ -53,16 +52,23 @@ pub(super) fn open(path: &Path, key: &Key, durability: Durability) -> Result<Con
     Ok(connection)
 }
 
-/// Gives the key and makes sure that it fits: SQLite would only notice at the first use.
-pub(super) fn unlock(connection: &Connection, key: &Key, path: &Path) -> Result<()> {
+/// Opens `file` and makes sure that the key fits: SQLite would only notice at the first use. Errors call the file `named`.
+pub(super) fn unlocked(file: &Path, flags: OpenFlags, key: &Key, named: &Path) -> Result<Connection> {
+    // SQLite counts itself as ready before SQLCipher has been set up: who opens a file just then cannot give its key. So the first opening in the process is done
+    // alone.
+    static SET_UP: OnceLock<bool> = OnceLock::new();
+    SET_UP.get_or_init(|| Connection::open_in_memory().is_ok());
+
+    let connection = Connection::open_with_flags(file, flags)?;
+    connection.busy_timeout(PATIENCE)?;
     // What is wrong is told by our errors; it would write to the terminal by itself.
     connection.execute_batch("PRAGMA cipher_log_level = NONE")?;
     connection.execute_batch(&format!("PRAGMA key = \"x'{}'\"", key.hex().as_str()))?;
     let first_page = connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get::<_, i64>(0));
     match first_page {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(connection),
         Err(rusqlite::Error::SqliteFailure(error, _)) if error.code == ErrorCode::NotADatabase => {
-            Err(MemoryError::WrongKey { path: path.to_owned() })
+            Err(MemoryError::WrongKey { path: named.to_owned() })
         }
         Err(error) => Err(error.into()),
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use rusqlite::Connection;
 use rusqlite::backup::{Backup, Progress};
+use rusqlite::{Connection, OpenFlags};
 
 use super::lock::Lock;
 use super::{Embedded, connect};
@@ -103,8 +103,7 @@ pub(crate) fn restore(from: &Path, to: &Path, key: &Key) -> Result<()> {
 }
 
 fn check_file(file: &Path, key: &Key, named: &Path) -> Result<()> {
-    let copy = Connection::open(file)?;
-    connect::unlock(&copy, key, named)?;
+    let copy = connect::unlocked(file, OpenFlags::default(), key, named)?;
     let verdict: String = copy.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if verdict == "ok" { Ok(()) } else { Err(MemoryError::damaged(format!("the backup: {verdict}"))) }
 }
@@ -115,11 +114,8 @@ fn set_aside(memory: &Path, key: &Key) -> Result<()> {
         return Ok(());
     }
     // What a killed program left in the journal goes into the file, unless the key is another one. Either way it is kept.
-    let open = Connection::open(memory).map_err(MemoryError::from);
-    let emptied = open.and_then(|open| {
-        connect::unlock(&open, key, memory)?;
-        Ok(open.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?)
-    });
+    let open = connect::unlocked(memory, OpenFlags::default(), key, memory);
+    let emptied = open.and_then(|open| Ok(open.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?));
     if let Err(error) = emptied {
         tracing::warn!("the replaced memory is kept as it is, with its journal: {error}");
     }
