@@ -148,19 +148,35 @@ impl Schedule {
         let mut prompts: Vec<_> =
             all().filter(|(_, sequence)| !sequence.is_generating() && !sequence.is_loading()).collect();
         prompts.sort_by_key(|(_, sequence)| rank(sequence, &self.shares));
-        let bearable = if is_shared {
+        let tenants_share = limits.now < self.shared_until;
+        let in_shared_step = self.pace.rows_within(SHARED_STEP);
+        let mut bearable = if is_shared {
             self.pace.prompt_rows(limits.slowdown_max)
-        } else if limits.now < self.shared_until {
-            self.pace.rows_within(SHARED_STEP)
+        } else if tenants_share {
+            in_shared_step
         } else {
             left
         };
+        // Who has had least and asks for little has it at once, also where those that generate have been delayed a lot: by others.
+        if let Some((_, first)) = prompts.first()
+            && tenants_share
+            && first.pending() <= in_shared_step
+            && all().all(|(_, other)| other.tenant != first.tenant || !other.is_generating())
+        {
+            bearable = bearable.max(first.pending());
+        }
         let mut for_prompts = bearable.min(left);
-        let is_limited = prompts.iter().map(|(_, sequence)| sequence.pending()).sum::<usize>() > for_prompts;
+        let mut is_limited = prompts.iter().map(|(_, sequence)| sequence.pending()).sum::<usize>() > for_prompts;
+        let mut answered: Option<&Tenant> = None;
         for (index, sequence) in prompts {
             let count = sequence.pending().min(for_prompts);
-            if count == 0 {
+            // A step that gives a tenant its first token is not made longer by the prompts of others.
+            if count == 0 || tenants_share && answered.is_some_and(|tenant| *tenant != sequence.tenant) {
+                is_limited = true;
                 break;
+            }
+            if count == sequence.pending() {
+                answered = Some(&sequence.tenant);
             }
             push(index, sequence, count);
             for_prompts -= count;

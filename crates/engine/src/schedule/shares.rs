@@ -14,15 +14,16 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// A tenant comes with a request while those of `active` have some already. If it had none it starts level with the one
-    /// of them that has had least: who was away has not saved up anything, nor is he in debt to those who came since.
+    /// A tenant comes with a request while those of `active` have some already. If it had none it starts a token before the
+    /// one of them that has had least: who was away has not saved up anything but to be the next, nor is he in debt to those who
+    /// came since.
     pub(crate) fn join<'a>(&mut self, tenant: &Tenant, active: impl Iterator<Item = &'a Tenant> + Clone) {
         if active.clone().any(|other| other == tenant) {
             return;
         }
         match active.map(|other| self.served(other)).min() {
             Some(least) => {
-                self.served.insert(tenant.clone(), least);
+                self.served.insert(tenant.clone(), least.saturating_sub(1));
             }
             // Nobody to compare with: counting starts again.
             None => {
@@ -49,19 +50,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_away_joins_level_with_the_least_served() {
+    fn who_was_away_is_the_next_and_no_more() {
         let [a, b, c] = ["a", "b", "c"].map(Tenant::new);
         let mut shares = Shares::default();
         shares.join(&a, [].into_iter());
         shares.serve(&a, 1000, 0);
         shares.join(&b, [&a].into_iter());
-        assert_eq!(shares.served(&b), 1000, "it is not owed what was served before it came");
+        assert_eq!(shares.served(&b), 999, "it is not owed what was served before it came");
         shares.serve(&b, 0, 250);
         shares.join(&c, [&a, &b].into_iter());
-        assert_eq!(shares.served(&c), 1000);
+        assert_eq!(shares.served(&c), 999);
         shares.serve(&c, 10, 0);
         shares.join(&c, [&a, &b, &c].into_iter());
-        assert_eq!(shares.served(&c), 1010, "a second request changes nothing");
+        assert_eq!(shares.served(&c), 1009, "a second request changes nothing");
         shares.join(&a, [].into_iter());
         assert_eq!([&a, &b, &c].map(|tenant| shares.served(tenant)), [0; 3]);
     }

@@ -172,3 +172,33 @@ fn a_tenant_with_all_places_gives_one_to_another_that_has_none() {
     schedule.running = vec![of(0, "a"), of(1, "b")];
     assert_eq!(schedule.first_to_give_way(), None, "nobody has more than one");
 }
+
+#[test]
+fn a_step_that_gives_a_tenant_its_first_token_is_not_made_longer_by_others() {
+    let of = |id, tenant: &str, length, pending| {
+        let mut sequence = repeating(id, length, pending, Speculation::Off);
+        sequence.tenant = Tenant::new(tenant);
+        sequence
+    };
+    let mut schedule = Schedule { running: vec![of(0, "greedy", 4000, 4000)], ..Schedule::default() };
+    schedule.shares.serve(&Tenant::new("greedy"), 1000, 0);
+    schedule.pace.observe(0, 100, Duration::from_millis(50));
+    schedule.enqueue(of(1, "modest", 20, 20));
+    schedule.running.append(&mut schedule.waiting);
+    let rows = |schedule: &mut Schedule| -> Vec<_> {
+        let planned = plan_of(schedule, limits(512, 0.05));
+        planned.slices.iter().map(|slice| (slice.running, slice.tokens.len())).collect()
+    };
+    assert_eq!(rows(&mut schedule), [(1, 20)]);
+
+    // Where others generate and were delayed too much already, it has its rows all the same.
+    schedule.running.push(of(2, "greedy", 30, 1));
+    schedule.pace.observe(1, 0, Duration::from_millis(5));
+    schedule.pace.prompt_rows(2.0);
+    schedule.pace.observe(1, 100, Duration::from_millis(100));
+    assert_eq!(schedule.pace.prompt_rows(2.0), 0);
+    assert_eq!(rows(&mut schedule), [(2, 1), (1, 20)]);
+    // But not if it generates already.
+    schedule.running.push(of(3, "modest", 30, 1));
+    assert_eq!(rows(&mut schedule), [(2, 1), (3, 1)]);
+}
