@@ -242,15 +242,16 @@ impl Engine {
             }
             Prompt::Text(_) | Prompt::Tokens(_) => Ok(None),
         };
+        let compile = |shape: &Shape| self.0.grammars.compile_for(request.tenant.name(), shape);
         // What is wrong with a shape is its own error, also where tools may be called instead.
-        let by_shape = request.shape.as_ref().map(|shape| self.0.grammars.compile(shape)).transpose();
+        let by_shape = request.shape.as_ref().map(compile).transpose();
         let by_shape = by_shape.map_err(GenerateError::Shape)?;
         let matcher = match (&request.shape, by_tools.map_err(GenerateError::Tools)?) {
             (Some(shape), Some(Shape::ToolCalls(calls))) => {
                 let either = calls.or(shape.clone()).map_err(GenerateError::Shape)?;
-                Some(self.0.grammars.compile(&Shape::ToolCalls(either)).map_err(GenerateError::Tools)?)
+                Some(compile(&Shape::ToolCalls(either)).map_err(GenerateError::Tools)?)
             }
-            (_, Some(calls)) => Some(self.0.grammars.compile(&calls).map_err(GenerateError::Tools)?),
+            (_, Some(calls)) => Some(compile(&calls).map_err(GenerateError::Tools)?),
             (_, None) => by_shape,
         };
         Ok(matcher)

@@ -85,12 +85,9 @@ impl Api {
         prompt: Prompt,
         tools: Tools,
     ) -> Result<Vec<u32>, ApiError> {
-        let permit = self.preparing.turn(&caller.tenant, preparing::bytes_of(&prompt)).await?.permit;
-        let encoded = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            engine.encode_with_tools(&prompt, &tools)
-        });
-        let encoded = encoded.await.map_err(|_| ApiError::internal("the text could not be encoded"))?;
+        let turn = self.preparing.turn(&caller.tenant, preparing::bytes_of(&prompt)).await?;
+        let encoded = turn.run(move |_| engine.encode_with_tools(&prompt, &tools)).await;
+        let encoded = encoded.ok_or_else(|| ApiError::internal("the text could not be encoded"))?;
         let tokens = encoded.map_err(|error| failure::failure(&error))?;
         caller.charge(charges::of_encoding(tokens.len()));
         Ok(tokens)

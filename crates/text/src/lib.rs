@@ -10,6 +10,7 @@
 mod chat_template;
 mod detokenizer;
 mod grammar;
+mod priority;
 mod stop;
 mod tokenizer;
 mod tools;
@@ -20,6 +21,7 @@ pub use chat_template::{
 };
 pub use detokenizer::Detokenizer;
 pub use grammar::{GrammarCompiler, GrammarError, MatchError, Matcher, Shape, closed};
+pub use priority::lower_priority;
 pub use stop::{StopMatcher, StopOutcome, StopStringError};
 pub use tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
 pub use tools::{Explanation, Tool, ToolCallParser, ToolCalls, ToolChoice, ToolFormat, ToolPiece};

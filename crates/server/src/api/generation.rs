@@ -16,7 +16,7 @@ use crate::access::{Caller, Reservation};
 use crate::api::Api;
 use crate::api::charges;
 use crate::api::failure::{failure, forgotten};
-use crate::api::preparing::{self, Turn};
+use crate::api::preparing;
 use crate::error::ApiError;
 use crate::metrics::{Finished, FinishedReason, ModelMetrics};
 use crate::models::{Models, ServedModel};
@@ -63,8 +63,8 @@ impl Generation {
         let remember = Remember { request: caller.request.as_str().to_owned(), model: model.name.to_string() };
         let (memory, engine_of_streams) = (api.memory.clone(), engine.clone());
         let bytes = requests.iter().map(|request| preparing::bytes_of(&request.prompt)).sum();
-        let Turn { waiting, permit } = api.preparing.turn(&caller.tenant, bytes).await?;
-        let streams = tokio::task::spawn_blocking(move || {
+        let turn = api.preparing.turn(&caller.tenant, bytes).await?;
+        let streams = turn.run(move |patience| {
             let requests: Vec<Request> = requests
                 .into_iter()
                 .map(|request| {
@@ -73,12 +73,11 @@ impl Generation {
                 })
                 .collect();
             match memory {
-                Some(memory) => memory.streams(&engine_of_streams, requests, &remember, &permit.patience),
-                None => Ok(engine_of_streams.streams(&requests, &permit.patience)?),
+                Some(memory) => memory.streams(&engine_of_streams, requests, &remember, patience),
+                None => Ok(engine_of_streams.streams(&requests, patience)?),
             }
         });
-        let streams = streams.await.map_err(|_| ApiError::internal("the request could not be prepared"))?;
-        drop(waiting);
+        let streams = streams.await.ok_or_else(|| ApiError::internal("the request could not be prepared"))?;
         let streams = streams.map_err(|error| match error {
             RememberError::Generate(error) => Self::failed(models, &model, &error),
             error => forgotten(&error),

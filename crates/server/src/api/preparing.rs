@@ -5,16 +5,22 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
 use std::time::Duration;
 
 use ruvllm_runtime::{Message, Patience, Prompt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use ruvllm_text::lower_priority;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use crate::error::ApiError;
 
 /// Longer texts wait for their turn.
 const SHORT_BYTES_MAX: usize = 64 << 10;
+/// Longer ones are prepared behind whatever computes: they take a second and more.
+const USUAL_BYTES_MAX: usize = 256 << 10;
+/// What a message costs besides its text.
+const MESSAGE_BYTES: usize = 64;
 /// Long prompts that are prepared at the same time.
 const LONG_MAX: usize = 1;
 /// How long a request may wait for its turn and be prepared.
@@ -35,29 +41,41 @@ struct Turns {
 /// A turn to prepare a prompt.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// To be kept by whoever waits for the prompt.
-    pub waiting: Waiting,
-    /// To be kept by whoever prepares it, until that has ended, also where nobody waits any more.
-    pub permit: Permit,
-}
-
-/// Somebody waits. Dropped when the client hangs up, which ends the work at its next look.
-#[derive(Debug)]
-pub(crate) struct Waiting(Patience);
-
-#[derive(Debug)]
-pub(crate) struct Permit {
-    pub patience: Patience,
-    _permits: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
+    patience: Patience,
+    bytes: usize,
+    permits: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
 }
 
 impl Turn {
-    fn new(patience: Patience, permits: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>) -> Self {
-        Self { waiting: Waiting(patience.clone()), permit: Permit { patience, _permits: permits } }
+    /// Does the work of this turn where it holds up nobody else. `None` if it panicked.
+    ///
+    /// If the caller gives up (the client hangs up), the work ends at its next look at its patience; until then it keeps its turn.
+    pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce(&Patience) -> T + Send + 'static) -> Option<T> {
+        let Self { patience, bytes, permits } = self;
+        let _ended = EndOnDrop(patience.clone());
+        let (done, result) = oneshot::channel();
+        let work = move || {
+            drop(done.send(work(&patience)));
+            drop(permits);
+        };
+        if bytes <= USUAL_BYTES_MAX {
+            tokio::task::spawn_blocking(work);
+        } else {
+            let lowered = move || {
+                lower_priority();
+                work();
+            };
+            // A thread of its own, as it keeps its priority.
+            thread::Builder::new().name("long-prompt".to_owned()).spawn(lowered).ok()?;
+        }
+        result.await.ok()
     }
 }
 
-impl Drop for Waiting {
+/// Nobody waits any more when it is dropped.
+struct EndOnDrop(Patience);
+
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -74,14 +92,14 @@ impl Preparing {
     pub(crate) async fn turn(&self, tenant: &str, bytes: usize) -> Result<Turn, ApiError> {
         let patience = Patience::of(TIME_MAX);
         if bytes <= SHORT_BYTES_MAX {
-            return Ok(Turn::new(patience, None));
+            return Ok(Turn { patience, bytes, permits: None });
         }
         let of_tenant = self.0.of_tenant(tenant);
         let permits = async {
             Some((of_tenant.acquire_owned().await.ok()?, Arc::clone(&self.0.all).acquire_owned().await.ok()?))
         };
         match timeout(TIME_MAX, permits).await {
-            Ok(Some(permits)) => Ok(Turn::new(patience, Some(permits))),
+            Ok(Some(permits)) => Ok(Turn { patience, bytes, permits: Some(permits) }),
             _ => {
                 let message = "too many long prompts are being prepared; try again later, or send a shorter one";
                 Err(ApiError::unavailable(message, Some(RETRY)).with_code("preparation_timeout"))
@@ -112,8 +130,7 @@ pub(crate) fn bytes_of(prompt: &Prompt) -> usize {
     match prompt {
         Prompt::Text(text) => text.len(),
         Prompt::Tokens(_) => 0,
-        // Each costs something, also where it says nothing.
-        Prompt::Messages(messages) => messages.iter().map(message).sum::<usize>() + 16 * messages.len(),
+        Prompt::Messages(messages) => messages.iter().map(message).sum::<usize>() + MESSAGE_BYTES * messages.len(),
     }
 }
 
@@ -159,12 +176,30 @@ mod tests {
     #[tokio::test]
     async fn work_whose_client_has_left_is_over_and_makes_room_when_it_has_ended() {
         let preparing = Preparing::default();
-        let Turn { waiting, permit } = preparing.turn("a", LONG).await.unwrap();
-        assert!(!permit.patience.is_over());
-        drop(waiting);
-        assert!(permit.patience.is_over());
-        assert_eq!(preparing.0.all.available_permits(), 0);
-        drop(permit);
-        assert_eq!(preparing.0.all.available_permits(), LONG_MAX);
+        let turn = preparing.turn("a", LONG).await.unwrap();
+        let (started, has_started) = oneshot::channel();
+        let (go_on, may_go_on) = std::sync::mpsc::channel();
+        let (ended, has_ended) = oneshot::channel();
+        let running = tokio::spawn(turn.run(move |patience| {
+            started.send(patience.is_over()).unwrap();
+            may_go_on.recv().unwrap();
+            ended.send(patience.is_over()).unwrap();
+        }));
+        assert!(!has_started.await.unwrap());
+        running.abort();
+        assert!(running.await.is_err());
+        assert_eq!(preparing.0.all.available_permits(), 0, "it keeps its turn until it has noticed");
+        go_on.send(()).unwrap();
+        assert!(has_ended.await.unwrap());
+        assert!(preparing.turn("a", LONG).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn work_that_panics_has_no_result_and_leaves_its_turn_to_others() {
+        let preparing = Preparing::default();
+        for bytes in [100, LONG] {
+            assert_eq!(preparing.turn("a", bytes).await.unwrap().run(|_| panic!("on purpose")).await, None::<()>);
+        }
+        assert!(preparing.turn("a", LONG).await.is_ok());
     }
 }

@@ -11,11 +11,13 @@ use serde_json::json;
 
 use super::cache::Cache;
 use super::limits::{
-    COMPILE_STACK_BYTES, COMPILE_TIME_MAX, COMPILING_MAX, GRAMMAR_BYTES_MAX, SCHEMA_BYTES_MAX, parser_limits,
+    COMPILE_STACK_BYTES, COMPILE_TIME_MAX, COMPILING_MAX, COMPILING_OF_TENANT_MAX, GRAMMAR_BYTES_MAX, SCHEMA_BYTES_MAX,
+    parser_limits,
 };
 use super::token_trie::TokenTrie;
 use super::turns::Turns;
 use super::{GrammarError, Matcher, Shape, gbnf, lark, regex, schema, tool_calls};
+use crate::priority::lower_priority;
 use crate::tokenizer::Tokenizer;
 use crate::tools::ToolCallMode;
 
@@ -42,18 +44,23 @@ impl GrammarCompiler {
             tokenizer: tokenizer.clone(),
             vocabulary: OnceLock::new(),
             cache: Mutex::default(),
-            turns: Turns::new(COMPILING_MAX),
+            turns: Turns::new(COMPILING_MAX, COMPILING_OF_TENANT_MAX),
         })
     }
 
     /// A matcher at the beginning of an answer of this shape.
     pub fn compile(&self, shape: &Shape) -> Result<Matcher, GrammarError> {
+        self.compile_for("", shape)
+    }
+
+    /// The same, where several tenants take turns.
+    pub fn compile_for(&self, tenant: &str, shape: &Shape) -> Result<Matcher, GrammarError> {
         let key = key(shape)?;
         let cached = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(&key);
         let inner = match cached {
             Some(matcher) => matcher,
             None => {
-                let compiled = self.compile_anew(shape)?;
+                let compiled = self.compile_anew(tenant, shape)?;
                 let matcher = compiled.deep_clone();
                 self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(key, compiled);
                 matcher
@@ -68,15 +75,16 @@ impl GrammarCompiler {
     }
 
     /// On a thread of its own, because compiling needs much stack and must be over in time.
-    fn compile_anew(&self, shape: &Shape) -> Result<llguidance::Matcher, GrammarError> {
+    fn compile_anew(&self, tenant: &str, shape: &Shape) -> Result<llguidance::Matcher, GrammarError> {
         let what = shape.what();
         let vocabulary = self.vocabulary()?;
-        let turn = self.turns.take(COMPILE_TIME_MAX).ok_or(GrammarError::Busy)?;
+        let turn = self.turns.take(tenant, COMPILE_TIME_MAX).ok_or(GrammarError::Busy)?;
         let (sender, receiver) = mpsc::channel();
         let shape = shape.clone();
         let job = move || {
             // Kept until the thread ends, however long after its time that is: it cannot be stopped.
             let _turn = turn;
+            lower_priority();
             drop(sender.send(grammar(&shape).and_then(|grammar| matcher(&vocabulary, grammar, &shape))));
         };
         let failed = |reason: String| GrammarError::Uncompilable { what, reason };

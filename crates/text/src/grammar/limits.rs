@@ -31,7 +31,9 @@ pub(super) const COMPILE_STACK_BYTES: usize = 256 << 20;
 /// Waiting for a turn, and then compiling. A schema of 200 KiB takes a second on a slow core.
 pub(super) const COMPILE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Shapes that are compiled at the same time, those included that took too long and still run.
-pub(super) const COMPILING_MAX: usize = 4;
+pub(super) const COMPILING_MAX: usize = 8;
+/// And of one tenant.
+pub(super) const COMPILING_OF_TENANT_MAX: usize = 4;
 /// Of text that must come next, as much is put into tokens at once.
 pub(super) const FORCED_BYTES_MAX: usize = 512;
 
