@@ -3,7 +3,6 @@
 mod answered;
 mod arrival;
 mod prefix;
-mod resident;
 mod serve;
 mod sessions;
 mod speculation;

@@ -1,11 +1,10 @@
 //! One budget for the memory of the process: what does not depend on models has a fixed part, each model has what it needs,
 //! and keys and values of all models share the rest.
 
-use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ruvllm_runtime::ModelMemory;
+use ruvllm_runtime::{ModelMemory, hardware};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -136,7 +135,7 @@ impl MemoryBudget {
         };
         MemoryReport {
             budget_bytes: (self.total_bytes < usize::MAX).then_some(self.total_bytes),
-            resident_bytes: resident_bytes(),
+            resident_bytes: hardware::resident_bytes(),
             parts: self.parts.clone(),
             models: self.models().iter().map(share).collect(),
         }
@@ -188,14 +187,6 @@ impl Drop for Share {
     fn drop(&mut self) {
         self.budget.models().retain(|entry| entry.id != self.id);
     }
-}
-
-/// What the process takes, without files that are only mapped. Only Linux tells.
-fn resident_bytes() -> Option<usize> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("RssAnon:"))?;
-    let kib: usize = line.split_whitespace().nth(1)?.parse().ok()?;
-    kib.checked_mul(1024)
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 use ruvllm_engine::{CacheStats, Core, Request, Speculation, Tenant};
+use ruvllm_runtime::hardware;
 
 use super::answered::{Answered, answer};
 use super::filler;
-use super::resident::resident_bytes;
 use crate::progress::count_bar;
 
 /// Tokens of a session when it is opened.
@@ -123,7 +123,7 @@ struct Watch {
 
 impl Watch {
     fn look(&mut self, core: &Core) {
-        let (resident, used) = (resident_bytes(), core.cache_stats().used_bytes);
+        let (resident, used) = (hardware::resident_bytes(), core.cache_stats().used_bytes);
         self.base_bytes = self.base_bytes.or_else(|| resident?.checked_sub(used));
         self.resident_bytes_max = self.resident_bytes_max.max(resident);
         self.used_bytes_max = self.used_bytes_max.max(used);
