@@ -27,6 +27,9 @@ FLAGS = [
     "--write-timeout", "10s", "--body-timeout", "5s", "--answer-timeout", "120", "--drain-timeout", "10s",
 ]
 
+# Prompts of 3,300 tokens that together take more than the KV memory.
+FILLING_PROMPTS = 10
+
 CALM_S = 30
 REST_EVERY_S = 300
 # Threads of pools end when nobody has needed them for ten seconds.
@@ -165,15 +168,24 @@ class Soak:
         self.balance()
         for model in ON_DEMAND:
             self.server.operator().ask("POST", "/admin/models/unload", {"model": model})
+        self.fill_cache()
         time.sleep(QUIET_S)
         self.balance()
         taken = watch.sample(self.server)
         self.times.end(span)
         if taken is not None:
             taken.open_files = watch.open_files(self.server.pid)
+            taken.kv_bytes = sum(self.last_values.get("ruvllm_kv_bytes", {}).values())
             self.rests.append(taken)
             self.first_rest = self.first_rest or taken
             self.last_rest = taken
+
+    def fill_cache(self):
+        """A model that was just reloaded has an empty cache, another a full one: memory is compared with full ones."""
+        for number in range(FILLING_PROMPTS):
+            prompt = f"Number {number}. " + "It was the best of times, it was the worst of times. " * 250
+            ask = {"model": KEPT, "prompt": prompt, "max_tokens": 1}
+            self.server.client(self.home.keys[TENANTS[number % 2 + 1]]).ask("POST", "/v1/completions", ask)
 
     def balance(self):
         minute = (time.monotonic() - self.began) / 60

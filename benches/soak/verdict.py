@@ -76,8 +76,8 @@ def table(run, all_checks):
     lines += ["", "Warnings and errors in the log:"]
     lines += [f"  {count:6} {level} {what}" for (level, what), count in sorted(run.log_kinds.items())] or ["  none"]
     if run.rests:
-        lines += ["", "At rest (minute, MiB resident, of them anonymous, open files, threads):"]
-        lines += [f"  {(r.at - run.began) / 60:6.1f} {r.rss / 2**20:8.1f} {r.anonymous / 2**20:8.1f} {r.files:5} {r.threads:4}"
+        lines += ["", "At rest (minute, MiB resident, of them anonymous, and KV pages, open files, threads):"]
+        lines += [f"  {(r.at - run.began) / 60:6.1f} {r.rss / 2**20:8.1f} {r.anonymous / 2**20:8.1f} {r.kv_bytes / 2**20:8.1f} {r.files:5} {r.threads:4}"
                   for r in run.rests]
     for problem in [*run.tally.details[:20], *[entry for one in run.ledgers for entry in one.lost][:20]]:
         lines.append(f"! {problem}")
@@ -114,5 +114,5 @@ def of_sample(run, taken):
     return {
         "at_s": round(taken.at - run.began, 1), "life": taken.life, "rss": taken.rss, "anonymous": taken.anonymous,
         "files": taken.files, "threads": taken.threads, "cpu_share": taken.cpu_share,
-        "open_files": taken.open_files,
+        "open_files": taken.open_files, "kv_bytes": taken.kv_bytes,
     }

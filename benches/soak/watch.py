@@ -22,6 +22,7 @@ class Sample:
         self.cpu_s, self.cpu_share = cpu_s, None
         # Only at rests.
         self.open_files = None
+        self.kv_bytes = None
 
     def follow(self, before):
         if before.life == self.life and self.at > before.at:
