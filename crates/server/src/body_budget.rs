@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use self::pool::Pool;
 pub(crate) use self::pool::{Holder, Place};
 use crate::access::{Caller, Identity};
+use crate::background;
 use crate::body_limits::{BodyError, BodyLimits};
 use crate::error::ApiError;
 use crate::listen::Peer;
@@ -100,11 +101,11 @@ impl BodyPlace {
     }
 
     /// Reads a body and has it parsed, both when there is room for it.
-    pub(crate) async fn read<T>(
+    pub(crate) async fn read<T: Send + 'static>(
         self,
         holder: &Holder,
         mut body: Body,
-        parse: impl FnOnce(&[u8]) -> Result<T, ApiError>,
+        parse: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let announced = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
         let mut room = announced.unwrap_or(SMALL_BYTES_MAX);
@@ -121,12 +122,17 @@ impl BodyPlace {
         }
         if room > SMALL_BYTES_MAX {
             let parsed = self.turn(&self.budget.parsed, holder, text.len().saturating_mul(PARSED_FACTOR)).await?;
-            let value = parse(&text);
-            drop(text);
             // From here on only what it became is there.
-            place = parsed;
-            self.held.hold(place);
-            return value;
+            self.held.hold(parsed);
+            if text.len() <= background::LONG_BYTES {
+                return parse(&text);
+            }
+            let parsed = background::run(move || {
+                // Until then the text takes its place.
+                let _place = place;
+                parse(&text)
+            });
+            return parsed.await.unwrap_or_else(|| Err(ApiError::internal("the body could not be parsed")));
         }
         self.held.hold(place);
         parse(&text)

@@ -17,6 +17,7 @@
 pub mod access;
 pub mod api;
 mod app;
+mod background;
 pub mod body;
 mod body_budget;
 mod body_limits;

@@ -8,12 +8,13 @@ use std::time::Instant;
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use ruvllm_runtime::{EmbedError, EmbedRequest, Embeddings, Patience};
+use ruvllm_runtime::{EmbedError, EmbedRequest, Embeddings};
 use tokio::time::timeout;
 
 use self::request::EmbeddingRequest;
 use self::response::EmbeddingList;
 use crate::access::Caller;
+use crate::api::preparing::EndWhenDropped;
 use crate::api::{Api, charges, failure};
 use crate::body::Body;
 use crate::error::ApiError;
@@ -87,12 +88,4 @@ async fn compute(model: &Arc<ServedModel>, caller: &Caller, work: EmbedRequest) 
         computed
     });
     computing.await.map_err(|_| ApiError::internal("the texts could not be embedded"))?.map_err(Failure::Embed)
-}
-
-struct EndWhenDropped(Patience);
-
-impl Drop for EndWhenDropped {
-    fn drop(&mut self) {
-        self.0.end();
-    }
 }

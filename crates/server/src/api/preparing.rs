@@ -1,28 +1,29 @@
 //! Whose turn it is to have a long prompt prepared.
 //!
 //! Rendering and encoding megabytes takes a core for seconds. Short prompts never wait for that; long ones take turns, one of
-//! each tenant at a time, so that nobody waits longer than for one of each other tenant.
+//! each tenant at a time, so that nobody waits longer than for one of each other tenant. Threads are few, so that a tenant has only
+//! some of them also for short ones.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread;
 use std::time::Duration;
 
 use ruvllm_runtime::{Message, Patience, Prompt};
-use ruvllm_text::lower_priority;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use crate::background;
 use crate::error::ApiError;
 
 /// Longer texts wait for their turn.
 const SHORT_BYTES_MAX: usize = 64 << 10;
-/// Longer ones are prepared behind whatever computes: they take a second and more.
-const USUAL_BYTES_MAX: usize = 256 << 10;
 /// What a message costs besides its text.
 const MESSAGE_BYTES: usize = 64;
 /// Long prompts that are prepared at the same time.
 const LONG_MAX: usize = 1;
+/// Short prompts of one tenant that are prepared at the same time. There are threads for several tenants that have so many: most
+/// take a millisecond, but a shape may take seconds to compile.
+const OF_TENANT_MAX: usize = 8;
 /// How long a request may wait for its turn and be prepared.
 const TIME_MAX: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_secs(5);
@@ -33,9 +34,15 @@ pub struct Preparing(Arc<Turns>);
 
 #[derive(Debug)]
 struct Turns {
-    all: Arc<Semaphore>,
-    /// One for each tenant that has a long prompt waiting or at work.
-    tenants: Mutex<HashMap<String, Weak<Semaphore>>>,
+    long: Arc<Semaphore>,
+    /// Of each tenant that has a prompt waiting or at work.
+    tenants: Mutex<HashMap<String, Weak<OfTenant>>>,
+}
+
+#[derive(Debug)]
+struct OfTenant {
+    short: Arc<Semaphore>,
+    long: Arc<Semaphore>,
 }
 
 /// A turn to prepare a prompt.
@@ -43,7 +50,15 @@ struct Turns {
 pub(crate) struct Turn {
     patience: Patience,
     bytes: usize,
-    permits: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
+    permits: Permits,
+}
+
+#[derive(Debug)]
+struct Permits {
+    _of_tenant: OwnedSemaphorePermit,
+    _long: Option<OwnedSemaphorePermit>,
+    /// As long as it lives, others of the tenant find the same.
+    _tenant: Arc<OfTenant>,
 }
 
 impl Turn {
@@ -52,30 +67,23 @@ impl Turn {
     /// If the caller gives up (the client hangs up), the work ends at its next look at its patience; until then it keeps its turn.
     pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce(&Patience) -> T + Send + 'static) -> Option<T> {
         let Self { patience, bytes, permits } = self;
-        let _ended = EndOnDrop(patience.clone());
-        let (done, result) = oneshot::channel();
+        let _end = EndWhenDropped(patience.clone());
         let work = move || {
-            drop(done.send(work(&patience)));
+            let result = work(&patience);
             drop(permits);
+            result
         };
-        if bytes <= USUAL_BYTES_MAX {
-            tokio::task::spawn_blocking(work);
-        } else {
-            let lowered = move || {
-                lower_priority();
-                work();
-            };
-            // A thread of its own, as it keeps its priority.
-            thread::Builder::new().name("long-prompt".to_owned()).spawn(lowered).ok()?;
+        if bytes > background::LONG_BYTES {
+            return background::run(work).await;
         }
-        result.await.ok()
+        tokio::task::spawn_blocking(work).await.ok()
     }
 }
 
 /// Nobody waits any more when it is dropped.
-struct EndOnDrop(Patience);
+pub(crate) struct EndWhenDropped(pub Patience);
 
-impl Drop for EndOnDrop {
+impl Drop for EndWhenDropped {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -83,7 +91,7 @@ impl Drop for EndOnDrop {
 
 impl Default for Preparing {
     fn default() -> Self {
-        Self(Arc::new(Turns { all: Arc::new(Semaphore::new(LONG_MAX)), tenants: Mutex::default() }))
+        Self(Arc::new(Turns { long: Arc::new(Semaphore::new(LONG_MAX)), tenants: Mutex::default() }))
     }
 }
 
@@ -91,17 +99,21 @@ impl Preparing {
     /// Waits for a turn to prepare so many bytes of text.
     pub(crate) async fn turn(&self, tenant: &str, bytes: usize) -> Result<Turn, ApiError> {
         let patience = Patience::of(TIME_MAX);
-        if bytes <= SHORT_BYTES_MAX {
-            return Ok(Turn { patience, bytes, permits: None });
-        }
-        let of_tenant = self.0.of_tenant(tenant);
+        let tenant = self.0.of_tenant(tenant);
+        let is_long = bytes > SHORT_BYTES_MAX;
         let permits = async {
-            Some((of_tenant.acquire_owned().await.ok()?, Arc::clone(&self.0.all).acquire_owned().await.ok()?))
+            let of_tenant = if is_long { &tenant.long } else { &tenant.short };
+            let of_tenant = Arc::clone(of_tenant).acquire_owned().await.ok()?;
+            let long = if is_long { Some(Arc::clone(&self.0.long).acquire_owned().await.ok()?) } else { None };
+            Some((of_tenant, long))
         };
         match timeout(TIME_MAX, permits).await {
-            Ok(Some(permits)) => Ok(Turn { patience, bytes, permits: Some(permits) }),
+            Ok(Some((of_tenant, long))) => {
+                let permits = Permits { _of_tenant: of_tenant, _long: long, _tenant: tenant };
+                Ok(Turn { patience, bytes, permits })
+            }
             _ => {
-                let message = "too many long prompts are being prepared; try again later, or send a shorter one";
+                let message = "too many prompts are being prepared; try again later, or send a shorter one";
                 Err(ApiError::unavailable(message, Some(RETRY)).with_code("preparation_timeout"))
             }
         }
@@ -109,13 +121,14 @@ impl Preparing {
 }
 
 impl Turns {
-    fn of_tenant(&self, tenant: &str) -> Arc<Semaphore> {
+    fn of_tenant(&self, tenant: &str) -> Arc<OfTenant> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = tenants.get(tenant).and_then(Weak::upgrade) {
             return known;
         }
-        tenants.retain(|_, semaphore| semaphore.strong_count() > 0);
-        let new = Arc::new(Semaphore::new(1));
+        tenants.retain(|_, known| known.strong_count() > 0);
+        let new =
+            Arc::new(OfTenant { short: Arc::new(Semaphore::new(OF_TENANT_MAX)), long: Arc::new(Semaphore::new(1)) });
         tenants.insert(tenant.to_owned(), Arc::downgrade(&new));
         new
     }
@@ -148,6 +161,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_tenant_whose_prompts_take_long_leaves_threads_to_others() {
+        let preparing = Preparing::default();
+        let mut taken = Vec::new();
+        for _ in 0..OF_TENANT_MAX {
+            taken.push(preparing.turn("greedy", 100).await.unwrap());
+        }
+        let another = timeout(Duration::from_millis(20), preparing.turn("greedy", 100)).await;
+        assert!(another.is_err(), "it waits");
+        assert!(preparing.turn("modest", 100).await.is_ok());
+        taken.pop();
+        assert!(preparing.turn("greedy", 100).await.is_ok());
+    }
+
+    #[tokio::test]
     async fn many_long_prompts_of_one_tenant_are_one_turn_to_another() {
         let preparing = Preparing::default();
         let first = preparing.turn("greedy", LONG).await.unwrap();
@@ -177,9 +204,9 @@ mod tests {
     async fn work_whose_client_has_left_is_over_and_makes_room_when_it_has_ended() {
         let preparing = Preparing::default();
         let turn = preparing.turn("a", LONG).await.unwrap();
-        let (started, has_started) = oneshot::channel();
+        let (started, has_started) = tokio::sync::oneshot::channel();
         let (go_on, may_go_on) = std::sync::mpsc::channel();
-        let (ended, has_ended) = oneshot::channel();
+        let (ended, has_ended) = tokio::sync::oneshot::channel();
         let running = tokio::spawn(turn.run(move |patience| {
             started.send(patience.is_over()).unwrap();
             may_go_on.recv().unwrap();
@@ -188,7 +215,7 @@ mod tests {
         assert!(!has_started.await.unwrap());
         running.abort();
         assert!(running.await.is_err());
-        assert_eq!(preparing.0.all.available_permits(), 0, "it keeps its turn until it has noticed");
+        assert_eq!(preparing.0.long.available_permits(), 0, "it keeps its turn until it has noticed");
         go_on.send(()).unwrap();
         assert!(has_ended.await.unwrap());
         assert!(preparing.turn("a", LONG).await.is_ok());
