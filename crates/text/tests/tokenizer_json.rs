@@ -99,3 +99,11 @@ fn word_pieces_do_not_take_special_tokens_from_text() {
     let tokenizer = word_pieces();
     assert_eq!(tokenizer.encode("cat [SEP] cat", SpecialTokens::AsText), [5, 8, 7, 9, 5]);
 }
+
+#[test]
+fn an_id_belongs_to_one_token() {
+    let model = json!({ "type": "WordLevel", "unk_token": "[UNK]", "vocab": { "[UNK]": 0, "yes": 1, "a": 1 } });
+    let file = json!({ "version": "1.0", "model": model }).to_string();
+    let error = Tokenizer::from_tokenizer_json(file.as_bytes()).unwrap_err().to_string();
+    assert!(error.contains(r#"the id 1 belongs to two tokens, "a" and "yes""#), "{error}");
+}

@@ -56,9 +56,6 @@ fn load_unfenced(bytes: &[u8]) -> Result<Tokenizer, TokenizerError> {
 
     let added = inner.get_added_tokens_decoder();
     let (texts, mut kinds) = texts_and_kinds(&inner)?;
-    for (&id, token) in &added {
-        kinds[id as usize] = if token.special { TokenKind::Control } else { TokenKind::UserDefined };
-    }
     if let Some(unknown) = unknown_of_word_pieces(&json, &inner) {
         kinds[unknown as usize] = TokenKind::Unknown;
     }
@@ -107,9 +104,19 @@ fn texts_and_kinds(inner: &tokenizers::Tokenizer) -> Result<(Vec<String>, Vec<To
     }
     vocabulary.tokens.resize(len, String::new());
     let mut kinds = vec![TokenKind::Unused; len];
-    for (text, id) in vocab {
+    for (text, id) in inner.get_vocab(false) {
+        let other = &vocabulary.tokens[id as usize];
+        if kinds[id as usize] != TokenKind::Unused && *other != text {
+            let reason =
+                format!("the id {id} belongs to two tokens, {:?} and {:?}", (&text).min(other), (&text).max(other));
+            return Err(TokenizerError::TokenizerJson { reason });
+        }
         kinds[id as usize] = if byte_token_value(&text).is_some() { TokenKind::Byte } else { TokenKind::Normal };
         vocabulary.tokens[id as usize] = text;
+    }
+    for (id, token) in inner.get_added_tokens_decoder() {
+        kinds[id as usize] = if token.special { TokenKind::Control } else { TokenKind::UserDefined };
+        vocabulary.tokens[id as usize] = token.content;
     }
     vocabulary.validate()?;
     Ok((vocabulary.tokens, kinds))
