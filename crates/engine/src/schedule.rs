@@ -20,6 +20,9 @@ const SHARED_STEP: Duration = Duration::from_millis(25);
 /// For how long that is expected of tenants, after one came while a prompt of another was being computed.
 const SHARED_FOR: Duration = Duration::from_secs(30);
 
+/// A prompt of so few tokens is not split for the sake of others.
+const SHORT_PROMPT: usize = 64;
+
 /// The rows of one step that belong to one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
@@ -160,7 +163,7 @@ impl Schedule {
         // Who has had least and asks for little has it at once, also where those that generate have been delayed a lot: by others.
         if let Some((_, first)) = prompts.first()
             && tenants_share
-            && first.pending() <= in_shared_step
+            && first.pending() <= in_shared_step.max(SHORT_PROMPT)
             && all().all(|(_, other)| other.tenant != first.tenant || !other.is_generating())
         {
             bearable = bearable.max(first.pending());

@@ -182,7 +182,8 @@ fn a_step_that_gives_a_tenant_its_first_token_is_not_made_longer_by_others() {
     };
     let mut schedule = Schedule { running: vec![of(0, "greedy", 4000, 4000)], ..Schedule::default() };
     schedule.shares.serve(&Tenant::new("greedy"), 1000, 0);
-    schedule.pace.observe(0, 100, Duration::from_millis(50));
+    // Ten rows in the time of a shared step.
+    schedule.pace.observe(0, 100, Duration::from_millis(250));
     schedule.enqueue(of(1, "modest", 20, 20));
     schedule.running.append(&mut schedule.waiting);
     let rows = |schedule: &mut Schedule| -> Vec<_> {
