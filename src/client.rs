@@ -1,5 +1,7 @@
 //! Talking to a running server.
 
+mod listener;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -28,9 +30,16 @@ pub struct ServerFlags {
 }
 
 impl ServerFlags {
-    /// With the operator's token, where it is for a server of this machine: no other is to see it.
+    /// With the operator's token, where it is for a server of this machine and of this user: no other is to see it.
     pub fn client(self) -> Client {
-        let key = self.key.or_else(|| if is_local(&self.url) { local_token() } else { None });
+        let key = self.key.or_else(|| {
+            let port = local_port(&self.url)?;
+            if listener::is_ours(port) {
+                return local_token();
+            }
+            eprintln!("note: another user's program listens on port {port}: it is not given the operator's token");
+            None
+        });
         Client::new(&self.url, key)
     }
 }
@@ -41,10 +50,13 @@ fn local_token() -> Option<String> {
     Some(token.text().to_owned())
 }
 
-fn is_local(url: &str) -> bool {
-    let Ok(uri) = url.parse::<Uri>() else { return false };
-    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+/// The port of a server of this machine.
+fn local_port(url: &str) -> Option<u16> {
+    let uri = url.parse::<Uri>().ok()?;
+    let host = uri.host()?.trim_start_matches('[').trim_end_matches(']');
+    let is_local = host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    let usual = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    is_local.then(|| uri.port_u16().unwrap_or(usual))
 }
 
 #[derive(Debug)]
@@ -107,7 +119,7 @@ mod tests {
     #[test]
     fn the_operators_token_goes_to_this_machine_only() {
         for url in ["http://127.0.0.1:8080", "http://localhost:1/v1", "https://LOCALHOST", "http://[::1]:8080/"] {
-            assert!(is_local(url), "{url}");
+            assert!(local_port(url).is_some(), "{url}");
         }
         for url in [
             "http://192.168.1.7:8080",
@@ -118,7 +130,7 @@ mod tests {
             "evil.example",
             "",
         ] {
-            assert!(!is_local(url), "{url}");
+            assert!(local_port(url).is_none(), "{url}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use ruvllm_server::access::{KeyFile, Limits, LocalToken, NewKey, Scope, Scopes, StoredKey, Timestamp};
-use ruvllm_store::{default_home, require_private};
+use ruvllm_store::default_home;
 use serde_json::{Value, json};
 
 use crate::duration_flag::parse_duration;
@@ -88,11 +88,8 @@ struct Rm {
 )]
 struct Token {}
 
-/// The file of keys, if it is for this user alone to say who may use the server.
 pub fn key_file() -> Result<KeyFile> {
-    let file = KeyFile::in_home(&default_home()?);
-    require_private(file.path())?;
-    Ok(file)
+    Ok(KeyFile::in_home(&default_home()?))
 }
 
 impl Keys {

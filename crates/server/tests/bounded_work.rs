@@ -38,3 +38,14 @@ async fn every_answer_begins_with_its_own_prompt_where_that_is_wanted() {
     };
     assert!(begins(0, "One") && begins(1, "One") && begins(2, "Two") && begins(3, "Two"), "{answer}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_are_short() {
+    let server = Served::new(&[]);
+    let named = |length: usize| {
+        let message = json!({ "role": "user", "content": "hi", "name": "A".repeat(length) });
+        json!({ "model": "smollm2", "messages": [message], "max_tokens": 1 })
+    };
+    assert_eq!(refused_for(&server.post("/v1/chat/completions", named(5_000_000)).await), "messages[0].name");
+    assert_eq!(server.post("/v1/chat/completions", named(256)).await.0, StatusCode::OK);
+}

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::StoreError;
 
@@ -45,8 +46,10 @@ pub(crate) fn write_failed(path: &Path, needed_bytes: u64, source: io::Error) ->
 
 /// Readers see the old content or the new, never a mixture, also after a power cut.
 pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<(), StoreError> {
-    // The process id keeps two processes that repair the same manifest out of each other's temporary file.
-    let temporary = path.with_extension(format!("tmp{}", std::process::id()));
+    // Two who repair the same manifest, in one process or in two, keep out of each other's temporary file.
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let temporary = path.with_extension(format!("tmp{}-{number}", std::process::id()));
     let written = File::create(&temporary)
         .and_then(|mut file| {
             file.write_all(content)?;

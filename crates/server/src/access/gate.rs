@@ -298,6 +298,19 @@ mod tests {
         assert!(open(home.path()).is_err(), "a server does not start with it");
     }
 
+    #[cfg(unix)]
+    #[test]
+    fn keys_that_others_could_have_written_are_not_taken_while_it_runs_either() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        let key = add(home.path(), "one", None);
+        let gate = open(home.path()).unwrap();
+        let added = add(home.path(), "smuggled", None);
+        fs::set_permissions(home.path().join("keys.toml"), fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(identify(&gate, &added, Timestamp::now()).is_err());
+        assert_eq!(identify(&gate, &key, Timestamp::now()), Ok("one".to_owned()), "those from before still hold");
+    }
+
     #[test]
     fn keys_expire() {
         let home = tempfile::tempdir().unwrap();

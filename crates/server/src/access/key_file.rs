@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use ruvllm_store::{StoreError, require_private};
 use serde::{Deserialize, Serialize};
 
 use super::date::Timestamp;
@@ -65,6 +66,8 @@ impl StoredKey {
 pub enum KeyFileError {
     #[error("cannot {verb} {}: {error}", path.display())]
     Io { verb: &'static str, path: PathBuf, error: io::Error },
+    #[error(transparent)]
+    Exposed(#[from] StoreError),
     #[error("{} is damaged: {why}", path.display())]
     Damaged { path: PathBuf, why: String },
     #[error("there is a key named '{0}' already; remove it with `ruvllm keys rm {0}`, or choose another name")]
@@ -106,6 +109,8 @@ impl KeyFile {
 
     /// All keys; `None` where there is no file, so that no keys are needed.
     pub fn read(&self) -> Result<Option<Vec<StoredKey>>, KeyFileError> {
+        // It says who may use the server: that is for this user alone.
+        require_private(&self.path)?;
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -11,6 +11,9 @@ use crate::api::fields::{self, GrammarField, ResponseFormat, Stop, StreamOptions
 use crate::api::tools::{ToolChoiceField, ToolField, tools};
 use crate::error::ApiError;
 
+/// Of somebody who takes part in a conversation.
+const NAME_BYTES_MAX: usize = 256;
+
 /// A conversation to continue. Parameters that are not listed here are refused by name.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -218,6 +221,10 @@ impl ChatMessage {
         if role == "tool" && self.tool_call_id.is_none() {
             let message = "the result of a tool needs the tool_call_id that it belongs to";
             return Err(ApiError::invalid_param(format!("messages[{index}].tool_call_id"), message));
+        }
+        if self.name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
+            let message = format!("a name has {NAME_BYTES_MAX} bytes at most");
+            return Err(ApiError::invalid_param(format!("messages[{index}].name"), message));
         }
         let content = match &self.content {
             Some(content) => content.text(&format!("messages[{index}].content"))?,
