@@ -251,7 +251,9 @@ impl Core {
     }
 
     fn observe(&mut self, took: Duration) {
-        self.schedule.pace.observe(self.plan.generating(), self.plan.prompt_rows(), took);
+        if !self.plan.is_stretched {
+            self.schedule.pace.observe(self.plan.generating(), self.plan.prompt_rows(), took);
+        }
         if let Some(rows) = self.plan.decode_rows() {
             self.row_cost.observe(rows, took);
         }

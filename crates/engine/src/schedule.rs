@@ -42,6 +42,9 @@ pub(crate) struct Plan {
     pub slices: Vec<Slice>,
     /// Guesses of all sequences.
     pub drafts: Vec<u32>,
+    /// Whether it has rows of a prompt that did not fit into what those that generate can bear. It is not for other prompts to
+    /// make up for that.
+    pub is_stretched: bool,
 }
 
 impl Plan {
@@ -136,6 +139,7 @@ impl Schedule {
     pub(crate) fn plan(&mut self, limits: StepLimits, plan: &mut Plan) {
         plan.slices.clear();
         plan.drafts.clear();
+        plan.is_stretched = false;
         let mut left = limits.rows_max;
         let all = || self.running.iter().enumerate();
         let mut push = |index: usize, sequence: &Sequence, count: usize| {
@@ -166,6 +170,7 @@ impl Schedule {
             && first.pending() <= in_shared_step.max(SHORT_PROMPT)
             && all().all(|(_, other)| other.tenant != first.tenant || !other.is_generating())
         {
+            plan.is_stretched = is_shared && first.pending() > bearable;
             bearable = bearable.max(first.pending());
         }
         let mut for_prompts = bearable.min(left);

@@ -7,6 +7,9 @@ use crate::Tenant;
 /// A generated token takes a step of its own, a prompt's is one of many.
 const GENERATED: u64 = 2;
 
+/// Tokens that a tenant is behind others at most when it comes back.
+const OWED_MAX: u64 = 256;
+
 /// The tokens that each tenant was served.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
@@ -15,15 +18,17 @@ pub(crate) struct Shares {
 
 impl Shares {
     /// A tenant comes with a request while those of `active` have some already. If it had none it starts a token before the
-    /// one of them that has had least: who was away has not saved up anything but to be the next, nor is he in debt to those who
-    /// came since.
+    /// one of them that has had least: who was away has not saved up anything but to be the next. What it was served lately
+    /// counts, or else many short requests, one after the other, would always be the next; but who had a lot waits no longer than
+    /// for a little of it.
     pub(crate) fn join<'a>(&mut self, tenant: &Tenant, active: impl Iterator<Item = &'a Tenant> + Clone) {
         if active.clone().any(|other| other == tenant) {
             return;
         }
         match active.map(|other| self.served(other)).min() {
             Some(least) => {
-                self.served.insert(tenant.clone(), least.saturating_sub(1));
+                let served = self.served(tenant).clamp(least.saturating_sub(1), least + OWED_MAX);
+                self.served.insert(tenant.clone(), served);
             }
             // Nobody to compare with: counting starts again.
             None => {
@@ -63,6 +68,8 @@ mod tests {
         shares.serve(&c, 10, 0);
         shares.join(&c, [&a, &b, &c].into_iter());
         assert_eq!(shares.served(&c), 1009, "a second request changes nothing");
+        shares.join(&b, [&a, &c].into_iter());
+        assert_eq!(shares.served(&b), 1256, "of 500 more than others it owes so much");
         shares.join(&a, [].into_iter());
         assert_eq!([&a, &b, &c].map(|tenant| shares.served(tenant)), [0; 3]);
     }

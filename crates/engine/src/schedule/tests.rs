@@ -203,3 +203,69 @@ fn a_step_that_gives_a_tenant_its_first_token_is_not_made_longer_by_others() {
     schedule.running.push(of(3, "modest", 30, 1));
     assert_eq!(rows(&mut schedule), [(2, 1), (3, 1)]);
 }
+
+/// How many milliseconds a prompt of 3,000 tokens takes while others ask for one token after each of many short prompts, in turns,
+/// and some generate all the time.
+fn long_prompt_ms(askers: u64, generators: u64) -> f64 {
+    let of = |id, tenant: &str, length, pending| {
+        let mut sequence = repeating(id, length, pending, Speculation::Off);
+        sequence.tenant = Tenant::new(tenant);
+        sequence
+    };
+    let mut schedule = Schedule::default();
+    let mut next_id = 1000;
+    let mut short = |tenant: &Tenant| {
+        next_id += 1;
+        of(next_id, tenant.name(), 40, 40)
+    };
+    schedule.enqueue(of(0, "long", 3000, 3000));
+    (0..generators).for_each(|id| schedule.enqueue(of(1 + id, "writer", 30, 1)));
+    (0..askers).for_each(|id| schedule.enqueue(short(&Tenant::new(&format!("asker {id}")))));
+    let mut now = 0.0;
+    for _ in 0..20_000 {
+        schedule.sort_waiting();
+        schedule.running.append(&mut schedule.waiting);
+        let limits = StepLimits { now: Duration::from_secs_f64(now / 1e3), ..limits(128, 0.1) };
+        let planned = plan_of(&mut schedule, limits);
+        let took = 4.0 + 0.2 * planned.generating() as f64 + 0.6 * planned.prompt_rows() as f64;
+        now += took;
+        if !planned.is_stretched {
+            schedule.pace.observe(planned.generating(), planned.prompt_rows(), Duration::from_secs_f64(took / 1e3));
+        }
+        let mut answered = Vec::new();
+        for slice in &planned.slices {
+            let sequence = &mut schedule.running[slice.running];
+            // Those that generate go on for ever.
+            if sequence.tenant.name() != "writer" {
+                sequence.computed += slice.tokens.len();
+            }
+            schedule.shares.serve(&sequence.tenant, slice.tokens.len(), usize::from(slice.samples));
+            if slice.samples && sequence.tenant.name() == "long" {
+                return now;
+            }
+            if slice.samples && sequence.tenant.name() != "writer" {
+                answered.push(sequence.id);
+            }
+        }
+        let (done, rest) = schedule.running.drain(..).partition(|sequence| answered.contains(&sequence.id));
+        schedule.running = rest;
+        let done: Vec<Sequence> = done;
+        for sequence in done {
+            let mut again = short(&sequence.tenant);
+            again.submitted = Duration::from_secs_f64(now / 1e3);
+            schedule.enqueue(again);
+        }
+    }
+    f64::INFINITY
+}
+
+#[test]
+fn many_short_prompts_of_others_do_not_starve_a_long_one() {
+    let alone = long_prompt_ms(0, 0);
+    for (askers, generators) in [(1, 0), (3, 0), (1, 2), (3, 2), (6, 4)] {
+        let slower = long_prompt_ms(askers, generators) / alone;
+        // Its share of the tenants' time, and again as much as small steps and those that generate cost.
+        let fair = (1 + askers + u64::from(generators > 0)) as f64;
+        assert!(slower < 3.0 * fair, "{slower:.1} times as long beside {askers} askers and {generators} that generate");
+    }
+}
