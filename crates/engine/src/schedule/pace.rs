@@ -13,6 +13,7 @@ const FIRST_ROWS: usize = 8;
 /// Rows of later ones at least. Fewer of a prompt alone tell little of what a row costs: the weights are read for them all the
 /// same.
 const ROWS_MIN: usize = 16;
+const ROWS_WITHIN_MIN: usize = 32;
 /// The weight of the latest step.
 const BLEND: f64 = 0.3;
 /// The share of the allowed delay that is aimed at: steps vary.
@@ -54,9 +55,10 @@ impl Pace {
         }
     }
 
-    /// Rows of prompts that take so long where nothing else is computed.
+    /// Rows of prompts that take so long where nothing else is computed. Fewer than some would take twice as long for each, which
+    /// a machine that is slow because it has too much to do can least afford.
     pub(crate) fn rows_within(&self, time: Duration) -> usize {
-        self.row_alone.map_or(usize::MAX, |row| (time.as_secs_f64() / row) as usize).max(ROWS_MIN)
+        self.row_alone.map_or(usize::MAX, |row| (time.as_secs_f64() / row) as usize).max(ROWS_WITHIN_MIN)
     }
 
     /// What a row of a prompt takes to compute, once that was seen.

@@ -145,7 +145,7 @@ fn prompts_come_in_small_portions_while_several_tenants_do() {
     schedule.enqueue(other);
     let at = |seconds| StepLimits { now: Duration::from_secs(seconds), ..limits(128, 0.05) };
     // A row takes two milliseconds, so this is the least.
-    assert_eq!(plan_of(&mut schedule, at(8)).prompt_rows(), 16);
+    assert_eq!(plan_of(&mut schedule, at(8)).prompt_rows(), 32);
     schedule.pace = Pace::default();
     schedule.pace.observe(0, 128, Duration::from_millis(64));
     assert_eq!(plan_of(&mut schedule, at(8)).prompt_rows(), 50);
