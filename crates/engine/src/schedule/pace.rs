@@ -174,7 +174,7 @@ mod tests {
         pace.observe(0, 128, Duration::from_millis(64));
         assert_eq!(pace.rows_within(time), 50);
         (0..20).for_each(|_| pace.observe(0, 50, Duration::from_millis(200)));
-        assert_eq!(pace.rows_within(time), ROWS_MIN);
+        assert_eq!(pace.rows_within(time), ROWS_WITHIN_MIN);
     }
 
     #[test]
