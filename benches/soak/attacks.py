@@ -82,7 +82,7 @@ ATTACKS = [
            post("/v1/completions", prompt="Once upon a time", n=64, max_tokens=200)),
     Attack("13: 300 bodies of 8 MB without their last byte", 300, unfinished_body),
     Attack("14: 1,100 connections that say nothing", 1100, idle),
-    Attack("25: 4 MB to tokenize", 4, post("/tokenize", prompt="x " * 2_000_000)),
+    Attack("25: 4 MB to tokenize", 4, post("/v1/tokenize", prompt="x " * 2_000_000)),
     Attack("prompts of 7,000 tokens, all different", 12, different_prompts),
     Attack("schemas of 200 KB, all different", 8, different_schemas),
 ]
