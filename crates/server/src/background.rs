@@ -8,7 +8,8 @@ use tokio::sync::oneshot;
 /// Work on more bytes than that is long: it takes milliseconds and more.
 pub(crate) const LONG_BYTES: usize = 256 << 10;
 
-/// Does the work on a thread of its own, because a thread keeps its lower priority. `None` if it panicked.
+/// Does the work on a thread of its own, because a thread keeps its lower priority. `None` if it panicked, or if no
+/// thread could be started.
 pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, result) = oneshot::channel();
     let work = move || {

@@ -122,13 +122,12 @@ impl BodyPlace {
         }
         if room > SMALL_BYTES_MAX {
             let parsed = self.turn(&self.budget.parsed, holder, text.len().saturating_mul(PARSED_FACTOR)).await?;
-            // From here on only what it became is there.
             self.held.hold(parsed);
             if text.len() <= background::LONG_BYTES {
                 return parse(&text);
             }
             let parsed = background::run(move || {
-                // Until then the text takes its place.
+                // Given back with the text: from then on only what it became is there.
                 let _place = place;
                 parse(&text)
             });

@@ -13,6 +13,7 @@ const FIRST_ROWS: usize = 8;
 /// Rows of later ones at least. Fewer of a prompt alone tell little of what a row costs: the weights are read for them all the
 /// same.
 const ROWS_MIN: usize = 16;
+/// Rows of a step that is kept short, at least.
 const ROWS_WITHIN_MIN: usize = 32;
 /// The weight of the latest step.
 const BLEND: f64 = 0.3;

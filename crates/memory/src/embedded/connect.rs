@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::Once;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -56,8 +56,8 @@ pub(super) fn open(path: &Path, key: &Key, durability: Durability) -> Result<Con
 pub(super) fn unlocked(file: &Path, flags: OpenFlags, key: &Key, named: &Path) -> Result<Connection> {
     // SQLite counts itself as ready before SQLCipher has been set up: who opens a file just then cannot give its key. So the first opening in the process is done
     // alone.
-    static SET_UP: OnceLock<bool> = OnceLock::new();
-    SET_UP.get_or_init(|| Connection::open_in_memory().is_ok());
+    static SET_UP: Once = Once::new();
+    SET_UP.call_once(|| drop(Connection::open_in_memory()));
 
     let connection = Connection::open_with_flags(file, flags)?;
     connection.busy_timeout(PATIENCE)?;
