@@ -9,8 +9,8 @@ use std::path::Path;
 
 use ruvllm_engine::{Core, CoreOptions};
 use ruvllm_kernels::{KernelSet, Pool, dequantize_row};
-use ruvllm_model::Model;
 use ruvllm_model::formats::gguf::{Gguf, Value};
+use ruvllm_model::{CpuRunner, Model};
 use support::{distance, golden, smollm2};
 
 /// Over the 20 highest logits of a prompt, root mean square.
@@ -22,8 +22,9 @@ fn float_weights_give_the_logits_of_float_arithmetic() {
     let path = folder.path().join("smollm2-f32.gguf");
     write_float_copy(&Gguf::open(smollm2()).expect("it opens"), &path);
     let model = Model::load(&Gguf::open(&path).expect("it opens"), 256, &mut |_| {}).expect("it loads");
-    let options = CoreOptions { batch_rows: 64, sequences_max: 1, queue_max: 1, ..CoreOptions::new(16 << 20) };
-    let mut core = Core::new(model, Pool::new(2, KernelSet::best()), options);
+    let options = CoreOptions { sequences_max: 1, queue_max: 1, ..CoreOptions::new(16 << 20) };
+    let runner = CpuRunner::new(model.into(), Pool::new(2, KernelSet::best()), 64);
+    let mut core = Core::new(Box::new(runner), options);
     let mut largest = 0f64;
     for prompt in golden().iter().filter(|prompt| prompt.tokens.len() <= 105) {
         let last = prompt.tokens.len() - 1;

@@ -2,7 +2,7 @@
 
 mod support;
 
-use ruvllm_kernels::ops::PageFormat;
+use ruvllm_runner::PageFormat;
 use ruvllm_runtime::{Engine, KvChoice};
 use support::smollm2;
 

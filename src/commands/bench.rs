@@ -321,6 +321,6 @@ fn in_flags(flag: &str, error: Error) -> Error {
 
 /// Ordinary tokens in a fixed order; speed does not depend on what they say.
 fn filler(core: &Core, count: usize, offset: usize) -> Vec<u32> {
-    let vocabulary = core.model().config().vocabulary;
+    let vocabulary = core.limits().vocabulary;
     (0..count).map(|i| ((i * 37 + offset * 101 + 1000) % vocabulary) as u32).collect()
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use clap::Args;
 use ruvllm_backends::{EncoderFacts, is_encoder};
-use ruvllm_model::ARCHITECTURES;
+use ruvllm_model::architecture_names;
 use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_model::formats::gguf::facts::{ModelFacts, PerLayer};
 use ruvllm_runtime::{ColdFormat, hardware};
@@ -132,12 +132,13 @@ struct Backend {
 
 fn backend(facts: &ModelFacts) -> Result<Backend> {
     let architecture = facts.architecture.as_deref().unwrap_or("unknown");
-    if ARCHITECTURES.contains(&architecture) {
+    if architecture_names().contains(&architecture) {
         let kernels = hardware::chosen_kernels()?;
         let reason = format!("it knows the architecture '{architecture}'; {} kernels", kernels.name());
         return Ok(Backend { name: Some("native"), reason });
     }
-    let reason = format!("no backend knows the architecture '{architecture}' (known: {})", ARCHITECTURES.join(", "));
+    let reason =
+        format!("no backend knows the architecture '{architecture}' (known: {})", architecture_names().join(", "));
     Ok(Backend { name: None, reason })
 }
 

@@ -1,6 +1,6 @@
 //! What the tokens of an answer may be, step by step.
 //!
-//! The engine knows nothing of grammars: it asks a [`Constraint`] which tokens may come next and tells it which came. Answering
+//! The engine knows nothing of grammars: it asks a [`Constraint`] which tokens may come next and commits the one that was chosen. Answering
 //! takes time, so it is done on a thread of its own while the model computes the logits that the answer is needed for.
 
 use std::fmt::Debug;
@@ -25,8 +25,8 @@ pub trait Constraint: Debug + Send {
     /// Whether nothing can follow: the answer is complete without an end token.
     fn is_complete(&self) -> bool;
 
-    /// How many of the first tokens of a guess are allowed, one after the other.
-    fn count_allowed(&mut self, guess: &[u32]) -> usize;
+    /// How many of the first tokens of a draft are allowed, one after the other.
+    fn count_allowed(&mut self, draft: &[u32]) -> usize;
 
     /// Tokens that most probably come next because nothing else could be written; often none.
     fn forced(&mut self) -> Vec<u32>;
@@ -37,7 +37,7 @@ pub trait Constraint: Debug + Send {
 #[error("{0}")]
 pub struct ConstraintError(pub String);
 
-/// The tokens that are allowed at the rows of a slice: behind the last token, and behind each guess.
+/// The tokens that are allowed at the rows of a slice: behind the last token, and behind each draft.
 pub(crate) type Masks = Vec<Vec<u32>>;
 
 /// Takes away what is not allowed. Tokens beyond the set are not.
@@ -59,15 +59,15 @@ pub(crate) fn apply(allowed: &[u32], logits: &mut [f32]) {
 
 /// A constraint that is asked for the masks of a slice.
 #[derive(Debug)]
-struct Question {
+struct MaskRequest {
     slice: usize,
     constraint: Box<dyn Constraint>,
-    guesses: Vec<u32>,
+    drafts: Vec<u32>,
 }
 
 /// The masks of a slice, with the constraint as it was before.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct MaskResult {
     pub slice: usize,
     /// Gone if it has panicked.
     pub constraint: Option<Box<dyn Constraint>>,
@@ -77,14 +77,14 @@ pub(crate) struct Answer {
 /// The thread that asks constraints. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct MaskThread {
-    questions: Sender<Question>,
-    answers: Receiver<Answer>,
+    questions: Sender<MaskRequest>,
+    answers: Receiver<MaskResult>,
     asked: usize,
 }
 
 impl MaskThread {
     pub(crate) fn start() -> std::io::Result<Self> {
-        let (questions, to_answer) = channel::<Question>();
+        let (questions, to_answer) = channel::<MaskRequest>();
         let (answered, answers) = channel();
         thread::Builder::new().name("ruvllm-masks".into()).spawn(move || {
             for question in to_answer {
@@ -96,48 +96,48 @@ impl MaskThread {
         Ok(Self { questions, answers, asked: 0 })
     }
 
-    /// Asks for the masks of a slice with these guesses.
-    pub(crate) fn ask(&mut self, slice: usize, constraint: Box<dyn Constraint>, guesses: &[u32]) {
-        let question = Question { slice, constraint, guesses: guesses.to_vec() };
+    /// Asks for the masks of a slice with these draft tokens.
+    pub(crate) fn ask(&mut self, slice: usize, constraint: Box<dyn Constraint>, drafts: &[u32]) {
+        let question = MaskRequest { slice, constraint, drafts: drafts.to_vec() };
         // The thread lives as long as the channel.
         self.asked += usize::from(self.questions.send(question).is_ok());
     }
 
     /// All answers to what was asked.
-    pub(crate) fn answers(&mut self) -> impl Iterator<Item = Answer> {
+    pub(crate) fn answers(&mut self) -> impl Iterator<Item = MaskResult> {
         let asked = std::mem::take(&mut self.asked);
         (0..asked).map_while(|_| self.answers.recv().ok())
     }
 }
 
 /// Asks one constraint. If it panics, its sequence fails alone.
-fn answer(question: Question) -> Answer {
-    let Question { slice, mut constraint, guesses } = question;
+fn answer(question: MaskRequest) -> MaskResult {
+    let MaskRequest { slice, mut constraint, drafts } = question;
     let result = catch_unwind(AssertUnwindSafe(move || {
-        let masks = masks(&mut *constraint, &guesses);
+        let masks = masks(&mut *constraint, &drafts);
         (constraint, masks)
     }));
     match result {
-        Ok((constraint, masks)) => Answer { slice, constraint: Some(constraint), masks },
+        Ok((constraint, masks)) => MaskResult { slice, constraint: Some(constraint), masks },
         Err(_) => {
             let masks = Err(ConstraintError("following the grammar failed".to_owned()));
-            Answer { slice, constraint: None, masks }
+            MaskResult { slice, constraint: None, masks }
         }
     }
 }
 
-fn masks(constraint: &mut dyn Constraint, guesses: &[u32]) -> Result<Masks, ConstraintError> {
+fn masks(constraint: &mut dyn Constraint, drafts: &[u32]) -> Result<Masks, ConstraintError> {
     let mut masks = Masks::new();
     let mut accepted = 0;
     loop {
         let mut allowed = Vec::new();
         constraint.allow(&mut allowed)?;
         masks.push(allowed);
-        let Some(guess) = guesses.get(accepted) else { break };
-        constraint.accept(*guess)?;
+        let Some(draft) = drafts.get(accepted) else { break };
+        constraint.accept(*draft)?;
         accepted += 1;
         if constraint.is_complete() {
-            // If this guess is right, the sequence ends with it.
+            // If this draft is right, the sequence ends with it.
             break;
         }
     }

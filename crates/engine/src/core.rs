@@ -2,16 +2,16 @@
 
 mod admission;
 mod evaluate;
-mod keep_states;
+mod keep_hidden_states;
 #[cfg(test)]
 mod simulation;
 
+pub use evaluate::EvaluateError;
+
 use std::time::Duration;
 
-use ruvllm_kernels::Pool;
-use ruvllm_kernels::ops::{Batch, PageFormat, Rotation, SequenceRows};
 use ruvllm_kv::{CacheStats, KvCache, KvOptions, LookupStats, Namespace, Quota, Tiers};
-use ruvllm_model::{Model, RunState};
+use ruvllm_runner::{AdapterId, Batch, PageFormat, Rotation, Runner, RunnerError, RunnerLimits};
 
 use crate::constraint::{MaskThread, Masks};
 use crate::schedule::{Plan, Schedule, StepLimits};
@@ -26,17 +26,15 @@ const LOADED_BESIDE_OTHERS: usize = 4;
 /// Limits of an engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CoreOptions {
-    /// Rows of a forward pass at most: how much of a prompt is taken at once.
-    pub batch_rows: usize,
-    /// Sequences that run together at most.
+    /// Maximum number of running sequences.
     pub sequences_max: usize,
-    /// Requests that wait at most, and the tokens of their prompts together.
+    /// Maximum number of waiting requests, and of the tokens of their prompts together.
     pub queue_max: usize,
     pub queue_tokens_max: usize,
     /// How much longer the others may wait for their next tokens while a prompt is computed.
     pub slowdown_max: f64,
     pub kv: KvOptions,
-    /// Tells this model from others in the prefix cache, on disk too.
+    /// Identifies the model in the prefix cache, on disk too.
     pub fingerprint: [u8; 32],
     /// Whether tenants find each other's prefixes. Then they can also tell, by the time to the first token, what others
     /// have asked.
@@ -51,7 +49,6 @@ impl CoreOptions {
     /// Moderate limits, half-float keys and values within a budget, no disk.
     pub fn new(kv_budget_bytes: usize) -> Self {
         Self {
-            batch_rows: 128,
             sequences_max: 16,
             queue_max: 1024,
             queue_tokens_max: 8 << 20,
@@ -65,46 +62,43 @@ impl CoreOptions {
     }
 }
 
-/// A model with its threads and KV memory, and the sequences in flight.
+/// A runner with its KV memory, and the sequences in flight.
 #[derive(Debug)]
 pub struct Core {
-    model: Model,
-    pool: Pool,
+    runner: Box<dyn Runner>,
     cache: KvCache,
-    state: RunState,
     schedule: Schedule,
     tenants: Tenants,
     options: CoreOptions,
     next_id: u64,
     now: Duration,
     row_cost: RowCost,
-    /// Whether the last step read from disk: then its duration tells nothing of computing.
+    /// Whether the last step read from disk: then its duration says nothing about computing.
     has_loaded: bool,
-    /// Times that a sequence had to make room for others.
-    pauses: u64,
+    /// How often a sequence was preempted.
+    preemptions: u64,
+    /// Why the runner cannot be used any more.
+    device_lost: Option<String>,
     /// Runs since the first sequence with a constraint.
     mask_thread: Option<MaskThread>,
     // Buffers of a step, kept to avoid allocating.
     plan: Plan,
-    step_tokens: Vec<u32>,
-    logit_rows: Vec<usize>,
+    batch: Batch,
 }
 
 impl Core {
-    pub fn new(model: Model, pool: Pool, mut options: CoreOptions) -> Self {
-        let rows = options.batch_rows.max(options.sequences_max);
+    pub fn new(mut runner: Box<dyn Runner>, mut options: CoreOptions) -> Self {
+        let RunnerLimits { kv_shape, hidden, .. } = *runner.limits();
         if options.keeps_states {
-            options.kv.note_bytes = Self::state_bytes(model.config());
+            options.kv.sidecar_bytes = Self::state_bytes(hidden);
         }
-        let mut cache = KvCache::new(&pool, model.config().kv_shape(), &options.kv);
+        runner.reserve_pages(options.kv.page_memory_bytes(kv_shape), options.kv.rotation);
+        let mut cache = KvCache::new(kv_shape, &options.kv);
         let quotas = if options.shares_prefixes { &[][..] } else { &options.quotas };
         let tenants = Tenants::new(quotas, &mut cache);
-        let state = model.run_state(&pool, cache.memory(), rows, rows);
         Self {
-            model,
-            pool,
+            runner,
             cache,
-            state,
             schedule: Schedule::default(),
             tenants,
             options,
@@ -112,101 +106,90 @@ impl Core {
             now: Duration::ZERO,
             row_cost: RowCost::default(),
             has_loaded: false,
-            pauses: 0,
+            preemptions: 0,
+            device_lost: None,
             mask_thread: None,
             plan: Plan::default(),
-            step_tokens: Vec::with_capacity(rows),
-            logit_rows: Vec::with_capacity(rows),
+            batch: Batch::default(),
         }
     }
 
-    pub fn model(&self) -> &Model {
-        &self.model
-    }
-
-    pub fn threads(&self) -> usize {
-        self.pool.threads()
+    /// Returns what the runner can do.
+    pub fn limits(&self) -> &RunnerLimits {
+        self.runner.limits()
     }
 
     pub fn is_idle(&self) -> bool {
-        self.schedule.running.is_empty() && self.schedule.waiting.is_empty()
+        self.schedule.is_empty()
     }
 
     pub fn running(&self) -> usize {
-        self.schedule.running.len()
+        self.schedule.running().len()
     }
 
     pub fn waiting(&self) -> usize {
-        self.schedule.waiting.len()
+        self.schedule.waiting().len()
     }
 
-    /// Times that a sequence had to make room for others.
-    pub fn pauses(&self) -> u64 {
-        self.pauses
+    /// How often a sequence was preempted.
+    pub fn preemptions(&self) -> u64 {
+        self.preemptions
     }
 
     pub fn cache_stats(&self) -> CacheStats {
         self.cache.stats()
     }
 
-    /// All tenants that ever asked for something, with their look-ups of prefixes.
+    /// Returns all tenants that ever asked for something, with the look-ups of prefixes in all of their namespaces.
     pub fn tenants(&self) -> impl Iterator<Item = (&Tenant, LookupStats)> {
-        self.tenants.known().map(|(tenant, namespace)| (tenant, self.cache.lookups_of(namespace)))
+        let lookups = |namespaces: &[Namespace]| namespaces.iter().map(|one| self.cache.lookups_of(*one)).sum();
+        self.tenants.known().map(move |(tenant, namespaces)| (tenant, lookups(namespaces)))
     }
 
-    /// Keeps the cached beginning of `tokens` in memory until it is unpinned; gives how many tokens that are.
-    pub fn pin(&mut self, tenant: &Tenant, tokens: &[u32]) -> usize {
-        self.cache.pin(self.namespace(tenant), tokens)
+    /// Queues cached pages for writing, if there is a disk tier and as far as it accepts them without blocking. Returns how many
+    /// remain unsaved. For idle engines; dropping the core saves what is left.
+    pub fn queue_writes(&mut self) -> usize {
+        self.cache.queue_writes(usize::MAX, &mut *self.runner)
     }
 
-    pub fn unpin(&mut self, tenant: &Tenant, tokens: &[u32]) {
-        self.cache.unpin(self.namespace(tenant), tokens);
-    }
-
-    /// Hands cached pages to the disk, where there is a disk tier, as far as it takes them without making anybody wait; tells how
-    /// many are left. For those who have nothing else to do; what is dropped saves by itself.
-    pub fn hand_over(&mut self) -> usize {
-        self.cache.hand_over(usize::MAX)
-    }
-
-    /// Saves up to so many cached pages to disk, and waits until they are there; tells how many are left. For those who must
-    /// know.
+    /// Saves up to `pages` cached pages and blocks until they are on disk. Returns how many remain unsaved.
     pub fn save(&mut self, pages: usize) -> usize {
-        self.cache.save(pages)
+        self.cache.save(pages, &mut *self.runner)
     }
 
     /// Changes the format of cold KV pages and the basis of all, before anything is cached.
     pub fn set_cold(&mut self, cold: PageFormat, rotation: Rotation) {
         (self.options.kv.tiers.cold, self.options.kv.rotation) = (cold, rotation);
-        self.cache.set_cold(cold, rotation);
+        self.runner.set_rotation(rotation);
+        self.cache.set_cold(cold);
     }
 
-    /// Changes the memory for keys and values, up to what it was at first. Cached prefixes go, and sequences pause, until it is
-    /// enough; one may go on all the same. Tells whether no more is held.
+    /// Changes the memory for keys and values, up to its initial value. Evicts cached prefixes and preempts sequences, all but one
+    /// if need be. Returns whether the new budget is kept.
     pub fn set_kv_budget(&mut self, bytes: usize) -> bool {
-        let mut is_kept = self.cache.set_budget(bytes);
-        while !is_kept && self.schedule.running.len() > 1 {
-            let Some(index) = self.schedule.first_to_pause() else { break };
-            self.pause(index);
-            is_kept = self.cache.set_budget(bytes);
+        let mut is_kept = self.cache.set_budget(bytes, &mut *self.runner);
+        while !is_kept && self.schedule.running().len() > 1 {
+            let Some(index) = self.schedule.preemption_victim() else { break };
+            self.preempt(index);
+            is_kept = self.cache.set_budget(bytes, &mut *self.runner);
         }
         is_kept
     }
 
-    /// Lets other engines have the cores until the next step.
-    pub fn rest(&mut self) {
-        self.pool.rest();
+    /// Lets other engines have the device until the next step.
+    pub fn yield_device(&mut self) {
+        self.runner.yield_device();
     }
 
-    /// Tells the time, for deadlines; without, none passes.
+    /// Sets the time, for deadlines; without it, none passes.
     pub fn set_time(&mut self, now: Duration) {
         self.now = now;
     }
 
     /// Ends a sequence and frees its pages at once. Unknown ids have ended already.
     pub fn cancel(&mut self, id: SequenceId) {
-        self.schedule.waiting.retain(|waiting| waiting.id != id);
-        if let Some(index) = self.schedule.running.iter().position(|running| running.id == id) {
+        self.schedule.end_waiting(|waiting| waiting.id == id);
+        if let Some(index) = self.schedule.running().iter().position(|running| running.id == id) {
             self.end(index);
         }
     }
@@ -222,28 +205,31 @@ impl Core {
         self.plan_within_memory(&mut plan, &mut results);
         if !plan.slices.is_empty() {
             self.ask_for_masks(&plan);
-            self.run(&plan);
+            let outcome = self.run(&plan);
             let masks = self.masks(&plan);
-            self.sample(&plan, masks, &mut results);
+            match outcome {
+                Ok(()) => self.sample(&plan, masks, &mut results),
+                Err(error) => self.fail(&plan, error, &mut results),
+            }
         }
         self.plan = plan;
-        self.cache.maintain(&mut self.pool);
+        self.cache.maintain(&mut *self.runner);
         if self.is_idle() {
-            self.cache.hand_over(usize::MAX);
+            self.cache.queue_writes(usize::MAX, &mut *self.runner);
         }
         results
     }
 
-    /// Rows that the last step computed: of prompts, of generated tokens and of guesses. 0 once its duration was told.
+    /// Rows that the last step computed: of prompts, of generated tokens and of draft tokens. 0 after `step_took`.
     pub fn step_rows(&self) -> usize {
         self.plan.slices.iter().map(|slice| slice.tokens.len() + slice.drafts.len()).sum()
     }
 
-    /// Tells how long the last step took. It decides how many rows the next ones have and whether pages are loaded or
+    /// Records how long the last step took. It decides how many rows the next ones have and whether pages are loaded or
     /// computed, and with one KV format never which tokens come.
     pub fn step_took(&mut self, took: Duration) {
-        // Time of other engines tells nothing of this one's work.
-        let took = took.saturating_sub(self.pool.take_waited_for_cores());
+        // Time of other engines says nothing about this one's work.
+        let took = took.saturating_sub(self.runner.take_device_wait());
         if !self.has_loaded {
             self.observe(took);
         }
@@ -251,13 +237,11 @@ impl Core {
     }
 
     fn observe(&mut self, took: Duration) {
-        if !self.plan.is_stretched {
-            self.schedule.pace.observe(self.plan.generating(), self.plan.prompt_rows(), took);
-        }
+        self.schedule.observe(&self.plan, took);
         if let Some(rows) = self.plan.decode_rows() {
             self.row_cost.observe(rows, took);
         }
-        if let Some(row) = self.schedule.pace.row_time() {
+        if let Some(row) = self.schedule.row_time() {
             self.cache.set_token_time(row);
         }
     }
@@ -265,29 +249,25 @@ impl Core {
     fn end_overdue(&mut self, results: &mut Vec<Result<Event, StepError>>) {
         let now = self.now;
         let is_overdue = |sequence: &Sequence| sequence.deadline.is_some_and(|deadline| deadline < now);
-        self.schedule.waiting.retain(|sequence| {
-            if is_overdue(sequence) {
-                results.push(Err(StepError::DeadlinePassed { sequence: sequence.id }));
-            }
-            !is_overdue(sequence)
-        });
-        while let Some(index) = self.schedule.running.iter().position(is_overdue) {
-            results.push(Err(StepError::DeadlinePassed { sequence: self.schedule.running[index].id }));
+        let overdue = self.schedule.end_waiting(is_overdue);
+        results.extend(overdue.into_iter().map(|sequence| Err(StepError::DeadlinePassed { sequence })));
+        while let Some(index) = self.schedule.running().iter().position(is_overdue) {
+            results.push(Err(StepError::DeadlinePassed { sequence: self.schedule.running()[index].id }));
             self.end(index);
         }
     }
 
     /// Loads pages for sequences that wait for some from disk. What cannot be loaded is computed.
     fn load(&mut self) {
-        self.has_loaded = self.schedule.running.iter().any(Sequence::is_loading);
-        let others = self.schedule.running.iter().any(Sequence::is_generating);
+        self.has_loaded = self.schedule.running().iter().any(Sequence::is_loading);
+        let others = self.schedule.running().iter().any(Sequence::is_generating);
         let mut left = if others { LOADED_BESIDE_OTHERS } else { usize::MAX };
-        for sequence in self.schedule.running.iter_mut().filter(|sequence| sequence.is_loading()) {
+        for sequence in self.schedule.running_mut().iter_mut().filter(|sequence| sequence.is_loading()) {
             while left > 0
                 && let Some(hash) = sequence.on_disk.pop_front()
             {
                 left -= 1;
-                if !self.cache.load(sequence.namespace, &mut sequence.table, hash) {
+                if !self.cache.load(sequence.namespace, &mut sequence.table, hash, &mut *self.runner) {
                     sequence.on_disk.clear();
                     break;
                 }
@@ -299,16 +279,17 @@ impl Core {
                 }
             }
             if !sequence.is_loading() {
-                self.cache.keep(sequence.namespace, &sequence.tokens[..sequence.computed], &mut sequence.table);
+                let computed = &sequence.tokens[..sequence.computed];
+                self.cache.insert_prefix(sequence.namespace, computed, &mut sequence.table, &mut *self.runner);
             }
         }
     }
 
-    /// Plans a step for which every sequence has the pages it needs. Where memory is short, sequences pause for others.
+    /// Plans a step for which every sequence has the pages it needs, preempting sequences where memory is short.
     fn plan_within_memory(&mut self, plan: &mut Plan, results: &mut Vec<Result<Event, StepError>>) {
         let limits = StepLimits {
             now: self.now,
-            rows_max: self.state.rows_max(),
+            rows_max: self.runner.limits().rows_max,
             slowdown_max: self.options.slowdown_max,
             row_cost: self.row_cost.get(),
             pages_cool: !self.options.kv.tiers.is_uniform(),
@@ -316,17 +297,18 @@ impl Core {
         loop {
             self.schedule.plan(limits, plan);
             let fits = plan.slices.iter().all(|slice| {
-                let Sequence { namespace, table, .. } = &mut self.schedule.running[slice.running];
-                self.cache.extend(*namespace, table, slice.tokens.end + slice.drafts.len()).is_ok()
+                let Sequence { namespace, table, .. } = &mut self.schedule.running_mut()[slice.running];
+                let tokens = slice.tokens.end + slice.drafts.len();
+                self.cache.extend(*namespace, table, tokens, &mut *self.runner).is_ok()
             });
             if fits {
                 return;
             }
-            match self.schedule.first_to_pause() {
-                Some(index) if self.schedule.running.len() > 1 => self.pause(index),
+            match self.schedule.preemption_victim() {
+                Some(index) if self.schedule.running().len() > 1 => self.preempt(index),
                 // What fits alone was admitted, so this is memory that is lost to the seams between formats.
                 Some(index) => {
-                    results.push(Err(StepError::OutOfMemory { sequence: self.schedule.running[index].id }));
+                    results.push(Err(StepError::OutOfMemory { sequence: self.schedule.running()[index].id }));
                     self.end(index);
                 }
                 None => return,
@@ -334,62 +316,74 @@ impl Core {
         }
     }
 
-    /// Takes a sequence's pages; it goes on later from what it has generated so far.
-    fn pause(&mut self, index: usize) {
-        let mut sequence = self.schedule.running.remove(index);
+    /// Preempts a sequence: its pages go to the prefix cache, and it resumes later from what it has generated so far.
+    fn preempt(&mut self, index: usize) {
+        let mut sequence = self.schedule.remove_running(index);
         self.give_back(&mut sequence);
         sequence.computed = 0;
         sequence.on_disk.clear();
-        self.schedule.waiting.push(sequence);
-        self.pauses += 1;
+        self.schedule.requeue(sequence);
+        self.preemptions += 1;
         self.row_cost.restart();
     }
 
     fn give_back(&mut self, sequence: &mut Sequence) {
         let namespace = sequence.prefix_use.enabled.then_some(sequence.namespace);
         let table = std::mem::take(&mut sequence.table);
-        self.cache.end(namespace, &sequence.tokens[..sequence.computed], table);
+        self.cache.release(namespace, &sequence.tokens[..sequence.computed], table, &mut *self.runner);
     }
 
-    /// The forward pass of a plan. Logits are those of the slices that sample, in their order: of the last token and of
-    /// the guesses behind it.
-    fn run(&mut self, plan: &Plan) {
-        self.step_tokens.clear();
-        self.logit_rows.clear();
-        let mut sequences = Vec::with_capacity(plan.slices.len());
+    /// Runs the forward pass of a plan. Logits are those of the slices that sample, in their order: of the last token and of
+    /// the draft tokens behind it.
+    fn run(&mut self, plan: &Plan) -> Result<(), RunnerError> {
+        self.batch.clear();
         for slice in &plan.slices {
-            let running = &self.schedule.running[slice.running];
-            let first = self.step_tokens.len();
-            self.step_tokens.extend(&running.tokens[slice.tokens.clone()]);
-            if slice.samples {
-                let last = self.step_tokens.len() - 1;
-                self.logit_rows.extend(last..=last + slice.drafts.len());
-            }
-            self.step_tokens.extend(&plan.drafts[slice.drafts.clone()]);
-            let rows = first..self.step_tokens.len();
-            sequences.push(SequenceRows { rows, start: slice.tokens.start, pages: running.table.pages() });
+            let running = &self.schedule.running()[slice.running];
+            let drafts = &plan.drafts[slice.drafts.clone()];
+            let tokens = running.tokens[slice.tokens.clone()].iter().chain(drafts).copied();
+            let logit_rows = if slice.samples { 1 + drafts.len() } else { 0 };
+            let pages = self.cache.locations(&running.table);
+            self.batch.push(slice.tokens.start, tokens, logit_rows, pages, running.adapter);
         }
-        let batch =
-            Batch::new(sequences, self.cache.memory()).expect("every sequence has pages of its own to write to");
-        let (state, kv) = (&mut self.state, self.cache.memory());
-        self.model.forward(&mut self.pool, state, kv, &batch, &self.step_tokens, &self.logit_rows);
+        self.runner.submit(&self.batch)?;
+        self.runner.wait()
     }
 
-    /// Has constraints asked what may come, while the logits are computed.
+    /// Ends the sequences of a step that failed. What they had computed before stays cached. If the device is lost, all other
+    /// sequences end as well.
+    fn fail(&mut self, plan: &Plan, error: RunnerError, results: &mut Vec<Result<Event, StepError>>) {
+        let mut failed: Vec<usize> = plan.slices.iter().map(|slice| slice.running).collect();
+        if let RunnerError::DeviceLost(reason) = &error {
+            self.device_lost = Some(reason.clone());
+            failed = (0..self.schedule.running().len()).collect();
+            let waiting = self.schedule.end_waiting(|_| true);
+            results
+                .extend(waiting.into_iter().map(|sequence| Err(StepError::Runner { sequence, error: error.clone() })));
+        }
+        // From the back, so that indices stay true.
+        failed.sort_unstable();
+        for index in failed.into_iter().rev() {
+            let sequence = self.schedule.running()[index].id;
+            results.push(Err(StepError::Runner { sequence, error: error.clone() }));
+            self.end(index);
+        }
+    }
+
+    /// Requests token masks, which are computed while the model runs.
     fn ask_for_masks(&mut self, plan: &Plan) {
         let Some(thread) = &mut self.mask_thread else { return };
         for (index, slice) in plan.slices.iter().enumerate().filter(|(_, slice)| slice.samples) {
-            if let Some(constraint) = self.schedule.running[slice.running].constraint.take() {
+            if let Some(constraint) = self.schedule.running_mut()[slice.running].constraint.take() {
                 thread.ask(index, constraint, &plan.drafts[slice.drafts.clone()]);
             }
         }
     }
 
-    /// What may come, for each slice that is constrained. Constraints are with their sequences again.
+    /// Collects the token masks of constrained slices, and returns constraints to their sequences.
     fn masks(&mut self, plan: &Plan) -> Vec<Option<Result<Masks, ConstraintError>>> {
         let mut masks = vec![None; plan.slices.len()];
         for answer in self.mask_thread.iter_mut().flat_map(MaskThread::answers) {
-            self.schedule.running[plan.slices[answer.slice].running].constraint = answer.constraint;
+            self.schedule.running_mut()[plan.slices[answer.slice].running].constraint = answer.constraint;
             masks[answer.slice] = Some(answer.masks);
         }
         masks
@@ -404,17 +398,17 @@ impl Core {
         let mut ended = Vec::new();
         let (mut first, mut first_row) = (0, 0);
         for (slice, masks) in plan.slices.iter().zip(masks) {
-            let sequence = &mut self.schedule.running[slice.running];
+            let sequence = &mut self.schedule.running_mut()[slice.running];
             sequence.computed = slice.tokens.end;
             let before = results.len();
             if slice.samples {
-                let (state, draft) = (&mut self.state, &plan.drafts[slice.drafts.clone()]);
+                let (runner, draft) = (&mut self.runner, &plan.drafts[slice.drafts.clone()]);
                 let outcome = match masks.transpose() {
                     Ok(masks) => sequence.advance(
                         draft,
                         |sampler, row| {
                             let allowed = masks.as_ref().map(|masks| &masks[row][..]);
-                            sampler.sample(state.logits(first + row), allowed)
+                            sampler.sample_row(&mut **runner, first + row, allowed)
                         },
                         results,
                     ),
@@ -429,15 +423,16 @@ impl Core {
                 first += draft.len() + 1;
             }
             if self.options.keeps_states {
-                self.keep_states(slice, first_row, &mut results[before..]);
+                self.keep_hidden_states(slice, first_row, &mut results[before..]);
             }
             first_row += slice.tokens.len() + slice.drafts.len();
-            let sequence = &mut self.schedule.running[slice.running];
-            self.schedule.shares.serve(&sequence.tenant, slice.tokens.len(), results.len() - before);
+            self.schedule.serve(slice.running, slice.tokens.len(), results.len() - before);
+            let sequence = &mut self.schedule.running_mut()[slice.running];
             if sequence.prefix_use.enabled {
-                self.cache.keep(sequence.namespace, &sequence.tokens[..sequence.computed], &mut sequence.table);
+                let computed = &sequence.tokens[..sequence.computed];
+                self.cache.insert_prefix(sequence.namespace, computed, &mut sequence.table, &mut *self.runner);
             }
-            self.cache.age(&mut self.pool, &mut sequence.table, sequence.computed);
+            self.cache.demote_by_age(&mut sequence.table, sequence.computed, &mut *self.runner);
         }
         // From the back, so that indices stay true.
         ended.sort_unstable();
@@ -445,14 +440,14 @@ impl Core {
     }
 
     fn end(&mut self, index: usize) {
-        let mut sequence = self.schedule.running.remove(index);
+        let mut sequence = self.schedule.remove_running(index);
         self.give_back(&mut sequence);
         self.row_cost.restart();
     }
 
-    /// Where the prefixes of a tenant are cached: apart from those of other models, KV formats and, unless they share,
-    /// tenants.
-    fn namespace(&self, tenant: &Tenant) -> Namespace {
+    /// Returns where the prefixes of a tenant are cached: apart from those of other models, runners, adapters, KV formats and,
+    /// unless they share, tenants.
+    fn namespace(&self, tenant: &Tenant, adapter: Option<AdapterId>) -> Namespace {
         // On disk these names outlive the process: they are spelled out, not taken from names in the code.
         let rotation = match self.options.kv.rotation {
             Rotation::None => "none",
@@ -460,6 +455,22 @@ impl Core {
         };
         let formats = format!("{} {rotation}", self.options.kv.tiers);
         let tenant = if self.options.shares_prefixes { "" } else { tenant.name() };
-        Namespace::of(&[&self.options.fingerprint, formats.as_bytes(), tenant.as_bytes()])
+        let numerics = self.runner.limits().numerics.as_bytes();
+        let mut parts = vec![&self.options.fingerprint[..], formats.as_bytes(), tenant.as_bytes()];
+        // Names without them stay what they were.
+        if !numerics.is_empty() {
+            parts.extend([b"runner".as_slice(), numerics]);
+        }
+        if let Some(AdapterId(digest)) = &adapter {
+            parts.extend([b"adapter".as_slice(), digest]);
+        }
+        Namespace::of(&parts)
+    }
+}
+
+/// What is cached outlives the process, where there is a disk tier.
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.save(usize::MAX);
     }
 }

@@ -1,8 +1,9 @@
-//! What a step tells its caller.
+//! What a step returns to its caller.
 
 use std::time::Duration;
 
 use ruvllm_kv::Divergence;
+use ruvllm_runner::RunnerError;
 
 use crate::{ConstraintError, Counts, FinishReason, Sampled, SequenceId};
 
@@ -35,7 +36,7 @@ pub struct PrefixReport {
     pub cached_tokens: usize,
     /// Those of them that were loaded from disk.
     pub loaded_tokens: usize,
-    /// How long it waited for its turn, by the time that `Core::set_time` told.
+    /// How long it waited in the queue, by the time given to `Core::set_time`.
     pub waited: Duration,
     /// Where the prompt left a cached text, if that goes on otherwise: why not more of it was cached.
     pub divergence: Option<Divergence>,
@@ -49,6 +50,8 @@ pub enum StepError {
     DeadlinePassed { sequence: SequenceId },
     #[error("the KV memory has no room for another page of this sequence; raise the KV budget")]
     OutOfMemory { sequence: SequenceId },
+    #[error("{error}")]
+    Runner { sequence: SequenceId, error: RunnerError },
     #[error("the answer cannot be kept to its grammar: {error}")]
     Constraint { sequence: SequenceId, error: ConstraintError },
 }
@@ -60,6 +63,7 @@ impl StepError {
             Self::NotANumber { sequence }
             | Self::DeadlinePassed { sequence }
             | Self::OutOfMemory { sequence }
+            | Self::Runner { sequence, .. }
             | Self::Constraint { sequence, .. } => *sequence,
         }
     }

@@ -5,6 +5,7 @@
 mod constraint;
 mod core;
 mod event;
+mod hidden_states;
 mod penalties;
 mod random;
 mod request;
@@ -13,16 +14,16 @@ mod sampling;
 mod schedule;
 mod sequence;
 mod speculation;
-mod states;
 mod tenants;
 
 pub use constraint::{Constraint, ConstraintError};
-pub use core::{Core, CoreOptions};
+pub use core::{Core, CoreOptions, EvaluateError};
 pub use event::{Event, HiddenStates, PrefixReport, StepError};
 pub use request::{FinishReason, PrefixUse, Request, SequenceId, SubmitError, Tenant};
 pub use ruvllm_kv::{
     CacheStats, DiskStats, DiskStore, Divergence, KvOptions, LookupStats, PageKey, Quota, Tiers, TiersError,
 };
+pub use ruvllm_runner::{AdapterId, PageFormat, Rotation, RunnerError, RunnerLimits};
 pub use sampler::{Sampled, TokenLogprob};
 pub use sampling::{Sampling, SamplingError};
 pub use speculation::{Counts, Speculation};

@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ruvllm_runner::AdapterId;
+
 use crate::{Sampling, SamplingError, Speculation};
 
 /// Names a sequence from its submission to its end.
@@ -16,15 +18,17 @@ pub struct SequenceId(pub(crate) u64);
 pub struct Request {
     pub prompt: Vec<u32>,
     pub sampling: Sampling,
-    /// Tokens to generate at most; `None` is whatever the context holds.
+    /// Maximum number of tokens to generate; `None` is as many as the context holds.
     pub max_tokens: Option<usize>,
     /// Tokens that end the text, such as the model's end of turn.
     pub end_tokens: Vec<u32>,
     pub speculation: Speculation,
     pub tenant: Tenant,
+    /// Weights that are added to the model's for this request.
+    pub adapter: Option<AdapterId>,
     /// Requests of a higher priority start first, and may make lower ones pause.
     pub priority: i8,
-    /// When nobody waits for the answer any more, by the time that `Core::set_time` tells.
+    /// When nobody waits for the answer any more, by the time given to `Core::set_time`.
     pub deadline: Option<Duration>,
     pub prefix_use: PrefixUse,
     /// Tokens of the prompt over which hidden states are averaged, where these are wanted. The first of a prompt never counts.
@@ -41,6 +45,7 @@ impl Request {
             end_tokens: Vec::new(),
             speculation: Speculation::default(),
             tenant: Tenant::default(),
+            adapter: None,
             priority: 0,
             deadline: None,
             prefix_use: PrefixUse::default(),
@@ -50,7 +55,7 @@ impl Request {
 }
 
 /// On whose behalf a request is made. Tenants share the engine's time fairly, and never each other's cached prefixes
-/// unless the engine is told so. The name may be a path, such as `acme/search`; quotas of memory are found along it.
+/// unless the engine is configured to share them. The name may be a path, such as `acme/search`; quotas of memory are found along it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tenant(Arc<str>);
 
@@ -131,6 +136,10 @@ pub enum SubmitError {
     TenantQueueFull { waiting: usize },
     #[error("hidden states are wanted, and this engine does not keep them; build it so that it does")]
     NoStates,
+    #[error("the runner has no such adapter; load it first")]
+    NoSuchAdapter,
+    #[error("the device is lost ({0}); load the model again")]
+    DeviceLost(String),
     #[error("the thread for grammars cannot be started: {0}")]
     NoThread(String),
     #[error(transparent)]

@@ -1,8 +1,7 @@
 //! Choosing a token from logits.
 
-mod blocks;
+use ruvllm_runner::{Candidate, CandidateScan, NotFinite, Runner, keep_likeliest};
 
-use self::blocks::Blocks;
 use crate::Sampling;
 use crate::constraint;
 use crate::penalties::History;
@@ -24,13 +23,6 @@ pub struct Sampled {
     pub logprobs: Option<(f32, Vec<TokenLogprob>)>,
 }
 
-/// There is no likeliest token: a logit is not a number, or the largest is infinite.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NotANumber;
-
-/// A token with its logit, later its probability.
-type Candidate = (u32, f32);
-
 /// The sampling state of one sequence.
 #[derive(Debug)]
 pub(crate) struct Sampler {
@@ -38,7 +30,7 @@ pub(crate) struct Sampler {
     history: History,
     random: Random,
     // Kept between tokens, so that sampling does not allocate.
-    blocks: Blocks,
+    scan: CandidateScan,
     candidates: Vec<Candidate>,
 }
 
@@ -46,31 +38,64 @@ impl Sampler {
     pub(crate) fn new(sampling: Sampling, prompt: &[u32]) -> Self {
         let random = Random::new(sampling.seed);
         let history = History::new(prompt);
-        Self { sampling, history, random, blocks: Blocks::default(), candidates: Vec::new() }
+        Self { sampling, history, random, scan: CandidateScan::default(), candidates: Vec::new() }
     }
 
-    /// Chooses the next token, among the `allowed` ones if a set is given. `logits` are changed on the way.
-    pub(crate) fn sample(&mut self, logits: &mut [f32], allowed: Option<&[u32]>) -> Result<Sampled, NotANumber> {
+    /// Chooses the next token from the `i`-th logit row of a runner, among the `allowed` ones if a set is given.
+    pub(crate) fn sample_row(
+        &mut self,
+        runner: &mut dyn Runner,
+        i: usize,
+        allowed: Option<&[u32]>,
+    ) -> Result<Sampled, NotFinite> {
+        match self.candidates_needed().filter(|_| allowed.is_none()) {
+            Some(count) => {
+                runner.candidates(i, count, &mut self.candidates)?;
+                let token = if self.is_greedy() { self.candidates[0].0 } else { self.draw() };
+                self.history.push(token);
+                Ok(Sampled { token, logprobs: None })
+            }
+            None => self.sample(runner.logits(i), allowed),
+        }
+    }
+
+    fn is_greedy(&self) -> bool {
+        self.sampling.temperature == 0.0
+    }
+
+    /// Returns how many of the likeliest tokens are enough to choose from, unless all logits are needed.
+    fn candidates_needed(&self) -> Option<usize> {
+        let Sampling { top_k, top_logprobs, .. } = self.sampling;
+        let is_plain = top_logprobs.is_none() && !self.sampling.adjusts_logits();
+        let count = if self.is_greedy() { 1 } else { top_k };
+        (is_plain && count > 0).then_some(count)
+    }
+
+    /// Chooses the next token from all logits, which are changed on the way.
+    pub(crate) fn sample(&mut self, logits: &mut [f32], allowed: Option<&[u32]>) -> Result<Sampled, NotFinite> {
         let logprobs = self.sampling.top_logprobs.map(|count| Logprobs::of(logits, count));
         self.history.adjust(&self.sampling, logits);
         if let Some(allowed) = allowed {
             constraint::apply(allowed, logits);
         }
         // After the adjustment, which can overflow too.
-        let largest = self.blocks.scan(logits)?;
-        let is_greedy = self.sampling.temperature == 0.0;
-        let token = if is_greedy { self.blocks.first(logits, largest) } else { self.draw(logits) };
+        let largest = self.scan.scan(logits)?;
+        let token = if self.is_greedy() {
+            self.scan.first(logits, largest)
+        } else {
+            self.scan.likeliest(logits, self.sampling.top_k, &mut self.candidates);
+            keep_likeliest(&mut self.candidates, self.sampling.top_k);
+            self.draw()
+        };
         self.history.push(token);
         let logprobs = logprobs.map(|logprobs| (logprobs.all[token as usize], logprobs.top));
         Ok(Sampled { token, logprobs })
     }
 
-    /// Draws a token after a scan of the same logits.
-    fn draw(&mut self, logits: &[f32]) -> u32 {
-        let Sampling { temperature, top_k, top_p, min_p, typical_p, .. } = self.sampling;
+    /// Draws a token from the candidates, the likeliest first.
+    fn draw(&mut self) -> u32 {
+        let Sampling { temperature, top_p, min_p, typical_p, .. } = self.sampling;
         let candidates = &mut self.candidates;
-        self.blocks.likeliest(logits, top_k, candidates);
-        keep_likeliest(candidates, top_k);
         to_probabilities(candidates, temperature);
         keep_typical(candidates, typical_p);
         keep_top_share(candidates, top_p);
@@ -108,16 +133,6 @@ impl Logprobs {
         let top = order.into_iter().map(|(token, logprob)| TokenLogprob { token, logprob }).collect();
         Self { all, top }
     }
-}
-
-/// Sorts by falling value, ties by token, and keeps the first `count` (0 keeps all).
-fn keep_likeliest(candidates: &mut Vec<Candidate>, count: usize) {
-    let order = |a: &Candidate, b: &Candidate| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
-    if count > 0 && count < candidates.len() {
-        candidates.select_nth_unstable_by(count - 1, order);
-        candidates.truncate(count);
-    }
-    candidates.sort_unstable_by(order);
 }
 
 fn to_probabilities(candidates: &mut [Candidate], temperature: f32) {

@@ -31,6 +31,14 @@ pub struct Sampling {
     pub top_logprobs: Option<usize>,
 }
 
+impl Sampling {
+    /// Whether any logit is changed before a token is chosen.
+    pub(crate) fn adjusts_logits(&self) -> bool {
+        let penalties = self.presence_penalty != 0.0 || self.frequency_penalty != 0.0;
+        !self.logit_bias.is_empty() || self.repetition_penalty != 1.0 || penalties
+    }
+}
+
 impl Default for Sampling {
     fn default() -> Self {
         Self {
@@ -58,7 +66,7 @@ pub enum SamplingError {
     BiasToken { token: u32, vocabulary: usize },
 }
 
-/// Alternatives reported with a token at most.
+/// Maximum number of alternatives reported with a token.
 const TOP_LOGPROBS_MAX: usize = 20;
 
 impl Sampling {

@@ -1,26 +1,26 @@
 //! Which sequences run, and which of their tokens in the next step.
 
-mod pace;
-mod shares;
+mod fair_shares;
+mod step_pacer;
 
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::time::Duration;
 
-use ruvllm_kernels::ops::PAGE_TOKENS;
+use ruvllm_runner::PAGE_TOKENS;
 
-use self::pace::Pace;
-use self::shares::Shares;
-use crate::Tenant;
+use self::fair_shares::FairShares;
+use self::step_pacer::StepPacer;
 use crate::sequence::Sequence;
-use crate::speculation::Outlook;
+use crate::speculation::DraftBudget;
+use crate::{SequenceId, Tenant};
 
-/// How long a step of prompts may take while several tenants come: whoever comes next waits for its end.
+/// Target duration of a prefill step while several tenants are active: the next request waits for its end.
 const SHARED_STEP: Duration = Duration::from_millis(25);
-/// For how long that is expected of tenants, after one came while a prompt of another was being computed.
+/// How long that target applies after a tenant submitted while another's prompt was being computed.
 const SHARED_FOR: Duration = Duration::from_secs(30);
 
-/// A prompt of so few tokens is not split for the sake of others.
+/// Prompts of up to this many tokens are not split for the sake of other tenants.
 const SHORT_PROMPT: usize = 64;
 
 /// The rows of one step that belong to one sequence.
@@ -32,7 +32,7 @@ pub(crate) struct Slice {
     pub tokens: Range<usize>,
     /// Whether the last of them gives the next token.
     pub samples: bool,
-    /// Which of the plan's guesses are computed behind them.
+    /// Which of the plan's draft tokens are computed behind them.
     pub drafts: Range<usize>,
 }
 
@@ -40,11 +40,11 @@ pub(crate) struct Slice {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub slices: Vec<Slice>,
-    /// Guesses of all sequences.
+    /// Draft tokens of all sequences.
     pub drafts: Vec<u32>,
     /// Whether it has rows of a prompt that did not fit into what those that generate can bear. It is not for other prompts to
     /// make up for that.
-    pub is_stretched: bool,
+    pub exceeds_pace: bool,
 }
 
 impl Plan {
@@ -80,22 +80,95 @@ pub(crate) struct StepLimits {
     pub slowdown_max: f64,
     /// Of a further row, in units of a step of one row.
     pub row_cost: f32,
-    /// Whether pages cool as a sequence grows. That happens at the end of a page: guesses must not reach beyond it, or they
-    /// would see pages in other formats than they do without guessing.
+    /// Whether pages cool as a sequence grows. That happens at the end of a page: draft tokens must not reach beyond it, or they
+    /// would see pages in other formats than they do without drafting.
     pub pages_cool: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
-    pub running: Vec<Sequence>,
-    pub waiting: Vec<Sequence>,
-    pub shares: Shares,
-    pub pace: Pace,
+    running: Vec<Sequence>,
+    waiting: Vec<Sequence>,
+    shares: FairShares,
+    pacer: StepPacer,
     /// Until when prompts of one tenant are computed in small portions, for the sake of others.
     shared_until: Duration,
 }
 
+/// What waits in a queue: requests, and the tokens of their prompts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct QueueLength {
+    pub requests: usize,
+    pub tokens: usize,
+}
+
 impl Schedule {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty()
+    }
+
+    pub(crate) fn running(&self) -> &[Sequence] {
+        &self.running
+    }
+
+    pub(crate) fn running_mut(&mut self) -> &mut [Sequence] {
+        &mut self.running
+    }
+
+    pub(crate) fn waiting(&self) -> &[Sequence] {
+        &self.waiting
+    }
+
+    /// Returns what waits, of all tenants or of one.
+    pub(crate) fn queue_length(&self, of: Option<&Tenant>) -> QueueLength {
+        let of_tenant = self.waiting.iter().filter(|sequence| of.is_none_or(|tenant| *tenant == sequence.tenant));
+        of_tenant.fold(QueueLength::default(), |sum, sequence| QueueLength {
+            requests: sum.requests + 1,
+            tokens: sum.tokens + sequence.tokens.len(),
+        })
+    }
+
+    /// Takes a sequence out of the queue.
+    pub(crate) fn remove_waiting(&mut self, index: usize) -> Sequence {
+        self.waiting.remove(index)
+    }
+
+    /// Takes the sequences out of the queue for which `ends` holds; returns their ids.
+    pub(crate) fn end_waiting(&mut self, ends: impl Fn(&Sequence) -> bool) -> Vec<SequenceId> {
+        self.waiting.extract_if(.., |sequence| ends(sequence)).map(|sequence| sequence.id).collect()
+    }
+
+    /// Lets a sequence run that has pages.
+    pub(crate) fn start(&mut self, sequence: Sequence) {
+        self.running.push(sequence);
+    }
+
+    pub(crate) fn remove_running(&mut self, index: usize) -> Sequence {
+        self.running.remove(index)
+    }
+
+    /// Puts a sequence back that was taken from those that run.
+    pub(crate) fn requeue(&mut self, sequence: Sequence) {
+        self.waiting.push(sequence);
+    }
+
+    /// Charges the tenant of a running sequence with the rows and tokens of a step.
+    pub(crate) fn serve(&mut self, running: usize, rows: usize, tokens: usize) {
+        self.shares.serve(&self.running[running].tenant, rows, tokens);
+    }
+
+    /// Learns from how long a step took.
+    pub(crate) fn observe(&mut self, plan: &Plan, took: Duration) {
+        if !plan.exceeds_pace {
+            self.pacer.observe(plan.generating(), plan.prompt_rows(), took);
+        }
+    }
+
+    /// Returns what a row of a prompt takes, once that is known.
+    pub(crate) fn row_time(&self) -> Option<Duration> {
+        self.pacer.row_time()
+    }
+
     /// Adds a new sequence to those that wait.
     pub(crate) fn enqueue(&mut self, sequence: Sequence) {
         let active = self.running.iter().chain(&self.waiting).map(|other| &other.tenant);
@@ -114,14 +187,14 @@ impl Schedule {
     }
 
     /// The running sequence that is the first to pause for others: it has the lowest priority and came last.
-    pub(crate) fn first_to_pause(&self) -> Option<usize> {
+    pub(crate) fn preemption_victim(&self) -> Option<usize> {
         let all = self.running.iter().enumerate();
         all.min_by_key(|(_, sequence)| (sequence.priority, Reverse(sequence.id))).map(|(index, _)| index)
     }
 
     /// The running sequence that gives its place to the first of those that wait, where that one's tenant has no place: the last
     /// that came of the tenant with the most. What it has computed is cached, so that it goes on where it was.
-    pub(crate) fn first_to_give_way(&self) -> Option<usize> {
+    pub(crate) fn victim_for_waiting_tenant(&self) -> Option<usize> {
         let first = self.waiting.first()?;
         let places = |tenant: &Tenant| self.running.iter().filter(|running| running.tenant == *tenant).count();
         if places(&first.tenant) > 0 {
@@ -135,11 +208,11 @@ impl Schedule {
     }
 
     /// Plans a step: one row for each sequence that is generating, so that none stalls; what is left for prompts, as far
-    /// as those that generate can bear it; what is left then for guesses, as far as they are worth it beside the others.
+    /// as those that generate can bear it; what is left then for draft tokens, as far as they are worth it beside the others.
     pub(crate) fn plan(&mut self, limits: StepLimits, plan: &mut Plan) {
         plan.slices.clear();
         plan.drafts.clear();
-        plan.is_stretched = false;
+        plan.exceeds_pace = false;
         let mut left = limits.rows_max;
         let all = || self.running.iter().enumerate();
         let mut push = |index: usize, sequence: &Sequence, count: usize| {
@@ -156,9 +229,9 @@ impl Schedule {
             all().filter(|(_, sequence)| !sequence.is_generating() && !sequence.is_loading()).collect();
         prompts.sort_by_key(|(_, sequence)| rank(sequence, &self.shares));
         let tenants_share = limits.now < self.shared_until;
-        let in_shared_step = self.pace.rows_within(SHARED_STEP);
+        let in_shared_step = self.pacer.rows_within(SHARED_STEP);
         let mut bearable = if is_shared {
-            self.pace.prompt_rows(limits.slowdown_max)
+            self.pacer.prompt_rows(limits.slowdown_max)
         } else if tenants_share {
             in_shared_step
         } else {
@@ -170,7 +243,7 @@ impl Schedule {
             && first.pending() <= in_shared_step.max(SHORT_PROMPT)
             && all().all(|(_, other)| other.tenant != first.tenant || !other.is_generating())
         {
-            plan.is_stretched = is_shared && first.pending() > bearable;
+            plan.exceeds_pace = is_shared && first.pending() > bearable;
             bearable = bearable.max(first.pending());
         }
         let mut for_prompts = bearable.min(left);
@@ -196,13 +269,13 @@ impl Schedule {
     }
 
     fn add_drafts(&mut self, limits: StepLimits, mut left: usize, plan: &mut Plan) {
-        let mut outlook = Outlook::new(limits.rows_max - left, limits.row_cost);
+        let mut draft_budget = DraftBudget::new(limits.rows_max - left, limits.row_cost);
         for slice in plan.slices.iter_mut().filter(|slice| slice.is_generating()) {
             let sequence = &mut self.running[slice.running];
             let in_page = if limits.pages_cool { PAGE_TOKENS - 1 - slice.tokens.start % PAGE_TOKENS } else { left };
             let count_max = sequence.drafts_max().min(left).min(in_page);
             let first = plan.drafts.len();
-            sequence.draft(count_max, &mut outlook, &mut plan.drafts);
+            sequence.draft(count_max, &mut draft_budget, &mut plan.drafts);
             slice.drafts = first..plan.drafts.len();
             left -= slice.drafts.len();
         }
@@ -210,7 +283,7 @@ impl Schedule {
 }
 
 /// Priority first, then the tenant that was served least, then who came first.
-fn rank(sequence: &Sequence, shares: &Shares) -> impl Ord + use<> {
+fn rank(sequence: &Sequence, shares: &FairShares) -> impl Ord + use<> {
     (Reverse(sequence.priority), shares.served(&sequence.tenant), sequence.id)
 }
 

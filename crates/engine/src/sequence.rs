@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ruvllm_kv::{Namespace, PageHash, PageTable};
+use ruvllm_runner::{AdapterId, NotFinite};
 
-use crate::sampler::{NotANumber, Sampled, Sampler};
-use crate::speculation::{Drafter, FORCED_CHANCE, Outlook};
+use crate::sampler::{Sampled, Sampler};
+use crate::speculation::{DraftBudget, Drafter, FORCED_CHANCE};
 use crate::{
     Constraint, Counts, Event, FinishReason, PrefixReport, PrefixUse, Request, SequenceId, Speculation, StepError,
     Tenant,
@@ -18,6 +19,7 @@ use crate::{
 pub(crate) struct Sequence {
     pub id: SequenceId,
     pub tenant: Tenant,
+    pub adapter: Option<AdapterId>,
     pub priority: i8,
     pub deadline: Option<Duration>,
     pub prefix_use: PrefixUse,
@@ -25,7 +27,7 @@ pub(crate) struct Sequence {
     pub namespace: Namespace,
     /// Prompt and generated tokens.
     pub tokens: Vec<u32>,
-    /// How many of them have keys and values in the pages. What pages hold beyond is of guesses that were wrong; it is
+    /// How many of them have keys and values in the pages. What pages hold beyond is of draft tokens that were wrong; it is
     /// overwritten before anything reads it.
     pub computed: usize,
     /// Where the sequence ends at the latest.
@@ -39,7 +41,7 @@ pub(crate) struct Sequence {
     speculates: bool,
     /// What its tokens may be; elsewhere while a step asks it.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// Whether tokens that the constraint leaves no choice about are guessed.
+    /// Whether tokens that the constraint leaves no choice about are drafted.
     guesses_forced: bool,
     /// Whether the last draft was of that kind.
     is_draft_forced: bool,
@@ -62,6 +64,7 @@ impl Sequence {
         Self {
             id,
             tenant: request.tenant,
+            adapter: request.adapter,
             priority: request.priority,
             deadline: request.deadline,
             prefix_use: request.prefix_use,
@@ -110,14 +113,14 @@ impl Sequence {
         self.tokens.len() - self.computed
     }
 
-    /// Guesses that can be of use: behind all of them there must be room for one token more.
+    /// Draft tokens that can be of use: behind all of them there must be room for one token more.
     pub(crate) fn drafts_max(&self) -> usize {
         self.length_max.saturating_sub(self.tokens.len() + 1)
     }
 
-    /// Guesses what comes next and adds it to `drafts`: what the constraint leaves no choice about, or else what the text
+    /// Draft tokens what comes next and adds it to `drafts`: what the constraint leaves no choice about, or else what the text
     /// suggests.
-    pub(crate) fn draft(&mut self, count_max: usize, outlook: &mut Outlook, drafts: &mut Vec<u32>) {
+    pub(crate) fn draft(&mut self, count_max: usize, draft_budget: &mut DraftBudget, drafts: &mut Vec<u32>) {
         let forced = match &mut self.constraint {
             Some(constraint) if self.guesses_forced && count_max > 0 => constraint.forced(),
             _ => Vec::new(),
@@ -127,29 +130,29 @@ impl Sequence {
             let mut chance = 1.0;
             drafts.extend(forced.into_iter().take(count_max).take_while(|_| {
                 chance *= FORCED_CHANCE;
-                outlook.add_if_worth(chance)
+                draft_budget.add_if_worth(chance)
             }));
             return;
         }
         let Some(drafter) = &mut self.drafter else { return };
         let first = drafts.len();
-        drafter.draft(&self.tokens, &self.end_tokens, count_max, outlook, drafts);
+        drafter.draft(&self.tokens, &self.end_tokens, count_max, draft_budget, drafts);
         if let Some(constraint) = &mut self.constraint {
             let is_end = |token: &u32| self.end_tokens.contains(token);
             let text = drafts[first..].iter().position(is_end).unwrap_or(drafts.len() - first);
             let allowed = constraint.count_allowed(&drafts[first..first + text]);
-            drafter.take_back(drafts.len() - first - allowed, outlook);
+            drafter.take_back(drafts.len() - first - allowed, draft_budget);
             drafts.truncate(first + allowed);
         }
     }
 
     /// Chooses tokens row by row for as long as `draft` foresaw them. `sample` chooses from the logits of a row: 0 is
-    /// that of the last token, 1 that of the first guess, and so on. Each token is drawn from the very logits that it
-    /// would be drawn from without a draft, so it is the same token; a row behind a wrong guess is not looked at.
+    /// that of the last token, 1 that of the first draft, and so on. Each token is drawn from the very logits that it
+    /// would be drawn from without a draft, so it is the same token; a row behind a wrong draft is not looked at.
     pub(crate) fn advance(
         &mut self,
         draft: &[u32],
-        mut sample: impl FnMut(&mut Sampler, usize) -> Result<Sampled, NotANumber>,
+        mut sample: impl FnMut(&mut Sampler, usize) -> Result<Sampled, NotFinite>,
         results: &mut Vec<Result<Event, StepError>>,
     ) -> Outcome {
         let known = self.tokens.len();
@@ -187,7 +190,7 @@ impl Sequence {
             }
         }
         if let Some(drafter) = &mut self.drafter {
-            // What was forced tells nothing of how well the text foretells itself.
+            // Forced tokens say nothing about how predictable the text is.
             let (drafted, accepted) = if self.is_draft_forced { (0, 0) } else { (draft.len(), accepted) };
             drafter.verified(drafted, accepted, &self.tokens, self.tokens.len() - known);
         }

@@ -12,8 +12,8 @@ use crate::Tenant;
 #[derive(Debug, Default)]
 pub(crate) struct Tenants {
     accounts: BTreeMap<Tenant, AccountId>,
-    /// All that ever asked for something, and where their prefixes are cached.
-    known: BTreeMap<Tenant, Namespace>,
+    /// All that ever asked for something, and where their prefixes are cached: one namespace for each adapter.
+    known: BTreeMap<Tenant, Vec<Namespace>>,
 }
 
 impl Tenants {
@@ -24,15 +24,18 @@ impl Tenants {
 
     /// Sees to it that a tenant's pages are charged to the right account.
     pub(crate) fn meet(&mut self, tenant: &Tenant, namespace: Namespace, cache: &mut KvCache) {
-        if self.known.insert(tenant.clone(), namespace).is_none()
-            && let Some(account) = self.account(tenant)
-        {
+        let namespaces = self.known.entry(tenant.clone()).or_default();
+        if namespaces.contains(&namespace) {
+            return;
+        }
+        namespaces.push(namespace);
+        if let Some(account) = self.account(tenant) {
             cache.assign(namespace, account);
         }
     }
 
-    pub(crate) fn known(&self) -> impl Iterator<Item = (&Tenant, Namespace)> {
-        self.known.iter().map(|(tenant, namespace)| (tenant, *namespace))
+    pub(crate) fn known(&self) -> impl Iterator<Item = (&Tenant, &[Namespace])> {
+        self.known.iter().map(|(tenant, namespaces)| (tenant, &namespaces[..]))
     }
 
     /// The account of the nearest name that has one.
@@ -49,9 +52,8 @@ impl Tenants {
 
 #[cfg(test)]
 mod tests {
-    use ruvllm_kernels::ops::{KvShape, PageFormat};
-    use ruvllm_kernels::{KernelSet, Pool};
     use ruvllm_kv::{KvOptions, Tiers};
+    use ruvllm_runner::{KvShape, PageFormat};
 
     use super::*;
 
@@ -59,7 +61,7 @@ mod tests {
     fn the_nearest_name_with_a_quota_counts() {
         let options = KvOptions { budget_bytes: 1 << 20, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) };
         let shape = KvShape { layers: 1, kv_heads: 1, head_dim: 16 };
-        let mut cache = KvCache::new(&Pool::new(1, KernelSet::Scalar), shape, &options);
+        let mut cache = KvCache::new(shape, &options);
         let quotas = ["acme", "acme/search"].map(|name| (Tenant::new(name), Quota::default()));
         let tenants = Tenants::new(&quotas, &mut cache);
         let account = |name: &str| tenants.account(&Tenant::new(name));

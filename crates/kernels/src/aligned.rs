@@ -62,7 +62,7 @@ impl<T: Number> AlignedVec<T> {
 
     /// Gives the memory of a part back to the system, in whole pages: these hold zeros then. What is left of it holds what it
     /// held before, as does all of it where the system has no such call.
-    pub(crate) fn give_back(&mut self, part: Range<usize>) {
+    pub(crate) fn release_to_os(&mut self, part: Range<usize>) {
         /// Of the systems that we know; more is a multiple.
         const SYSTEM_PAGE: usize = 64 << 10;
         let part = &mut self[part];

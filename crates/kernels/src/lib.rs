@@ -10,7 +10,7 @@ pub mod ceilings;
 mod kernels;
 mod lanes;
 pub mod ops;
-mod pages;
+pub mod reference;
 mod threads;
 mod weights;
 

@@ -2,16 +2,16 @@
 
 mod support;
 
-use ruvllm_kernels::ops::{
-    Attention, AttentionShape, Batch, BatchError, KvMemory, KvShape, PAGE_TOKENS, PageFormat, PageId, RopeStyle,
-    RopeTable, Rotation, SequenceRows, SharedItems,
-};
-use ruvllm_kernels::{KernelSet, Pool};
+use ruvllm_kernels::ops::{Attention, AttentionShape, HeadTransform, QkNorm, RopeStyle, RopeTable, SplitResults};
+use ruvllm_kernels::{KernelSet, Pool, reference};
+use ruvllm_runner::{Batch, KvShape, PAGE_TOKENS, PageFormat, PageId, Rotation};
+use support::page_store::PageStore;
 use support::{Random, floats, matrix, pools, readable};
 
 const SHAPE: KvShape = KvShape { layers: 2, kv_heads: 2, head_dim: 32 };
 const HEADS: usize = 6;
 const SCALE: f32 = 0.2;
+const EPSILON: f32 = 1e-6;
 
 /// Rows of one sequence in a step: its pages, the position of the first row, the rows.
 type SequencePart<'a> = (&'a [PageId], usize, &'a [Vec<f32>]);
@@ -19,8 +19,10 @@ type SequencePart<'a> = (&'a [PageId], usize, &'a [Vec<f32>]);
 /// Feeds `rows` (`[heads + 2 kv_heads, head_dim]` each) of one sequence in chunks and collects attention's results.
 struct Harness {
     pool: Pool,
-    kv: KvMemory,
+    kv: PageStore,
     rope: RopeTable,
+    /// Of queries and of keys.
+    norm: Option<[Vec<f32>; 2]>,
 }
 
 impl Harness {
@@ -30,7 +32,7 @@ impl Harness {
 
     fn of(pool: Pool, style: RopeStyle, format: PageFormat) -> Self {
         let frequencies: Vec<f64> = (0..16).map(|i| 10000f64.powf(-f64::from(i) / 16.0)).collect();
-        Self { kv: memory(&pool, format, 64), rope: RopeTable::new(600, &frequencies, style), pool }
+        Self { kv: memory(&pool, format, 64), rope: RopeTable::new(600, &frequencies, style), norm: None, pool }
     }
 
     fn step(&mut self, sequences: &[SequencePart<'_>]) -> Vec<Vec<f32>> {
@@ -38,27 +40,33 @@ impl Harness {
         let count = rows.len();
         let qkv = matrix(&self.pool, &rows);
         let out = readable(&self.pool, count, HEADS * 32);
-        let mut members = Vec::new();
-        let mut at = 0;
+        let mut batch = Batch::default();
         for (pages, start, rows) in sequences {
-            members.push(SequenceRows { rows: at..at + rows.len(), start: *start, pages });
-            at += rows.len();
+            self.kv.push(&mut batch, pages, *start, rows.len());
         }
-        let batch = Batch::new(members, &self.kv).unwrap();
-        let shape = AttentionShape { heads: HEADS, scale: SCALE };
-        let (kv, rope) = (&self.kv, &self.rope);
-        let shared = SharedItems::new(&self.pool, kv, shape, 600);
-        let attention = Attention { qkv: &qkv, batch: &batch, rope, kv, layer: 1, shape, shared: &shared, out: &out };
+        let shape = AttentionShape { heads: HEADS, scale: SCALE, window: None };
+        let norm = self.norm.as_ref().map(|[query, key]| QkNorm { query, key, epsilon: EPSILON });
+        let attention = Attention {
+            qkv: &qkv,
+            batch: batch.check(SHAPE, self.kv.bytes.bytes()).unwrap(),
+            pages: &self.kv.bytes,
+            layer: 1,
+            shape,
+            transform: HeadTransform { norm, rope: Some(&self.rope) },
+            shared: &SplitResults::new(&self.pool, SHAPE, shape, 600),
+            out: &out,
+        };
         self.pool.run(|worker| attention.run(worker));
         floats(&mut self.pool, &out, count)
     }
 }
 
-/// A memory of so many pages, all in use, numbered from 0 on.
-fn memory(pool: &Pool, format: PageFormat, pages: usize) -> KvMemory {
-    let budget = KvMemory::budget_for(SHAPE, format, pages);
-    let mut kv = KvMemory::new(pool, SHAPE, Rotation::None, budget);
-    assert!((0..pages as u32).all(|page| kv.allocate(format) == Some(PageId(page))));
+/// A memory of this many pages, numbered from 0 on.
+fn memory(pool: &Pool, format: PageFormat, pages: usize) -> PageStore {
+    let mut kv = PageStore::new(pool, SHAPE, Rotation::None, pages * SHAPE.page_bytes(format));
+    for _ in 0..pages {
+        kv.allocate(format);
+    }
     kv
 }
 
@@ -75,7 +83,7 @@ fn rotated(head: &[f32], position: usize, style: RopeStyle) -> Vec<f64> {
     let mut out: Vec<f64> = head.iter().map(|v| f64::from(*v)).collect();
     for i in 0..16 {
         let (sine, cosine) = (position as f64 * 10000f64.powf(-(i as f64) / 16.0)).sin_cos();
-        let (a, b) = if style == RopeStyle::Neighbours { (2 * i, 2 * i + 1) } else { (i, i + 16) };
+        let (a, b) = if style == RopeStyle::Interleaved { (2 * i, 2 * i + 1) } else { (i, i + 16) };
         (out[a], out[b]) = (out[a] * cosine - out[b] * sine, out[a] * sine + out[b] * cosine);
     }
     out
@@ -117,7 +125,7 @@ fn rows(random: &mut Random, count: usize) -> Vec<Vec<f32>> {
 #[test]
 fn chunked_prefill_and_decode_over_scattered_pages_equal_the_f64_formula() {
     let mut random = Random(5);
-    for style in [RopeStyle::Neighbours, RopeStyle::Halves] {
+    for style in [RopeStyle::Interleaved, RopeStyle::Halves] {
         for (set, pool) in pools() {
             let mut harness = Harness::new(pool, style);
             let rows = rows(&mut random, 300);
@@ -144,7 +152,7 @@ fn chunked_prefill_and_decode_over_scattered_pages_equal_the_f64_formula() {
 fn sequences_in_one_batch_do_not_see_each_other() {
     let mut random = Random(6);
     for (format, (set, pool)) in pools_and_formats() {
-        let mut harness = Harness::of(pool, RopeStyle::Neighbours, format);
+        let mut harness = Harness::of(pool, RopeStyle::Interleaved, format);
         let (a, b) = (rows(&mut random, 40), rows(&mut random, 25));
         let together = harness.step(&[(&ids([5, 6, 7]), 0, &a), (&ids([1, 2]), 0, &b)]);
         let alone_a = harness.step(&[(&ids([10, 11, 12]), 0, &a)]);
@@ -158,7 +166,7 @@ fn sequences_in_one_batch_do_not_see_each_other() {
 fn what_stands_in_a_page_beyond_the_last_token_has_no_effect() {
     let mut random = Random(7);
     for (format, (set, pool)) in pools_and_formats() {
-        let mut harness = Harness::of(pool, RopeStyle::Neighbours, format);
+        let mut harness = Harness::of(pool, RopeStyle::Interleaved, format);
         let short = rows(&mut random, 3);
         let clean = harness.step(&[(&ids([1]), 0, &short)]);
         // Too large for a half float: infinities are left in the page.
@@ -184,23 +192,30 @@ fn a_sequence_of_nans_and_infinities_does_not_spoil_its_neighbour() {
 }
 
 #[test]
-fn a_batch_is_refused_when_pages_are_missing_foreign_or_written_twice() {
-    let (_, pool) = pools().next().unwrap();
-    let kv = memory(&pool, PageFormat::F16, 4);
-    let check = |sequences: Vec<SequenceRows<'_>>, want: BatchError| {
-        assert_eq!(Batch::new(sequences, &kv).unwrap_err(), want);
-    };
-    let rows = |rows: std::ops::Range<usize>, start: usize, pages: &'static [u32]| {
-        let pages = pages.iter().copied().map(PageId).collect::<Vec<_>>().leak();
-        SequenceRows { rows, start, pages }
-    };
-    check(vec![rows(0..17, 0, &[1])], BatchError::TooFewPages { tokens: 17, pages: 1 });
-    check(vec![rows(0..1, 16, &[1])], BatchError::TooFewPages { tokens: 17, pages: 1 });
-    check(vec![rows(0..1, 0, &[4])], BatchError::NoSuchPage(PageId(4)));
-    check(vec![rows(0..1, 0, &[2]), rows(1..2, 3, &[2])], BatchError::PageWrittenAndUsed(PageId(2)));
-    check(vec![rows(0..20, 0, &[2, 2])], BatchError::PageWrittenAndUsed(PageId(2)));
-    check(vec![rows(1..2, 0, &[2])], BatchError::Rows { expected: 0, got: 1 });
-    check(vec![rows(0..1, 16, &[0, 1]), rows(1..2, 40, &[3, 1, 2])], BatchError::PageWrittenAndUsed(PageId(1)));
-    // Sharing what is only read is fine.
-    assert!(Batch::new(vec![rows(0..1, 16, &[0, 1]), rows(1..2, 16, &[0, 2])], &kv).is_ok());
+fn queries_and_keys_are_normalized_before_they_are_rotated() {
+    let mut random = Random(9);
+    for (set, pool) in pools() {
+        let mut harness = Harness::new(pool, RopeStyle::Halves);
+        let norm = [random.floats(32), random.floats(32)];
+        harness.norm = Some(norm.clone());
+        let rows = rows(&mut random, 40);
+        let got = harness.step(&[(&ids([5, 6, 7]), 0, &rows)]);
+        let normalized: Vec<Vec<f32>> = rows
+            .iter()
+            .map(|row| {
+                let heads = row.chunks_exact(32).enumerate().map(|(head, values)| match head {
+                    0..HEADS => reference::rms_norm(values, &norm[0], EPSILON),
+                    _ if head < HEADS + 2 => reference::rms_norm(values, &norm[1], EPSILON),
+                    _ => values.to_vec(),
+                });
+                heads.flatten().collect()
+            })
+            .collect();
+        for t in [0, 17, 39] {
+            let want = formula(&normalized[..=t], RopeStyle::Halves);
+            for (got, want) in got[t].iter().zip(&want) {
+                assert!((f64::from(*got) - want).abs() < 0.02, "{} token {t}: {got} for {want}", set.name());
+            }
+        }
+    }
 }

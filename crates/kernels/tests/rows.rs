@@ -2,7 +2,7 @@
 
 mod support;
 
-use ruvllm_kernels::ops::{Activations, Linear, Matrix, matmul, matmul_residual, matmul_swiglu, normalize};
+use ruvllm_kernels::ops::{Activation, Activations, Linear, Matrix, matmul, matmul_gated, matmul_residual, normalize};
 use ruvllm_kernels::{Arena, PackedMatrix, Pool, WeightType};
 use support::{Random, floats, linear, matrix, pools, readable, rounded};
 
@@ -41,7 +41,7 @@ fn through_swiglu(pool: &mut Pool, x: &[Vec<f32>], gate_up: &Linear, epsilon: f3
     pool.run(|worker| {
         normalize(worker, &input, &all, &ones, &normed);
         worker.barrier();
-        matmul_swiglu(worker, gate_up, &normed, x.len(), &out);
+        matmul_gated(worker, gate_up, Activation::Silu, &normed, x.len(), &out);
     });
     out
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use ruvllm_kernels::ops::{KeyFormat, PAGE_TOKENS, PageFormat, Rotation, ValueFormat};
+use ruvllm_runner::{KeyFormat, PAGE_TOKENS, PageFormat, Rotation, ValueFormat};
 use support::sequence::{Model, assert_close};
 use support::{Random, pools};
 
@@ -65,7 +65,7 @@ fn keys_whose_channels_are_alike_are_exact_in_few_bits() {
             let pages = model.pages(PageFormat::F16, PAGE_TOKENS + 1);
             model.step(&pages, 0, &rows[..PAGE_TOKENS]);
             let format = PageFormat { keys, values: ValueFormat::F16 };
-            model.kv.convert(&mut model.pool, &pages[..1], format).unwrap();
+            model.kv.convert(&mut model.pool, pages[0], format);
             let got = model.step(&pages, PAGE_TOKENS, &rows[PAGE_TOKENS..]);
             let want = model.formula(&pages, PAGE_TOKENS + 1, &rows[PAGE_TOKENS]);
             assert_close(&got[0], &want, 1e-4, &format!("{} {format}", set.name()));
@@ -95,8 +95,7 @@ fn a_row_has_the_same_bits_alone_and_in_company() {
                     let results: Vec<Vec<f32>> =
                         steps.flat_map(|step| model.step(&pages, step.start, &rows[step])).collect();
                     // Those that are full: in the last there is room for anything.
-                    let written: Vec<Vec<u8>> =
-                        pages[10..14].iter().map(|page| model.kv.bytes(*page).to_vec()).collect();
+                    let written: Vec<Vec<u8>> = pages[10..14].iter().map(|page| model.kv.read(*page)).collect();
                     (results, written)
                 });
                 assert!(runs[0] == runs[1] && runs[0] == runs[2], "{} {formats:?}", set.name());
@@ -117,8 +116,8 @@ fn what_was_never_written_has_no_effect() {
             // As half floats: not a number, minus infinity, and something.
             for byte in [0xff, 0xfc, 0x5b] {
                 let dirty = model.pages(hot, 20);
-                let bytes = vec![byte; model.kv.page_bytes(hot)];
-                dirty.iter().for_each(|page| model.kv.restore(*page, &bytes).unwrap());
+                let bytes = vec![byte; model.kv.shape().page_bytes(hot)];
+                dirty.iter().for_each(|page| model.kv.bytes.write(model.kv.location(*page).offset, &bytes));
                 let got = [model.step(&dirty, 0, &rows[..19]), model.step(&dirty, 19, &rows[19..])];
                 assert!(got == want, "{} {hot} {byte}", set.name());
             }
@@ -144,7 +143,7 @@ fn conversion_moves_no_number_by_more_than_half_a_step() {
                     let pages = model.pages(hot, PAGE_TOKENS);
                     model.step(&pages, 0, &rows);
                     let before = [0, 1].map(|head| model.read(pages[0], head));
-                    assert_eq!(model.kv.convert(&mut model.pool, &pages, to), Ok(usize::from(hot != to)));
+                    model.convert(&pages, &[to]);
                     for (head, before) in before.iter().enumerate() {
                         let after = model.read(pages[0], head);
                         let what = format!("{} {hot} to {to}, {head_dim}", set.name());
@@ -179,7 +178,7 @@ fn a_cell_of_zeros_stays_one_in_every_format() {
         let (_, pool) = pools().next().unwrap();
         let mut model = Model::new(pool, 64, 1, Rotation::None);
         let pages = model.pages(PageFormat::F16, PAGE_TOKENS);
-        model.kv.convert(&mut model.pool, &pages, to).unwrap();
+        model.convert(&pages, &[to]);
         let numbers = model.read(pages[0], 0);
         assert!(numbers.keys.concat().iter().chain(&numbers.values.concat()).all(|number| *number == 0.0), "{to}");
     }
@@ -206,11 +205,34 @@ fn rotation_changes_what_is_stored_and_not_what_comes_out() {
             // All formats are in the same basis.
             let all: Vec<PageFormat> = PageFormat::all().collect();
             for (page, to) in pages[..3].iter().zip(&all[3..]) {
-                model.kv.convert(&mut model.pool, &[*page], *to).unwrap();
+                model.kv.convert(&mut model.pool, *page, *to);
             }
             let converted = model.step(&pages, 49, &rows[49..]);
             let want: Vec<f64> = plain[49].iter().map(|v| f64::from(*v)).collect();
             assert_close(&converted[0], &want, 0.1, set.name());
+        }
+    }
+}
+
+#[test]
+fn a_window_sees_its_last_tokens_in_pages_of_any_format() {
+    let mut random = Random(23);
+    let formats: Vec<PageFormat> = PageFormat::all().collect();
+    for (set, pool) in pools() {
+        let mut model = Model::new(pool, 64, 3, Rotation::None);
+        let rows = model.rows(&mut random, TOKENS);
+        let pages = model.pages(PageFormat::F16, TOKENS);
+        model.step(&pages, 0, &rows[..TOKENS - 3]);
+        model.convert(&pages[..TOKENS / PAGE_TOKENS - 1], &formats);
+        // One token, part of a page, over the border of a chunk, and more than there are.
+        for window in [1, 5, 100, 200, 1000] {
+            let got = model.step_in_window(&pages, TOKENS - 3, &rows[TOKENS - 3..], Some(window));
+            for (row, got) in (TOKENS - 3..TOKENS).zip(got) {
+                let seen = (row + 1_usize).saturating_sub(window)..row + 1;
+                let want = model.formula_in_window(&pages, seen, &rows[row]);
+                let what = format!("{} window {window} row {row}", set.name());
+                assert_close(&got, &want, tolerance(KeyFormat::Q4), &what);
+            }
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
-use ruvllm_kernels::ops::{PAGE_TOKENS, PageId};
 use ruvllm_kv::{Namespace, PrefixTree};
+use ruvllm_runner::{PAGE_TOKENS, PageId};
 
 const NODES: usize = 100_000;
 const PROMPT_TOKENS: usize = 4096;

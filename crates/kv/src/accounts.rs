@@ -64,7 +64,7 @@ impl Accounts {
         self.get(account).cached_bytes
     }
 
-    /// Pages of so many bytes that the guarantees of all but `account` may take.
+    /// Returns how many pages of `page_bytes` bytes the guarantees of all accounts but `account` may take.
     pub(crate) fn pages_guaranteed_to_others(&self, account: AccountId, page_bytes: usize) -> usize {
         let others = self.accounts.iter().enumerate().filter(|(i, _)| *i != account.0 as usize);
         let guaranteed = others.map(|(_, account)| account.quota.guaranteed_bytes).filter(|bytes| *bytes > 0);

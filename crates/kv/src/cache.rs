@@ -2,21 +2,21 @@
 //!
 //! A page that the prefix tree holds is never written again. Sequences write only to pages that are theirs alone.
 
-mod begin;
-mod relief;
+mod eviction;
+mod match_prefix;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use ruvllm_kernels::Pool;
-use ruvllm_kernels::ops::{KvMemory, KvShape, PAGE_TOKENS, PageFormat, PageId, Rotation};
+use ruvllm_runner::{KvShape, PAGE_TOKENS, PageBytes, PageFormat, PageId, PageLocation, Rotation};
 
-pub use self::begin::Start;
+pub use self::match_prefix::PrefixMatch;
 use crate::accounts::{AccountId, Accounts, Quota};
 use crate::disk::{DiskStore, DiskTier};
-use crate::notes::Notes;
+use crate::page_map::PageMap;
 use crate::pages::Pages;
 use crate::prefix::{Namespace, PageHash, PrefixTree};
+use crate::sidecar::Sidecars;
 use crate::stats::{CacheStats, LookupStats};
 use crate::tiers::Tiers;
 
@@ -27,28 +27,33 @@ pub struct KvOptions {
     pub tiers: Tiers,
     /// The basis in which keys and values are stored.
     pub rotation: Rotation,
-    /// Bytes that whoever runs the model keeps about each token, beside its keys and values and within the same budget.
-    pub note_bytes: usize,
+    /// Bytes of the sidecar per token, beside its keys and values and within the same budget.
+    pub sidecar_bytes: usize,
     /// Where pages go that leave memory or should outlive the process.
     pub disk: Option<DiskStore>,
 }
 
 impl KvOptions {
-    /// No memory yet, no rotation, no notes, no disk.
+    /// No memory yet, no rotation, no sidecars, no disk.
     pub fn new(tiers: Tiers) -> Self {
-        Self { budget_bytes: 0, tiers, rotation: Rotation::None, note_bytes: 0, disk: None }
+        Self { budget_bytes: 0, tiers, rotation: Rotation::None, sidecar_bytes: 0, disk: None }
     }
 
-    /// The budget in which so many hot pages fit, with the notes on them.
+    /// Returns the budget in which `pages` hot pages fit with their sidecars.
     pub fn budget_for(&self, shape: KvShape, pages: usize) -> usize {
-        let bytes = KvMemory::budget_for(shape, self.tiers.hot, pages);
-        bytes + bytes.div_ceil(shape.page_bytes(self.tiers.cold)) * self.note_bytes * PAGE_TOKENS
+        let bytes = PageMap::budget_for(shape, self.tiers.hot, pages);
+        bytes + bytes.div_ceil(shape.page_bytes(self.tiers.cold)) * self.sidecar_bytes * PAGE_TOKENS
     }
 
-    /// Pages of the budget that can have notes: as many as there can be at all, if all were cold.
-    fn noted_pages(&self, shape: KvShape) -> usize {
-        let (page_bytes, note_bytes) = (shape.page_bytes(self.tiers.cold), self.note_bytes * PAGE_TOKENS);
-        if note_bytes == 0 { 0 } else { self.budget_bytes / (page_bytes + note_bytes) }
+    /// Bytes of the budget that are for pages: the memory that a runner reserves.
+    pub fn page_memory_bytes(&self, shape: KvShape) -> usize {
+        self.budget_bytes - self.pages_with_sidecar(shape) * self.sidecar_bytes * PAGE_TOKENS
+    }
+
+    /// Returns how many pages can have a sidecar: as many as fit if all were cold.
+    fn pages_with_sidecar(&self, shape: KvShape) -> usize {
+        let (page_bytes, sidecar_bytes) = (shape.page_bytes(self.tiers.cold), self.sidecar_bytes * PAGE_TOKENS);
+        if sidecar_bytes == 0 { 0 } else { self.budget_bytes / (page_bytes + sidecar_bytes) }
     }
 }
 
@@ -57,7 +62,7 @@ impl KvOptions {
 pub struct PageTable {
     pages: Vec<PageId>,
     /// Tokens up to which pages have the format of their age.
-    aged_tokens: usize,
+    demoted_tokens: usize,
     /// Tokens up to which the prefix tree knows the sequence.
     kept_tokens: usize,
 }
@@ -90,12 +95,12 @@ struct Cached {
 #[derive(Debug)]
 pub struct KvCache {
     pages: Pages,
-    /// The budget at first, and what of it is for keys and values: the rest is for notes.
+    /// The initial budget, and its part for keys and values; the rest is for sidecars.
     budget_bytes: usize,
     memory_bytes: usize,
     tree: PrefixTree,
     disk: Option<DiskTier>,
-    /// What computing a token takes, once somebody has told.
+    /// Time that computing a prompt token takes, once known.
     token_time: Option<Duration>,
     tiers: Tiers,
     /// What is known of each page that the tree holds, by its number.
@@ -111,15 +116,14 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    /// Memory for the threads of `pool`.
-    pub fn new(pool: &Pool, shape: KvShape, options: &KvOptions) -> Self {
-        let noted_pages = options.noted_pages(shape);
-        let for_notes = noted_pages * options.note_bytes * PAGE_TOKENS;
-        let memory = KvMemory::new(pool, shape, options.rotation, options.budget_bytes - for_notes);
+    /// An empty cache. The bytes of its pages, `KvOptions::page_memory_bytes` of them, are handed to whatever reads or
+    /// writes them; they must always be the same ones.
+    pub fn new(shape: KvShape, options: &KvOptions) -> Self {
+        let map = PageMap::new(shape, options.page_memory_bytes(shape));
         Self {
             budget_bytes: options.budget_bytes,
-            memory_bytes: memory.bytes_budget(),
-            pages: Pages::new(memory, Notes::new(options.note_bytes, noted_pages)),
+            memory_bytes: map.bytes_budget(),
+            pages: Pages::new(map, Sidecars::new(options.sidecar_bytes, options.pages_with_sidecar(shape))),
             tree: PrefixTree::new(),
             disk: options.disk.clone().map(DiskTier::new),
             token_time: None,
@@ -134,8 +138,13 @@ impl KvCache {
         }
     }
 
-    pub fn memory(&self) -> &KvMemory {
-        self.pages.memory()
+    pub fn map(&self) -> &PageMap {
+        self.pages.map()
+    }
+
+    /// Returns where the pages of a sequence are at the moment.
+    pub fn locations<'a>(&'a self, table: &'a PageTable) -> impl Iterator<Item = PageLocation> + 'a {
+        table.pages.iter().map(|page| self.map().location(*page))
     }
 
     pub fn tiers(&self) -> &Tiers {
@@ -147,10 +156,10 @@ impl KvCache {
         tokens.div_ceil(PAGE_TOKENS)
     }
 
-    /// Hot pages that a sequence can have at most: those of the budget that are not guaranteed to other accounts.
+    /// Returns the maximum number of hot pages of a sequence: those that are not guaranteed to other accounts.
     pub fn pages_max(&self, namespace: Namespace) -> usize {
-        let (account, page_bytes) = (self.accounts.of(namespace), self.memory().page_bytes(self.tiers.hot));
-        let pages_max = self.memory().pages_max(self.tiers.hot);
+        let (account, page_bytes) = (self.accounts.of(namespace), self.map().page_bytes(self.tiers.hot));
+        let pages_max = self.map().pages_max(self.tiers.hot);
         pages_max.saturating_sub(self.accounts.pages_guaranteed_to_others(account, page_bytes))
     }
 
@@ -169,14 +178,20 @@ impl KvCache {
         self.accounts.cached_bytes(account)
     }
 
-    /// Gives `table` room for `tokens` tokens in all, or changes nothing of it. Cached prefixes make room.
-    pub fn extend(&mut self, namespace: Namespace, table: &mut PageTable, tokens: usize) -> Result<(), OutOfPages> {
+    /// Extends `table` to hold `tokens` tokens, evicting cached prefixes if needed, or leaves it unchanged.
+    pub fn extend(
+        &mut self,
+        namespace: Namespace,
+        table: &mut PageTable,
+        tokens: usize,
+        bytes: &mut dyn PageBytes,
+    ) -> Result<(), OutOfPages> {
         let asking = self.accounts.of(namespace);
         let held = table.pages.len();
         let needed = Self::pages_for(tokens).saturating_sub(held);
         for _ in 0..needed {
-            let Some(page) = self.take_page(self.tiers.hot, asking) else {
-                table.pages.drain(held..).for_each(|page| self.release(page));
+            let Some(page) = self.allocate_page(self.tiers.hot, asking, bytes) else {
+                table.pages.drain(held..).for_each(|page| self.release_page(page));
                 return Err(OutOfPages { needed });
             };
             table.pages.push(page);
@@ -184,37 +199,49 @@ impl KvCache {
         Ok(())
     }
 
-    /// A page, made free by giving up cached ones if it must be.
-    fn take_page(&mut self, format: PageFormat, asking: AccountId) -> Option<PageId> {
+    /// Allocates a page, evicting cached ones if needed.
+    fn allocate_page(&mut self, format: PageFormat, asking: AccountId, bytes: &mut dyn PageBytes) -> Option<PageId> {
         loop {
-            if let Some(page) = self.pages.take(format) {
+            if let Some(page) = self.pages.allocate(format, bytes) {
                 return Some(page);
             }
-            self.give_up_page(Some(asking))?;
+            self.evict_page(Some(asking), bytes)?;
         }
     }
 
-    /// Lets others find the filled pages of a sequence whose first tokens, all of them computed, are `tokens`.
-    pub fn keep(&mut self, namespace: Namespace, tokens: &[u32], table: &mut PageTable) {
+    /// Inserts the full pages of a sequence into the prefix tree. All of `tokens` have been computed.
+    pub fn insert_prefix(
+        &mut self,
+        namespace: Namespace,
+        tokens: &[u32],
+        table: &mut PageTable,
+        bytes: &mut dyn PageBytes,
+    ) {
         let filled = tokens.len() / PAGE_TOKENS * PAGE_TOKENS;
         if filled > table.kept_tokens {
-            self.insert(namespace, &tokens[..filled], table);
+            self.insert(namespace, &tokens[..filled], table, bytes);
             table.kept_tokens = filled;
         }
     }
 
-    /// Takes back the pages of a sequence that has ended. With a namespace, others find them.
-    pub fn end(&mut self, namespace: Option<Namespace>, tokens: &[u32], table: PageTable) {
+    /// Releases the pages of a sequence that has ended, inserting them into the prefix tree if a namespace is given.
+    pub fn release(
+        &mut self,
+        namespace: Option<Namespace>,
+        tokens: &[u32],
+        table: PageTable,
+        bytes: &mut dyn PageBytes,
+    ) {
         if let Some(namespace) = namespace {
-            self.insert(namespace, tokens, &table);
+            self.insert(namespace, tokens, &table, bytes);
         }
-        table.pages.into_iter().for_each(|page| self.release(page));
+        table.pages.into_iter().for_each(|page| self.release_page(page));
         if let Some(namespace) = namespace {
-            self.keep_within_limit(self.accounts.of(namespace));
+            self.enforce_limit(self.accounts.of(namespace), bytes);
         }
     }
 
-    fn insert(&mut self, namespace: Namespace, tokens: &[u32], table: &PageTable) {
+    fn insert(&mut self, namespace: Namespace, tokens: &[u32], table: &PageTable, bytes: &mut dyn PageBytes) {
         let change = self.tree.insert(namespace, tokens, &table.pages[..Self::pages_for(tokens.len())]);
         let account = self.accounts.of(namespace);
         for (page, hash) in change.taken {
@@ -230,10 +257,10 @@ impl KvCache {
             }
         }
         change.dropped.into_iter().for_each(|page| self.drop_cached(page));
-        self.keep_within_limit(account);
+        self.enforce_limit(account, bytes);
     }
 
-    /// Gives up the tree's hold of a page.
+    /// Drops the prefix tree's reference to a page.
     fn drop_cached(&mut self, page: PageId) {
         let bytes = self.page_bytes(page);
         if let Some(account) = self.idle_account(page) {
@@ -245,7 +272,7 @@ impl KvCache {
         self.pages.release(page);
     }
 
-    /// Adds a user to a page that has one.
+    /// Adds a reference to a page in use.
     fn share(&mut self, page: PageId) {
         if let Some(account) = self.idle_account(page) {
             self.accounts.remove_idle(account, self.page_bytes(page));
@@ -253,8 +280,8 @@ impl KvCache {
         self.pages.share(page);
     }
 
-    /// Takes a sequence's use of a page away.
-    fn release(&mut self, page: PageId) {
+    /// Drops a sequence's reference to a page.
+    fn release_page(&mut self, page: PageId) {
         let bytes = self.page_bytes(page);
         self.pages.release(page);
         if let Some(account) = self.idle_account(page) {
@@ -262,41 +289,41 @@ impl KvCache {
         }
     }
 
-    /// Room for a note on a token of a sequence, if it may have one. Panics if the token's page is cached already.
-    pub fn note_mut(&mut self, table: &PageTable, token: usize) -> Option<&mut [u8]> {
-        self.pages.note_mut(table.pages[token / PAGE_TOKENS], token % PAGE_TOKENS)
+    /// Returns the sidecar of a token of a sequence for writing, if it may have one. Panics if its page is cached already.
+    pub fn sidecar_mut(&mut self, table: &PageTable, token: usize) -> Option<&mut [u8]> {
+        self.pages.sidecar_mut(table.pages[token / PAGE_TOKENS], token % PAGE_TOKENS)
     }
 
-    /// The note on a token of a sequence; none, or all zero, if nobody wrote any.
-    pub fn note(&self, table: &PageTable, token: usize) -> Option<&[u8]> {
-        self.pages.notes().token(table.pages[token / PAGE_TOKENS], token % PAGE_TOKENS)
+    /// Returns the sidecar of a token of a sequence; `None`, or all zero, if it was never written.
+    pub fn sidecar(&self, table: &PageTable, token: usize) -> Option<&[u8]> {
+        self.pages.sidecars().token(table.pages[token / PAGE_TOKENS], token % PAGE_TOKENS)
     }
 
     fn cached(&self, page: PageId) -> Option<Cached> {
         self.cached.get(page.0 as usize).copied().flatten()
     }
 
-    /// Whose page it is, if only the prefix tree holds it.
+    /// Returns the account of a page that only the prefix tree references.
     fn idle_account(&self, page: PageId) -> Option<AccountId> {
         self.cached(page).filter(|_| self.pages.users(page) == 1).map(|cached| cached.account)
     }
 
     fn page_bytes(&self, page: PageId) -> usize {
-        self.memory().page_bytes(self.memory().format(page))
+        self.map().page_bytes(self.map().format(page))
     }
 
-    /// Puts the pages of a sequence of `tokens` tokens into the format of their age.
-    pub fn age(&mut self, pool: &mut Pool, table: &mut PageTable, tokens: usize) {
-        self.age_in(&self.tiers.clone(), pool, table, tokens);
+    /// Demotes the pages of a sequence of `tokens` tokens to the format of their age.
+    pub fn demote_by_age(&mut self, table: &mut PageTable, tokens: usize, bytes: &mut dyn PageBytes) {
+        self.demote_by_age_in(&self.tiers.clone(), table, tokens, bytes);
     }
 
     /// The same in other tiers, for measurements.
-    pub fn age_in(&mut self, tiers: &Tiers, pool: &mut Pool, table: &mut PageTable, tokens: usize) {
+    pub fn demote_by_age_in(&mut self, tiers: &Tiers, table: &mut PageTable, tokens: usize, bytes: &mut dyn PageBytes) {
         let mut by_format: Vec<(_, Vec<PageId>)> = Vec::new();
-        for (page, format) in tiers.aged(table.aged_tokens, tokens) {
+        for (page, format) in tiers.aged(table.demoted_tokens, tokens) {
             let page = table.pages[page];
             // A page that others share may be colder than it need be.
-            if !self.memory().format(page).can_become(format) || self.memory().format(page) == format {
+            if !self.map().format(page).can_become(format) || self.map().format(page) == format {
                 continue;
             }
             match by_format.iter_mut().find(|(of, _)| *of == format) {
@@ -304,16 +331,16 @@ impl KvCache {
                 None => by_format.push((format, vec![page])),
             }
         }
-        table.aged_tokens = tokens;
+        table.demoted_tokens = tokens;
         for (format, pages) in by_format {
-            self.cool(pool, &pages, format);
+            self.demote(&pages, format, bytes);
         }
     }
 
-    /// Puts different pages into a colder format as far as there is room to do so, and the books right; tells how many.
-    fn cool(&mut self, pool: &mut Pool, pages: &[PageId], to: PageFormat) -> usize {
+    /// Demotes distinct pages to `to` as far as there is room, and updates the accounts. Returns how many were demoted.
+    fn demote(&mut self, pages: &[PageId], to: PageFormat, bytes: &mut dyn PageBytes) -> usize {
         let before: Vec<usize> = pages.iter().map(|page| self.page_bytes(*page)).collect();
-        let cooled = self.pages.convert(pool, pages, to);
+        let cooled = self.pages.convert(pages, to, bytes);
         for (page, before) in pages.iter().zip(before) {
             let saved = before - self.page_bytes(*page);
             if let Some(cached) = self.cached(*page) {
@@ -327,9 +354,8 @@ impl KvCache {
         cooled
     }
 
-    /// Changes the format of cold pages and the basis of all, as long as nothing is cached.
-    pub fn set_cold(&mut self, cold: PageFormat, rotation: Rotation) {
-        self.pages.set_rotation(rotation);
+    /// Changes the format of cold pages.
+    pub fn set_cold(&mut self, cold: PageFormat) {
         self.tiers.cold = cold;
     }
 
@@ -343,19 +369,19 @@ impl KvCache {
     }
 
     pub fn stats(&self) -> CacheStats {
-        let memory = self.memory();
+        let map = self.map();
         let mut pages_by_format = [0; PageFormat::COUNT];
         for (pages, format) in pages_by_format.iter_mut().zip(PageFormat::all()) {
-            *pages = memory.pages_of(format);
+            *pages = map.pages_of(format);
         }
         CacheStats {
             lookups: self.lookups.values().copied().sum(),
-            budget_bytes: memory.bytes_budget(),
-            used_bytes: memory.bytes_in_use(),
-            held_bytes: memory.bytes_held(),
+            budget_bytes: map.bytes_budget(),
+            used_bytes: map.bytes_in_use(),
+            held_bytes: map.bytes_held(),
             bookkeeping_bytes: self.tree.bookkeeping_bytes(),
-            note_bytes: self.pages.notes().bytes(),
-            pages: memory.pages_in_use(),
+            sidecar_bytes: self.pages.sidecars().bytes(),
+            pages: map.pages_in_use(),
             cached_pages: self.tree.pages(),
             pages_by_format,
             evicted_pages: self.evicted_pages,
@@ -371,19 +397,12 @@ impl KvCache {
     }
 }
 
-/// What is cached outlives the process, where there is a disk tier.
-impl Drop for KvCache {
-    fn drop(&mut self) {
-        self.save(usize::MAX);
-    }
-}
-
 impl KvCache {
     pub fn users(&self, page: PageId) -> u32 {
         self.pages.users(page)
     }
 
-    /// Checks the books against each other and against the tables of all running sequences. For tests: it looks at every
+    /// Checks the accounting against itself and against the page tables of all running sequences. For tests: it visits every
     /// page.
     pub fn audit<'a>(&self, tables: impl Iterator<Item = &'a PageTable>) -> Result<(), String> {
         let mut users: HashMap<PageId, u32> = HashMap::new();
@@ -410,13 +429,13 @@ impl KvCache {
         for (account, bytes) in cached_bytes {
             expect(&format!("bytes of {account:?}"), self.cached_bytes(account), bytes)?;
         }
-        expect("pages in use", self.memory().pages_in_use(), users.len())?;
+        expect("pages in use", self.map().pages_in_use(), users.len())?;
         let bytes = users.keys().map(|page| self.page_bytes(*page)).sum();
-        expect("bytes in use", self.memory().bytes_in_use(), bytes)?;
+        expect("bytes in use", self.map().bytes_in_use(), bytes)?;
         for (page, users) in users {
             expect(&format!("users of {page:?}"), self.pages.users(page) as usize, users as usize)?;
         }
-        if bytes > self.memory().bytes_budget() {
+        if bytes > self.map().bytes_budget() {
             return Err(format!("{bytes} bytes are in use, more than the budget"));
         }
         Ok(())

@@ -3,18 +3,18 @@
 
 use std::io;
 
-use ruvllm_kernels::ops::{KvMemory, KvShape, PageFormat, Rotation};
-use ruvllm_kernels::{KernelSet, Pool};
+use ruvllm_runner::{FakeRunner, KvShape, PageFormat, Rotation, Runner};
 
 use crate::disk::PageKey;
 pub use crate::disk::{DamagedPage, SavedPage};
 use crate::disk::{decode, encode};
-use crate::notes::Notes;
+use crate::page_map::PageMap;
 use crate::pages::Pages;
 use crate::prefix::PageHash;
+use crate::sidecar::Sidecars;
 
 const SHAPE: KvShape = KvShape { layers: 1, kv_heads: 1, head_dim: 16 };
-const NOTE_BYTES: usize = 2;
+const SIDECAR_BYTES: usize = 2;
 
 /// The page in a file.
 pub fn opened(key: &PageKey, hash: PageHash, file: Vec<u8>) -> Result<SavedPage, DamagedPage> {
@@ -29,28 +29,28 @@ pub fn sealed(key: &PageKey, hash: PageHash, page: &SavedPage) -> io::Result<Vec
 /// A small memory that saved pages are put into.
 #[derive(Debug)]
 pub struct Restorer {
-    pool: Pool,
+    bytes: FakeRunner,
     pages: Pages,
 }
 
 impl Default for Restorer {
     fn default() -> Self {
-        let pool = Pool::new(1, KernelSet::Scalar);
-        let budget_bytes = KvMemory::budget_for(SHAPE, PageFormat::F16, 4);
-        let memory = KvMemory::new(&pool, SHAPE, Rotation::None, budget_bytes);
-        Self { pool, pages: Pages::new(memory, Notes::new(NOTE_BYTES, 1)) }
+        let budget_bytes = PageMap::budget_for(SHAPE, PageFormat::F16, 4);
+        let mut bytes = FakeRunner::new(SHAPE, 1, 64, 1);
+        bytes.reserve_pages(budget_bytes, Rotation::None);
+        Self { bytes, pages: Pages::new(PageMap::new(SHAPE, budget_bytes), Sidecars::new(SIDECAR_BYTES, 1)) }
     }
 }
 
 impl Restorer {
-    /// Puts a page into memory and, if it fits, through its colder formats. Tells whether it did.
+    /// Restores a page and, if it fits, demotes it through the colder formats. Returns whether it fitted.
     pub fn restore(&mut self, saved: &SavedPage) -> bool {
-        let Some(page) = self.pages.take(saved.format) else { return false };
-        let is_restored = self.pages.restore(page, &saved.bytes);
+        let Some(page) = self.pages.allocate(saved.format, &mut self.bytes) else { return false };
+        let is_restored = self.pages.restore(page, &saved.bytes, &mut self.bytes);
         for to in PageFormat::all().filter(|_| is_restored) {
-            let from = self.pages.memory().format(page);
+            let from = self.pages.map().format(page);
             if to != from && from.can_become(to) {
-                self.pages.convert(&mut self.pool, &[page], to);
+                self.pages.convert(&[page], to, &mut self.bytes);
             }
         }
         self.pages.release(page);

@@ -6,15 +6,18 @@ mod cache;
 #[doc(hidden)]
 pub mod checked;
 mod disk;
-mod notes;
+mod page_map;
 mod pages;
 mod prefix;
+mod sidecar;
+mod slabs;
 mod stats;
 mod tiers;
 
 pub use accounts::{AccountId, Quota};
-pub use cache::{KvCache, KvOptions, OutOfPages, PageTable, Start};
+pub use cache::{KvCache, KvOptions, OutOfPages, PageTable, PrefixMatch};
 pub use disk::{DiskStats, DiskStore, DiskTier, PageKey};
+pub use page_map::{ConvertError, PageMap};
 pub use prefix::{Change, Divergence, Found, Namespace, PageHash, PrefixTree};
 pub use stats::{CacheStats, LookupStats};
 pub use tiers::{Tiers, TiersError};

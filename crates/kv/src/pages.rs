@@ -1,78 +1,73 @@
-//! Pages with the number of their users and the notes on their tokens.
+//! Reference-counted pages with their sidecars.
 
 use std::borrow::Cow;
 
-use ruvllm_kernels::Pool;
-use ruvllm_kernels::ops::{ConvertError, KvMemory, PageFormat, PageId, Rotation};
+use ruvllm_runner::{PageBytes, PageFormat, PageId};
 
-use crate::notes::Notes;
+use crate::page_map::{ConvertError, PageMap};
+use crate::sidecar::Sidecars;
 
-/// Hands out pages and takes each back when its last user is gone.
+/// Hands out pages and frees each with its last reference.
 #[derive(Debug)]
 pub struct Pages {
-    memory: KvMemory,
-    /// By number of the page; 0 for those that are free.
+    map: PageMap,
+    /// References by page id; 0 for pages that are free.
     users: Vec<u32>,
-    notes: Notes,
+    sidecars: Sidecars,
 }
 
 impl Pages {
-    pub fn new(memory: KvMemory, notes: Notes) -> Self {
-        Self { memory, users: Vec::new(), notes }
+    pub fn new(map: PageMap, sidecars: Sidecars) -> Self {
+        Self { map, users: Vec::new(), sidecars }
     }
 
-    pub fn memory(&self) -> &KvMemory {
-        &self.memory
+    pub fn map(&self) -> &PageMap {
+        &self.map
     }
 
-    /// Changes the basis in which keys and values are stored, as long as there are none.
-    pub fn set_rotation(&mut self, rotation: Rotation) {
-        self.memory.set_rotation(rotation);
-    }
-
-    /// Changes how many bytes pages may take, up to what it was at first.
+    /// Changes the budget of pages, up to its initial value.
     pub fn set_budget(&mut self, bytes: usize) {
-        self.memory.set_budget(bytes);
+        self.map.set_budget(bytes);
     }
 
-    /// Gives memory beyond the budget back to the system, as far as no page in use needs it. Tells whether none is left.
-    pub fn trim(&mut self) -> bool {
-        self.memory.trim()
+    /// Discards memory beyond the budget that no page in use needs. Returns whether the budget is kept.
+    pub fn trim(&mut self, bytes: &mut dyn PageBytes) -> bool {
+        self.map.trim(bytes)
     }
 
-    /// A page with one user, or `None` if the budget has no room.
-    pub fn take(&mut self, format: PageFormat) -> Option<PageId> {
-        let page = self.memory.allocate(format)?;
+    /// Allocates a page with one reference, or returns `None` if the budget has no room.
+    pub fn allocate(&mut self, format: PageFormat, bytes: &mut dyn PageBytes) -> Option<PageId> {
+        let page = self.map.allocate(format, bytes)?;
         let at = page.0 as usize;
         if at >= self.users.len() {
             self.users.resize(at + 1, 0);
         }
         debug_assert_eq!(self.users[at], 0);
         self.users[at] = 1;
-        self.notes.clear(page);
+        self.sidecars.clear(page);
         Some(page)
     }
 
     /// Copies the contents of a page to another of the same format.
-    pub fn copy(&mut self, from: PageId, to: PageId) {
-        self.memory.copy(from, to);
-        self.notes.copy(from, to);
+    pub fn copy(&mut self, from: PageId, to: PageId, bytes: &mut dyn PageBytes) {
+        self.map.copy(from, to, bytes);
+        self.sidecars.copy(from, to);
     }
 
-    /// Adds a user.
+    /// Adds a reference.
     pub fn share(&mut self, page: PageId) {
         let users = &mut self.users[page.0 as usize];
         assert!(*users > 0, "{page:?} is free");
         *users += 1;
     }
 
-    /// Takes a user away, and the page back if it was the last.
+    /// Drops a reference, and frees the page with the last one.
     pub fn release(&mut self, page: PageId) {
         let users = &mut self.users[page.0 as usize];
         assert!(*users > 0, "{page:?} is free");
         *users -= 1;
         if *users == 0 {
-            self.memory.free(page);
+            self.map.free(page);
         }
     }
 
@@ -80,43 +75,44 @@ impl Pages {
         self.users[page.0 as usize]
     }
 
-    /// Puts pages into a colder format, for all of their users. As far as there is room to do so.
-    pub fn convert(&mut self, pool: &mut Pool, pages: &[PageId], to: PageFormat) -> usize {
-        match self.memory.convert(pool, pages, to) {
+    /// Converts pages to a colder format, as far as there is room; all who share them see the new format.
+    pub fn convert(&mut self, pages: &[PageId], to: PageFormat, bytes: &mut dyn PageBytes) -> usize {
+        match self.map.convert(pages, to, bytes) {
             Ok(converted) | Err(ConvertError::NoRoom { converted, .. }) => converted,
             Err(error @ ConvertError::Warmer { .. }) => unreachable!("tiers only cool: {error}"),
         }
     }
 
-    pub fn notes(&self) -> &Notes {
-        &self.notes
+    pub fn sidecars(&self) -> &Sidecars {
+        &self.sidecars
     }
 
-    /// Room for the note on a token, if it may have one. Panics if others use the page: they count on what it holds.
-    pub fn note_mut(&mut self, page: PageId, token: usize) -> Option<&mut [u8]> {
+    /// Returns the sidecar of a token for writing, if it may have one. Panics if the page is shared.
+    pub fn sidecar_mut(&mut self, page: PageId, token: usize) -> Option<&mut [u8]> {
         assert_eq!(self.users(page), 1, "{page:?} has other users");
-        self.notes.token_mut(page, token)
+        self.sidecars.token_mut(page, token)
     }
 
-    /// What is saved of a page: its bytes, and behind them the notes on it if there are any.
-    pub fn saved(&mut self, page: PageId) -> Cow<'_, [u8]> {
-        let bytes = self.memory.bytes(page);
-        match self.notes.page(page) {
-            Some(notes) => Cow::Owned([bytes, notes].concat()),
-            None => Cow::Borrowed(bytes),
+    /// Returns what is saved of a page: its bytes, followed by its sidecar if it has one.
+    pub fn saved<'b>(&self, page: PageId, bytes: &'b mut dyn PageBytes) -> Cow<'b, [u8]> {
+        let bytes = bytes.read(self.map.range(page));
+        match self.sidecars.page(page) {
+            Some(notes) => Cow::Owned([&bytes, notes].concat()),
+            None => bytes,
         }
     }
 
-    /// Fills a page from what was saved of one; tells whether that is as long as it should be. Notes may be missing, or be
-    /// there and not wanted: they are no part of what makes a page.
-    pub fn restore(&mut self, page: PageId, saved: &[u8]) -> bool {
-        let page_bytes = self.memory.page_bytes(self.memory.format(page));
-        let Some((bytes, saved_notes)) = saved.split_at_checked(page_bytes) else { return false };
-        if saved_notes.len() == self.notes.page_bytes()
-            && let Some(notes) = self.notes.page_mut(page)
+    /// Restores a page from what was saved. Returns whether its length is right. A sidecar may be missing or superfluous: it is
+    /// not part of what makes a page valid.
+    pub fn restore(&mut self, page: PageId, saved: &[u8], bytes: &mut dyn PageBytes) -> bool {
+        let range = self.map.range(page);
+        let Some((contents, saved_notes)) = saved.split_at_checked(range.len()) else { return false };
+        if saved_notes.len() == self.sidecars.page_bytes()
+            && let Some(notes) = self.sidecars.page_mut(page)
         {
             notes.copy_from_slice(saved_notes);
         }
-        self.memory.restore(page, bytes).is_ok()
+        bytes.write(range.start, contents);
+        true
     }
 }

@@ -1,6 +1,6 @@
 //! What the cache has done.
 
-use ruvllm_kernels::ops::PageFormat;
+use ruvllm_runner::PageFormat;
 
 use crate::disk::DiskStats;
 
@@ -54,7 +54,7 @@ pub struct CacheStats {
     /// Of the tree of prefixes itself.
     pub bookkeeping_bytes: usize,
     /// Of the notes on tokens. Their share of the budget that was asked for is not part of `budget_bytes`.
-    pub note_bytes: usize,
+    pub sidecar_bytes: usize,
     /// Pages that hold something, and those of them that are cached prefixes.
     pub pages: usize,
     pub cached_pages: usize,

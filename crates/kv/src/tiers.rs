@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ruvllm_kernels::ops::{PAGE_TOKENS, PageFormat};
+use ruvllm_runner::{PAGE_TOKENS, PageFormat};
 
 /// Formats of the pages of a sequence: hot at its end and its very beginning, warm behind, cold further back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,8 +133,7 @@ impl fmt::Display for Tiers {
 
 #[cfg(test)]
 mod tests {
-    use ruvllm_kernels::ops::{KeyFormat, KvMemory, KvShape, Rotation, ValueFormat};
-    use ruvllm_kernels::{KernelSet, Pool};
+    use ruvllm_runner::{KeyFormat, KvShape, ValueFormat};
 
     use super::*;
 
@@ -200,11 +199,10 @@ mod tests {
     #[test]
     fn tiers_take_a_fraction_of_the_bytes_of_half_floats() {
         let shape = KvShape { layers: 30, kv_heads: 3, head_dim: 64 };
-        let memory = KvMemory::new(&Pool::new(1, KernelSet::Scalar), shape, Rotation::None, 1 << 20);
         let share = |keys: KeyFormat, tokens: usize| {
             let tiers = Tiers::with_cold(PageFormat { keys, values: ValueFormat::Q4 });
-            let bytes = (0..tokens / PAGE_TOKENS).map(|page| memory.page_bytes(tiers.format(page, tokens)));
-            bytes.sum::<usize>() as f64 / (tokens / PAGE_TOKENS * memory.page_bytes(PageFormat::F16)) as f64
+            let bytes = (0..tokens / PAGE_TOKENS).map(|page| shape.page_bytes(tiers.format(page, tokens)));
+            bytes.sum::<usize>() as f64 / (tokens / PAGE_TOKENS * shape.page_bytes(PageFormat::F16)) as f64
         };
         for (keys, tokens, most) in [
             (KeyFormat::Q4, 4096, 0.44),

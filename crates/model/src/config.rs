@@ -1,136 +1,144 @@
-//! The hyper-parameters of a model, read from its file and checked.
+//! The description of a model: its dimensions, and what each of its layers is made of.
 
-use ruvllm_kernels::ops::{HEAD_DIM_MAX, KvShape, RopeStyle};
+use ruvllm_kernels::ops::{Activation, HEAD_DIM_MAX, RopeStyle};
+use ruvllm_runner::KvShape;
 
 use crate::error::LoadError;
-use crate::formats::gguf::{Gguf, Metadata};
+use crate::keys::Keys;
 
-/// Dimensions and constants of a decoder of the Llama family.
+/// A decoder: embedding, layers, norm, output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub architecture: String,
-    pub layers: usize,
     pub hidden: usize,
-    pub feed_forward: usize,
-    pub heads: usize,
-    pub kv_heads: usize,
-    pub head_dim: usize,
     pub vocabulary: usize,
     /// Tokens that the model was made for.
     pub context: usize,
     pub norm_epsilon: f32,
-    pub rope_base: f64,
+    pub layers: Vec<LayerConfig>,
+}
+
+/// One layer: tokens exchange information, then each goes through a feed-forward block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerConfig {
+    pub mixer: Mixer,
+    pub feed_forward: FeedForwardConfig,
+}
+
+/// How the tokens of a sequence exchange information.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mixer {
+    Attention(AttentionConfig),
+}
+
+/// Attention with grouped heads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttentionConfig {
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    /// What scores are multiplied by.
+    pub scale: f32,
+    /// Maximum number of tokens that a token attends to; `None` is all before it.
+    pub window: Option<usize>,
+    pub rope: RopeConfig,
+    /// Whether queries and keys are normalized before they are rotated.
+    pub qk_norm: bool,
+    /// Whether the result is normalized before it is added to the residual stream.
+    pub post_norm: bool,
+}
+
+/// A gated feed-forward block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeedForwardConfig {
+    pub width: usize,
+    pub activation: Activation,
+    /// Whether the result is normalized before it is added to the residual stream.
+    pub post_norm: bool,
+}
+
+/// Rotary positions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RopeConfig {
+    pub base: f64,
     /// Positions are divided by this (linear context extension).
-    pub rope_divisor: f64,
+    pub divisor: f64,
     /// Elements of a head that are rotated.
-    pub rope_dims: usize,
-    pub rope_style: RopeStyle,
+    pub dims: usize,
+    pub style: RopeStyle,
+}
+
+impl LayerConfig {
+    /// Whether the result of a block is normalized before it is added to the residual stream.
+    pub(crate) fn has_post_norm(&self) -> bool {
+        let Mixer::Attention(attention) = &self.mixer;
+        attention.post_norm || self.feed_forward.post_norm
+    }
 }
 
 impl Config {
-    pub fn from_gguf(gguf: &Gguf, rope_style: RopeStyle) -> Result<Self, LoadError> {
-        let metadata = gguf.metadata();
-        let architecture: &str = metadata.required("general.architecture")?;
-        let keys = Keys { metadata, architecture };
-        let (hidden, heads) = (keys.count("embedding_length")?, keys.count("attention.head_count")?);
-        let kv_heads = keys.count_or("attention.head_count_kv", heads)?;
-        let head_dim = keys.count_or("attention.key_length", hidden / heads)?;
+    /// Describes a model whose layers are all alike.
+    pub(crate) fn uniform(keys: &Keys<'_>, layer: LayerConfig) -> Result<Self, LoadError> {
+        let layers = vec![layer; keys.layers()?];
+        Self::new(keys, layers)
+    }
+
+    /// Describes a model with these layers, and refuses what the kernels cannot compute.
+    pub(crate) fn new(keys: &Keys<'_>, layers: Vec<LayerConfig>) -> Result<Self, LoadError> {
         let config = Self {
-            architecture: architecture.to_owned(),
-            layers: keys.count("block_count")?,
-            hidden,
-            feed_forward: keys.count("feed_forward_length")?,
-            heads,
-            kv_heads,
-            head_dim,
-            vocabulary: gguf.tensor("token_embd.weight").and_then(|t| t.dims.get(1).copied()).unwrap_or(0),
+            architecture: keys.architecture().to_owned(),
+            hidden: keys.count("embedding_length")?,
+            vocabulary: keys.vocabulary(),
             context: keys.count("context_length")?,
-            norm_epsilon: keys.float("attention.layer_norm_rms_epsilon", None)?,
-            rope_base: f64::from(keys.float("rope.freq_base", Some(10_000.0))?),
-            rope_divisor: keys.rope_divisor()?,
-            rope_dims: keys.count_or("rope.dimension_count", head_dim)?,
-            rope_style,
+            norm_epsilon: keys.positive_float("attention.layer_norm_rms_epsilon", None)?,
+            layers,
         };
-        config.check(&keys)?;
+        config.check(keys)?;
         Ok(config)
     }
 
-    /// Refuses what the kernels cannot compute and what this family does not have.
     fn check(&self, keys: &Keys<'_>) -> Result<(), LoadError> {
         let refuse = |key: &str, got: usize, problem| Err(keys.refusal(key, &got.to_string(), problem));
-        if !self.heads.is_multiple_of(self.kv_heads) {
-            return refuse("attention.head_count_kv", self.kv_heads, "does not divide the number of heads");
+        for LayerConfig { mixer: Mixer::Attention(attention), feed_forward } in &self.layers {
+            let AttentionConfig { heads, kv_heads, head_dim, rope, .. } = attention;
+            if !heads.is_multiple_of(*kv_heads) {
+                return refuse("attention.head_count_kv", *kv_heads, "does not divide the number of heads");
+            }
+            if !head_dim.is_multiple_of(16) || *head_dim > HEAD_DIM_MAX || *head_dim == 0 {
+                return refuse("attention.key_length", *head_dim, "must be a multiple of 16, at most 256");
+            }
+            if !rope.dims.is_multiple_of(2) || rope.dims > *head_dim {
+                return refuse("rope.dimension_count", rope.dims, "must be even and at most the head dimension");
+            }
+            // Buffers and pages have one shape for all layers.
+            let first = self.attention(0);
+            if (first.heads, first.kv_heads, first.head_dim) != (*heads, *kv_heads, *head_dim) {
+                return refuse("attention.head_count", *heads, "differs between layers: not supported");
+            }
+            if self.layers[0].feed_forward.width != feed_forward.width {
+                return refuse("feed_forward_length", feed_forward.width, "differs between layers: not supported");
+            }
         }
-        if !self.head_dim.is_multiple_of(16) || self.head_dim > HEAD_DIM_MAX || self.head_dim == 0 {
-            return refuse("attention.key_length", self.head_dim, "must be a multiple of 16, at most 256");
-        }
-        if !self.rope_dims.is_multiple_of(2) || self.rope_dims > self.head_dim {
-            return refuse("rope.dimension_count", self.rope_dims, "must be even and at most the head dimension");
-        }
-        let value_length = keys.count_or("attention.value_length", self.head_dim)?;
-        if value_length != self.head_dim {
-            return refuse("attention.value_length", value_length, "differs from the key length");
-        }
-        match keys.metadata.optional::<usize>(&keys.name("expert_count"))? {
-            Some(experts @ 1..) => refuse("expert_count", experts, "makes it a mixture of experts: not supported"),
-            _ => Ok(()),
-        }
+        Ok(())
+    }
+
+    /// Returns the attention of a layer.
+    pub(crate) fn attention(&self, layer: usize) -> &AttentionConfig {
+        let Mixer::Attention(attention) = &self.layers[layer].mixer;
+        attention
     }
 
     pub fn kv_shape(&self) -> KvShape {
-        KvShape { layers: self.layers, kv_heads: self.kv_heads, head_dim: self.head_dim }
-    }
-}
-
-/// The keys of one architecture.
-struct Keys<'a> {
-    metadata: Metadata<'a>,
-    architecture: &'a str,
-}
-
-impl Keys<'_> {
-    fn name(&self, key: &str) -> String {
-        format!("{}.{key}", self.architecture)
+        let AttentionConfig { kv_heads, head_dim, .. } = *self.attention(0);
+        KvShape { layers: self.layers.len(), kv_heads, head_dim }
     }
 
-    fn refusal(&self, key: &str, got: &str, problem: &'static str) -> LoadError {
-        LoadError::Value { key: self.name(key), got: got.to_owned(), problem }
-    }
-
-    /// A count that must be there and at least 1.
-    fn count(&self, key: &str) -> Result<usize, LoadError> {
-        match self.metadata.required::<u32>(&self.name(key))? {
-            0 => Err(self.refusal(key, "0", "must be at least 1")),
-            count => Ok(count as usize),
-        }
-    }
-
-    fn count_or(&self, key: &str, default: usize) -> Result<usize, LoadError> {
-        match self.metadata.optional::<u32>(&self.name(key))? {
-            Some(0) => Err(self.refusal(key, "0", "must be at least 1")),
-            Some(count) => Ok(count as usize),
-            None => Ok(default),
-        }
-    }
-
-    fn float(&self, key: &str, default: Option<f32>) -> Result<f32, LoadError> {
-        let value = match default {
-            Some(default) => self.metadata.optional(&self.name(key))?.unwrap_or(default),
-            None => self.metadata.required(&self.name(key))?,
-        };
-        if value.is_finite() && value > 0.0 {
-            Ok(value)
-        } else {
-            Err(self.refusal(key, &value.to_string(), "must be a positive number"))
-        }
-    }
-
-    fn rope_divisor(&self) -> Result<f64, LoadError> {
-        let kind: Option<&str> = self.metadata.optional(&self.name("rope.scaling.type"))?;
-        match kind {
-            None | Some("none") => Ok(1.0),
-            Some("linear") => Ok(f64::from(self.float("rope.scaling.factor", None)?)),
-            Some(other) => Err(self.refusal("rope.scaling.type", other, "is not supported (known: none, linear)")),
-        }
+    /// Estimates the memory of the buffers for batches of `rows` rows, and of the tables for `context` positions.
+    pub fn run_state_bytes(&self, context: usize, rows: usize) -> usize {
+        let AttentionConfig { heads, kv_heads, head_dim, rope, .. } = self.attention(0);
+        let (attention, feed_forward) = ((2 * heads + 2 * kv_heads) * head_dim, self.layers[0].feed_forward.width);
+        let row = size_of::<f32>() * (self.vocabulary + 3 * self.hidden + attention + feed_forward);
+        let positions = context.saturating_mul(rope.dims).saturating_mul(size_of::<f32>());
+        rows.saturating_mul(row).saturating_add(positions)
     }
 }

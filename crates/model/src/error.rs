@@ -3,12 +3,12 @@
 use ruvllm_kernels::PackError;
 use ruvllm_kernels::ops::LinearError;
 
-use crate::architectures::ARCHITECTURES;
+use crate::architectures::architecture_names;
 use crate::formats::gguf::MetadataError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error("architecture '{0}' is not supported; known: {list}", list = ARCHITECTURES.join(", "))]
+    #[error("architecture '{0}' is not supported; known: {list}", list = architecture_names().join(", "))]
     Architecture(String),
     #[error(transparent)]
     Metadata(#[from] MetadataError),

@@ -1,37 +1,38 @@
 //! The mutable buffers of a forward pass, allocated once for the largest batch.
 
-use ruvllm_kernels::ops::{Activations, Matrix, SharedItems};
+use ruvllm_kernels::ops::{Activations, Matrix, SplitResults};
 
-/// Buffers for batches of up to `rows_max` rows, of which `logit_rows_max` give logits. A model makes its own.
+/// Buffers for batches of up to `rows_max` rows, of which `logit_rows_max` give logits. Made by `Model::run_state`.
 #[derive(Debug)]
 pub struct RunState {
-    pub(crate) rows_max: usize,
     pub(crate) logit_rows_max: usize,
     /// `0..rows_max`, for operations that take a selection of rows.
     pub(crate) all_rows: Vec<usize>,
     /// The residual stream. `[rows, hidden]`
     pub(crate) x: Matrix,
-    /// `[rows, hidden]`
+    /// The residual stream as the next block's input. `[rows, hidden]`
     pub(crate) normed: Activations,
     /// `[rows, heads + 2 kv_heads, head_dim]`
     pub(crate) qkv: Matrix,
-    pub(crate) shared_items: SharedItems,
+    pub(crate) split_results: SplitResults,
     /// `[rows, heads, head_dim]`
     pub(crate) attended: Activations,
     /// `[rows, feed_forward]`
     pub(crate) gated: Activations,
-    /// `[logit_rows, hidden]`
-    pub(crate) last: Activations,
+    /// The result of a block whose projection is normalized before it is added; no rows if there is none. `[rows, hidden]`
+    pub(crate) projected: Matrix,
+    /// The rows of `normed` that give logits. `[logit_rows, hidden]`
+    pub(crate) gathered: Activations,
     /// `[logit_rows, vocabulary]`
     pub(crate) logits: Matrix,
 }
 
 impl RunState {
     pub fn rows_max(&self) -> usize {
-        self.rows_max
+        self.all_rows.len()
     }
 
-    /// The logits of the `i`-th row that was asked for in the last forward pass.
+    /// Returns the logits of the `i`-th logit row of the last forward pass.
     pub fn logits(&mut self, i: usize) -> &mut [f32] {
         self.logits.row_mut(i)
     }

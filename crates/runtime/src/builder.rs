@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ruvllm_engine::{Core, CoreOptions, DiskStore, KvOptions, Quota, SubmitError, Tenant, Tiers, TiersError};
-use ruvllm_kernels::ops::PageFormat;
+use ruvllm_engine::{Core, CoreOptions, DiskStore, EvaluateError, KvOptions, Quota, Tenant, Tiers, TiersError};
 use ruvllm_kernels::{Cores, KernelSet, Pool};
 use ruvllm_kv::KvCache;
 use ruvllm_model::formats::gguf::facts::ModelFacts;
 use ruvllm_model::formats::gguf::{Gguf, GgufError, MetadataError};
-use ruvllm_model::{Config, LoadError, Model};
+use ruvllm_model::{Config, CpuRunner, LoadError, Model, read_config};
+use ruvllm_runner::PageFormat;
 use ruvllm_text::{
     ChatTemplate, ChatTemplateError, GrammarCompiler, GrammarError, Tokenizer, TokenizerError, ToolFormat,
 };
@@ -65,7 +65,7 @@ pub enum BuildError {
     #[error(transparent)]
     Kernels(#[from] KernelsError),
     #[error("the model's KV formats cannot be measured: {0}")]
-    Guard(#[source] SubmitError),
+    Guard(#[source] EvaluateError),
     #[error("{budget} bytes are too few for KV pages of {page} bytes")]
     DiskTooSmall { budget: u64, page: usize },
     #[error(
@@ -271,7 +271,6 @@ impl EngineBuilder {
             return Err(BuildError::Guarantees { guaranteed, budget: kv.budget_bytes });
         }
         let options = CoreOptions {
-            batch_rows: self.batch_rows,
             sequences_max: self.sequences,
             queue_max: QUEUE_MAX,
             queue_tokens_max: queue_tokens_max(context),
@@ -288,23 +287,25 @@ impl EngineBuilder {
         }
         let disk_folder = options.kv.disk.as_ref().map(|disk| disk.folder().to_owned());
         let hidden = model.config().hidden;
+        let rows_max = self.batch_rows.max(self.sequences);
         let memory = ModelMemory {
             weights_bytes: model.weight_bytes(),
-            working_bytes: working_bytes(model.config(), context, self.batch_rows.max(self.sequences)),
+            working_bytes: working_bytes(model.config(), context, rows_max),
             kv_min_bytes: least.min(options.kv.budget_bytes),
             kv_max_bytes: options.kv.budget_bytes,
         };
         let threads = self.threads.unwrap_or(hardware.cores);
         let cores = self.cores.unwrap_or_else(|| Arc::new(Cores::new(hardware.cores)));
         let pool = Pool::sharing(cores, threads, kernels);
-        let mut core = Core::new(model, pool, options);
+        let threads = pool.threads();
+        let runner = CpuRunner::new(Arc::new(model), pool, rows_max);
+        let mut core = Core::new(Box::new(runner), options);
         // Where no text grows so long, there are no cold pages to be chosen.
         let cold_format = if self.tiers == KvChoice::Auto && context > tiers.warm_tokens {
             Some(choose_cold(&mut core, &tokenizer, &fingerprint, self.guard_folder.as_deref(), progress)?)
         } else {
             None
         };
-        let threads = core.threads();
         let thread = EngineThread::start(core, self.step_metrics).map_err(BuildError::Thread)?;
         let tokenizer = Arc::new(tokenizer);
         let grammars = GrammarCompiler::new(&tokenizer).map_err(BuildError::Grammars)?;
@@ -328,7 +329,7 @@ impl EngineBuilder {
     /// What the model will need, without loading it.
     pub fn memory(&self) -> Result<ModelMemory, BuildError> {
         let gguf = Gguf::open(&self.path)?;
-        let (facts, config) = (ModelFacts::of(&gguf)?, Model::read_config(&gguf)?);
+        let (facts, config) = (ModelFacts::of(&gguf)?, read_config(&gguf)?);
         let memory_bytes = self.memory_bytes.or_else(|| Hardware::detect().memory_available_bytes);
         let context = self.context.unwrap_or_else(|| default_context(&facts, memory_bytes));
         let weights_bytes = facts.weights.iter().map(|share| share.bytes).sum::<u64>();
@@ -344,8 +345,8 @@ impl EngineBuilder {
     }
 
     fn kv_options(&self, config: &Config) -> KvOptions {
-        let note_bytes = if self.keeps_hidden_states { Core::state_bytes(config) } else { 0 };
-        KvOptions { disk: self.disk.clone(), note_bytes, ..KvOptions::new(self.tiers.tiers()) }
+        let sidecar_bytes = if self.keeps_hidden_states { Core::state_bytes(config.hidden) } else { 0 };
+        KvOptions { disk: self.disk.clone(), sidecar_bytes, ..KvOptions::new(self.tiers.tiers()) }
     }
 
     /// At least what one text of all of the context fills, and what is guaranteed; at most what all sequences can.

@@ -14,7 +14,7 @@ use metrics::Histogram;
 use ruvllm_engine::{
     CacheStats, Constraint, Core, Event, LookupStats, Request, SequenceId, StepError, SubmitError, Tenant,
 };
-use ruvllm_kernels::ops::PageFormat;
+use ruvllm_runner::PageFormat;
 use tokio::sync::{mpsc, oneshot};
 
 /// How often the disk is given more of what is cached while there is nothing else to do.
@@ -226,9 +226,9 @@ impl Work {
     /// While nobody waits for tokens, what is cached goes to disk.
     fn wait_for_command(&self) -> Result<Command, RecvError> {
         if let Ok(mut core) = self.core.lock() {
-            core.rest();
+            core.yield_device();
         }
-        while self.core.lock().is_ok_and(|mut core| core.hand_over() > 0) {
+        while self.core.lock().is_ok_and(|mut core| core.queue_writes() > 0) {
             match self.commands.recv_timeout(SAVE_EVERY) {
                 Ok(command) => return Ok(command),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -304,5 +304,10 @@ impl Work {
 }
 
 fn status(core: &Core) -> EngineStatus {
-    EngineStatus { running: core.running(), waiting: core.waiting(), pauses: core.pauses(), cache: core.cache_stats() }
+    EngineStatus {
+        running: core.running(),
+        waiting: core.waiting(),
+        pauses: core.preemptions(),
+        cache: core.cache_stats(),
+    }
 }

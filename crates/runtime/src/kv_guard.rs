@@ -7,9 +7,9 @@
 use std::path::Path;
 use std::{fmt, fs, io};
 
-use ruvllm_engine::{Core, SubmitError, Tiers};
-use ruvllm_kernels::ops::{KeyFormat, PageFormat, Rotation, ValueFormat};
+use ruvllm_engine::{Core, EvaluateError, Tiers};
 use ruvllm_model::formats::gguf::Gguf;
+use ruvllm_runner::{KeyFormat, PageFormat, Rotation, ValueFormat};
 use ruvllm_text::Tokenizer;
 use serde_json::{Value, json};
 
@@ -107,7 +107,7 @@ fn file_name(fingerprint: &[u8; 32]) -> String {
 
 impl ColdFormat {
     /// Measures in which format the model bears its cold pages. Takes a few readings of a short text.
-    pub fn measure(core: &mut Core, tokenizer: &Tokenizer) -> Result<Self, SubmitError> {
+    pub fn measure(core: &mut Core, tokenizer: &Tokenizer) -> Result<Self, EvaluateError> {
         let mut tokens = encode_text(tokenizer, TEXT);
         tokens.truncate(READ_MAX);
         let exact = predictions(core, &tokens, PageFormat::F16, Rotation::None)?;
@@ -134,7 +134,7 @@ fn predictions(
     tokens: &[u32],
     cold: PageFormat,
     rotation: Rotation,
-) -> Result<Vec<Vec<f32>>, SubmitError> {
+) -> Result<Vec<Vec<f32>>, EvaluateError> {
     core.set_cold(cold, rotation);
     let tiers = Tiers { hot_tokens: 16, warm: cold, cold, warm_tokens: 16, ..Tiers::with_cold(cold) };
     let scored = SCORED_FROM.min(tokens.len() / 2)..tokens.len();

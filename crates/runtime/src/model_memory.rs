@@ -38,11 +38,8 @@ pub(crate) fn queue_tokens_max(context: usize) -> usize {
 
 /// What is needed beside weights, keys and values for steps of so many rows.
 pub(crate) fn working_bytes(config: &Config, context: usize, rows: usize) -> usize {
-    let attention = (2 * config.heads + 2 * config.kv_heads) * config.head_dim;
-    let row = size_of::<f32>() * (config.vocabulary + 3 * config.hidden + attention + config.feed_forward);
     let vocabulary = config.vocabulary.saturating_mul(VOCABULARY_TOKEN_BYTES);
-    let positions = context.saturating_mul(config.rope_dims).saturating_mul(size_of::<f32>());
     let queue = queue_tokens_max(context).saturating_mul(size_of::<u32>());
-    let parts = [rows.saturating_mul(row), vocabulary, positions, queue, SMALL_THINGS_BYTES];
+    let parts = [config.run_state_bytes(context, rows), vocabulary, queue, SMALL_THINGS_BYTES];
     parts.into_iter().fold(0, usize::saturating_add)
 }

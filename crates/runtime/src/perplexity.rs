@@ -1,5 +1,7 @@
 //! Perplexity of a text, chunked as llama.cpp does it, so that figures can be compared.
 
+use ruvllm_engine::EvaluateError;
+
 use crate::engine::GenerateError;
 use crate::{Engine, Prompt};
 
@@ -17,12 +19,14 @@ pub struct Perplexity {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PerplexityError {
+    #[error(transparent)]
+    Evaluate(#[from] EvaluateError),
     #[error("the text has {tokens} tokens; at least {needed} are needed for a context of {context}")]
     TooShort { tokens: usize, needed: usize, context: usize },
     #[error("a context of {got} is too small; it must be at least 8")]
     Context { got: usize },
     #[error(transparent)]
-    Evaluate(#[from] GenerateError),
+    Encode(#[from] GenerateError),
 }
 
 impl Engine {
@@ -58,7 +62,7 @@ impl Engine {
                 squares += surprise * surprise;
                 scored += 1;
             };
-            self.thread().core().evaluate(&input, first..context - 1, visit).map_err(GenerateError::from)?;
+            self.thread().core().evaluate(&input, first..context - 1, visit)?;
             progress(done + 1, chunks, (sum / scored as f64).exp());
         }
         let mean = sum / scored as f64;

@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 
-use ruvllm_kernels::ops::PageFormat;
 use ruvllm_kv::checked::{DamagedPage, Restorer, SavedPage, opened, sealed};
 use ruvllm_kv::{Namespace, PageKey};
+use ruvllm_runner::PageFormat;
 
 thread_local! {
     static MEMORY: RefCell<Restorer> = RefCell::default();

@@ -131,7 +131,7 @@ fn run(engines: &mut [Engine], work: Work, time: Duration) -> Result<Vec<f64>> {
                     let mut core = engine.core();
                     start.wait();
                     let rate = work.rate(&mut core, time);
-                    core.rest();
+                    core.yield_device();
                     rate
                 })
             })

@@ -1,7 +1,7 @@
 //! How requests come in and sequences start.
 
-use ruvllm_kernels::ops::PAGE_TOKENS;
-use ruvllm_kv::{KvCache, Namespace, OutOfPages, Start};
+use ruvllm_kv::{KvCache, Namespace, OutOfPages, PrefixMatch};
+use ruvllm_runner::{PAGE_TOKENS, RunnerLimits};
 
 use super::{Core, CoreOptions};
 use crate::constraint::MaskThread;
@@ -20,7 +20,13 @@ impl Core {
         request: Request,
         constraint: Option<Box<dyn Constraint>>,
     ) -> Result<SequenceId, SubmitError> {
-        let namespace = self.namespace(&request.tenant);
+        if let Some(reason) = &self.device_lost {
+            return Err(SubmitError::DeviceLost(reason.clone()));
+        }
+        if request.adapter.is_some_and(|adapter| !self.runner.has_adapter(adapter)) {
+            return Err(SubmitError::NoSuchAdapter);
+        }
+        let namespace = self.namespace(&request.tenant, request.adapter);
         self.tenants.meet(&request.tenant, namespace, &mut self.cache);
         let length_max = self.check(&request, namespace)?;
         self.check_queue(&request)?;
@@ -39,20 +45,20 @@ impl Core {
     /// A tenant may have as much waiting as there is room left, in requests and in tokens. So one alone fills half of the queue,
     /// two fill two thirds, and there is always room for the first request of another.
     fn check_queue(&self, request: &Request) -> Result<(), SubmitError> {
-        let (waiting, CoreOptions { queue_max, queue_tokens_max, .. }) = (&self.schedule.waiting, &self.options);
-        let tokens: usize = waiting.iter().map(|sequence| sequence.tokens.len()).sum();
-        if waiting.len() >= *queue_max || tokens >= *queue_tokens_max {
-            return Err(SubmitError::QueueFull(waiting.len()));
+        let CoreOptions { queue_max, queue_tokens_max, .. } = self.options;
+        let all = self.schedule.queue_length(None);
+        if all.requests >= queue_max || all.tokens >= queue_tokens_max {
+            return Err(SubmitError::QueueFull(all.requests));
         }
-        let own = waiting.iter().filter(|sequence| sequence.tenant == request.tenant);
-        let (own, own_tokens) = own.fold((0, 0), |(count, sum), one| (count + 1, sum + one.tokens.len()));
-        let fits = own < queue_max - waiting.len() && own_tokens + request.prompt.len() <= queue_tokens_max - tokens;
-        if own == 0 || fits { Ok(()) } else { Err(SubmitError::TenantQueueFull { waiting: own }) }
+        let own = self.schedule.queue_length(Some(&request.tenant));
+        let fits = own.requests < queue_max - all.requests
+            && own.tokens + request.prompt.len() <= queue_tokens_max - all.tokens;
+        if own.requests == 0 || fits { Ok(()) } else { Err(SubmitError::TenantQueueFull { waiting: own.requests }) }
     }
 
     /// The sequence's length at its end, if the request can be served at all.
     fn check(&self, request: &Request, namespace: Namespace) -> Result<usize, SubmitError> {
-        let (vocabulary, context) = (self.model.config().vocabulary, self.model.context());
+        let RunnerLimits { vocabulary, context, .. } = *self.runner.limits();
         let prompt = request.prompt.len();
         if prompt == 0 {
             return Err(SubmitError::EmptyPrompt);
@@ -85,25 +91,25 @@ impl Core {
     /// Starts waiting sequences, in the order of the schedule, while there is room for them. One for which there is none although
     /// nothing runs would keep all others waiting forever: it fails.
     pub(super) fn admit(&mut self, results: &mut Vec<Result<Event, StepError>>) {
-        if self.schedule.waiting.is_empty() {
+        if self.schedule.waiting().is_empty() {
             return;
         }
         self.schedule.sort_waiting();
-        if self.schedule.running.len() >= self.options.sequences_max {
-            match self.schedule.first_to_give_way() {
-                Some(index) => self.pause(index),
+        if self.schedule.running().len() >= self.options.sequences_max {
+            match self.schedule.victim_for_waiting_tenant() {
+                Some(index) => self.preempt(index),
                 None => return,
             }
         }
         let mut next = 0;
-        while next < self.schedule.waiting.len() && self.schedule.running.len() < self.options.sequences_max {
-            if self.is_being_computed(&self.schedule.waiting[next]) {
+        while next < self.schedule.waiting().len() && self.schedule.running().len() < self.options.sequences_max {
+            if self.is_being_computed(&self.schedule.waiting()[next]) {
                 next += 1;
             } else if !self.start(next) {
-                if !self.schedule.running.is_empty() {
+                if !self.schedule.running().is_empty() {
                     return;
                 }
-                results.push(Err(StepError::OutOfMemory { sequence: self.schedule.waiting.remove(next).id }));
+                results.push(Err(StepError::OutOfMemory { sequence: self.schedule.remove_waiting(next).id }));
             }
         }
     }
@@ -118,7 +124,7 @@ impl Core {
         let computes = |other: &&Sequence| {
             other.prefix_use.enabled && other.namespace == sequence.namespace && !other.is_generating()
         };
-        sequence.prefix_use.enabled && self.schedule.running.iter().filter(computes).any(shares_more)
+        sequence.prefix_use.enabled && self.schedule.running().iter().filter(computes).any(shares_more)
     }
 
     /// Starts a waiting sequence if there is room for all of its tokens, and a page for the next of each that runs.
@@ -129,27 +135,28 @@ impl Core {
             // It may be another tenant's text.
             divergence.cached.clear();
         }
-        let mut sequence = self.schedule.waiting.remove(index);
+        let mut sequence = self.schedule.remove_waiting(index);
         sequence.table = start.table;
         sequence.computed = start.tokens;
         sequence.on_disk = start.on_disk.into();
         let waited = self.now.saturating_sub(sequence.submitted);
         sequence.start(PrefixReport { cached_tokens: start.tokens, loaded_tokens: 0, waited, divergence });
-        self.schedule.running.push(sequence);
+        self.schedule.start(sequence);
         self.row_cost.restart();
         true
     }
 
     /// Begins a waiting sequence with what is cached of it. A sequence alone may need the room between those pages: a slab that
     /// holds one page of a colder format has no place for others. Then everything is computed.
-    fn begin(&mut self, index: usize) -> Result<Start, OutOfPages> {
-        let Sequence { namespace, tokens, length_max, prefix_use, .. } = &self.schedule.waiting[index];
+    fn begin(&mut self, index: usize) -> Result<PrefixMatch, OutOfPages> {
+        let Sequence { namespace, tokens, length_max, prefix_use, .. } = &self.schedule.waiting()[index];
         let tokens_min = prefix_use.enabled.then_some(prefix_use.tokens_min);
         let needs_more = KvCache::pages_for(*length_max) > KvCache::pages_for(tokens.len());
-        let spare = self.schedule.running.len() + usize::from(needs_more);
-        let begun = self.cache.begin(*namespace, tokens, tokens_min, spare);
-        if begun.is_err() && self.schedule.running.is_empty() {
-            return self.cache.begin(*namespace, tokens, None, spare);
+        let spare = self.schedule.running().len() + usize::from(needs_more);
+        let runner = &mut *self.runner;
+        let begun = self.cache.match_prefix(*namespace, tokens, tokens_min, spare, runner);
+        if begun.is_err() && self.schedule.running().is_empty() {
+            return self.cache.match_prefix(*namespace, tokens, None, spare, runner);
         }
         begun
     }

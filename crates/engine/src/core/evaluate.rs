@@ -2,11 +2,20 @@
 
 use std::ops::Range;
 
-use ruvllm_kernels::ops::{Batch, SequenceRows};
 use ruvllm_kv::{PageTable, Tiers};
+use ruvllm_runner::{RunnerError, RunnerLimits};
 
 use super::Core;
 use crate::{SubmitError, Tenant};
+
+/// Why a text cannot be evaluated.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum EvaluateError {
+    #[error(transparent)]
+    Refused(#[from] SubmitError),
+    #[error(transparent)]
+    Runner(#[from] RunnerError),
+}
 
 impl Core {
     /// Runs `tokens` as one text of its own and hands the logits after each position in `wanted` to `visit`.
@@ -16,7 +25,7 @@ impl Core {
         tokens: &[u32],
         wanted: Range<usize>,
         visit: impl FnMut(usize, &[f32]),
-    ) -> Result<(), SubmitError> {
+    ) -> Result<(), EvaluateError> {
         self.evaluate_in(&self.options.kv.tiers.clone(), tokens, wanted, visit)
     }
 
@@ -26,34 +35,48 @@ impl Core {
         tiers: &Tiers,
         tokens: &[u32],
         wanted: Range<usize>,
-        mut visit: impl FnMut(usize, &[f32]),
-    ) -> Result<(), SubmitError> {
-        let (vocabulary, context) = (self.model.config().vocabulary, self.model.context());
+        visit: impl FnMut(usize, &[f32]),
+    ) -> Result<(), EvaluateError> {
+        let RunnerLimits { vocabulary, context, .. } = *self.runner.limits();
         if tokens.len() > context {
-            return Err(SubmitError::PromptTooLong { prompt: tokens.len(), context });
+            return Err(SubmitError::PromptTooLong { prompt: tokens.len(), context }.into());
         }
         if let Some(token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
-            return Err(SubmitError::NoSuchToken { token: *token, vocabulary });
+            return Err(SubmitError::NoSuchToken { token: *token, vocabulary }.into());
         }
         let mut table = PageTable::default();
-        let namespace = self.namespace(&Tenant::default());
+        let namespace = self.namespace(&Tenant::default(), None);
         let pages = self.cache.pages_max(namespace);
         self.cache
-            .extend(namespace, &mut table, tokens.len())
+            .extend(namespace, &mut table, tokens.len(), &mut *self.runner)
             .map_err(|short| SubmitError::TooLargeForCache { needed: short.needed, pages })?;
-        for (chunk_index, chunk) in tokens.chunks(self.state.rows_max()).enumerate() {
-            let start = chunk_index * self.state.rows_max();
-            let rows = SequenceRows { rows: 0..chunk.len(), start, pages: table.pages() };
-            let batch = Batch::new(vec![rows], self.cache.memory()).expect("there are pages for all tokens");
-            let logit_rows: Vec<usize> = (0..chunk.len()).filter(|row| wanted.contains(&(start + row))).collect();
-            let (state, kv) = (&mut self.state, self.cache.memory());
-            self.model.forward(&mut self.pool, state, kv, &batch, chunk, &logit_rows);
-            for (i, row) in logit_rows.iter().enumerate() {
-                visit(start + row, self.state.logits(i));
+        let outcome = self.evaluate_chunks(tiers, tokens, wanted, &mut table, visit);
+        self.cache.release(None, &[], table, &mut *self.runner);
+        outcome
+    }
+
+    fn evaluate_chunks(
+        &mut self,
+        tiers: &Tiers,
+        tokens: &[u32],
+        wanted: Range<usize>,
+        table: &mut PageTable,
+        mut visit: impl FnMut(usize, &[f32]),
+    ) -> Result<(), EvaluateError> {
+        let rows_max = self.runner.limits().rows_max;
+        for (index, chunk) in tokens.chunks(rows_max).enumerate() {
+            let start = index * rows_max;
+            let logit_rows = || (0..chunk.len()).filter(|row| wanted.contains(&(start + row)));
+            self.batch.clear();
+            self.batch.push(start, chunk.iter().copied(), 0, self.cache.locations(table), None);
+            self.batch.set_logit_rows(logit_rows());
+            self.runner.submit(&self.batch)?;
+            self.runner.wait()?;
+            for (i, row) in logit_rows().enumerate() {
+                visit(start + row, self.runner.logits(i));
             }
-            self.cache.age_in(tiers, &mut self.pool, &mut table, start + chunk.len());
+            self.cache.demote_by_age_in(tiers, table, start + chunk.len(), &mut *self.runner);
         }
-        self.cache.end(None, &[], table);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Random requests, cancellations, deadlines, memory pressure and damaged files, from a seed. After every step the books
+//! Random requests, cancellations, deadlines, memory pressure and damaged files, from a seed. After every step the accounts
 //! must balance, and every answer must be the one that the request gets alone, with nothing cached.
 
 use std::collections::HashMap;
@@ -7,21 +7,33 @@ use std::time::Duration;
 
 use ruvllm_kernels::{KernelSet, Pool, WeightType};
 use ruvllm_kv::{DiskStore, KvOptions, PageKey, PageTable, Quota, Tiers};
-use ruvllm_model::Model;
 use ruvllm_model::formats::gguf::write::{Header, Writer};
 use ruvllm_model::formats::gguf::{Gguf, Value};
+use ruvllm_model::{CpuRunner, Model};
+use ruvllm_runner::{AdapterId, FakeRunner, Fault, FaultInjector, KvShape, Runner};
 
 use super::{Core, CoreOptions};
 use crate::random::Random;
-use crate::{HiddenStates, PrefixUse, Request, Sampling, SequenceId, Speculation, SubmitError, Tenant};
+use crate::{HiddenStates, PrefixUse, Request, Sampling, SequenceId, Speculation, StepError, SubmitError, Tenant};
 
 const VOCABULARY: u32 = 48;
 const CONTEXT: usize = 320;
-const STEPS: usize = 1500;
+const BATCH_ROWS: usize = 24;
+
+/// What runs the batches.
+#[derive(Clone, Copy, PartialEq)]
+enum Device {
+    /// A tiny model with random weights.
+    Cpu,
+    /// No model at all, which loses nothing when pages are converted.
+    Fake,
+}
 
 /// What is simulated.
 #[derive(Clone, Copy)]
 struct Setting {
+    device: Device,
+    steps: usize,
     seed: u64,
     tiers: &'static str,
     /// Heads of the model, as many for keys and values, and their dimension.
@@ -39,19 +51,42 @@ impl Setting {
         self.tiers.parse().expect("sound tiers")
     }
 
-    fn core(&self, mut options: CoreOptions) -> Core {
-        let model = model(self.heads, self.head_dim);
+    fn core(&self, options: CoreOptions) -> Core {
+        self.core_with_faults(options).0
+    }
+
+    fn core_with_faults(&self, mut options: CoreOptions) -> (Core, FaultInjector) {
+        let mut faults = FaultInjector::default();
+        let runner: Box<dyn Runner> = match self.device {
+            Device::Cpu => {
+                let pool = Pool::new(2, KernelSet::best());
+                Box::new(CpuRunner::new(model(self.heads, self.head_dim).into(), pool, BATCH_ROWS))
+            }
+            Device::Fake => {
+                let shape = KvShape { layers: 2, kv_heads: self.heads, head_dim: self.head_dim };
+                let runner = FakeRunner::new(shape, VOCABULARY as usize, CONTEXT, BATCH_ROWS);
+                faults = runner.faults();
+                Box::new(runner)
+            }
+        };
         options.keeps_states = self.keeps_states;
         if self.keeps_states {
             // Those of a page of 2 KiB.
-            options.kv.budget_bytes += options.kv.budget_bytes / 2048 * 16 * Core::state_bytes(model.config());
+            options.kv.budget_bytes += options.kv.budget_bytes / 2048 * 16 * Core::state_bytes(runner.limits().hidden);
         }
-        Core::new(model, Pool::new(2, KernelSet::best()), options)
+        (Core::new(runner, options), faults)
+    }
+
+    /// Whether answers are bit for bit the same however they come about.
+    fn is_exact(&self) -> bool {
+        self.device == Device::Fake || self.tiers().is_uniform()
     }
 }
 
 /// Pages of 2 KiB in half floats.
 const TINY: Setting = Setting {
+    device: Device::Cpu,
+    steps: 1500,
     seed: 0,
     tiers: "f16",
     heads: 1,
@@ -129,6 +164,7 @@ fn request(random: &mut Random) -> Request {
         max_tokens: Some(1 + below(random, 60)),
         speculation: [Speculation::Off, Speculation::On][below(random, 2)],
         tenant: Tenant::new(["a/x", "b", "c"][below(random, 3)]),
+        adapter: None,
         priority: below(random, 3) as i8 - 1,
         deadline: None,
         prefix_use: PrefixUse { enabled: below(random, 5) > 0, tokens_min: below(random, 3) * 16 },
@@ -198,20 +234,22 @@ struct Seen {
     overdue: usize,
     cached_tokens: usize,
     loaded_tokens: usize,
-    pauses: u64,
+    preemptions: u64,
     evicted: u64,
     cooled: u64,
     refused: usize,
+    /// Sequences whose step failed, or gave NaN.
+    failed: usize,
+    drafts_accepted: usize,
 }
 
 fn simulate(setting: Setting) -> Seen {
     let Setting { seed, budget_bytes, with_disk, .. } = setting;
-    let is_exact = setting.tiers().is_uniform();
+    let is_exact = setting.is_exact();
     let folder = tempfile::tempdir().expect("a folder");
     let open = || DiskStore::open(folder.path(), budget_bytes as u64 * 6, PageKey::new(&[1; 32]));
     let disk = with_disk.then(|| open().expect("the folder can be used"));
     let options = CoreOptions {
-        batch_rows: 24,
         sequences_max: 5,
         queue_max: 6,
         kv: KvOptions { budget_bytes, disk, ..KvOptions::new(setting.tiers()) },
@@ -221,15 +259,18 @@ fn simulate(setting: Setting) -> Seen {
         ],
         ..CoreOptions::new(0)
     };
-    let mut core = setting.core(options);
+    let (mut core, faults) = setting.core_with_faults(options);
     let mut alone = Alone::new(setting);
     let mut random = Random::new(seed);
     let mut flights: HashMap<SequenceId, InFlight> = HashMap::new();
     let mut seen = Seen::default();
-    for step in 0..STEPS {
+    for step in 0..setting.steps {
         core.set_time(Duration::from_millis(step as u64));
         if random.unit() < 0.25 {
             let mut request = request(&mut random);
+            if setting.device == Device::Fake && random.unit() < 0.3 {
+                request.adapter = Some(AdapterId([7; 32]));
+            }
             if random.unit() < 0.05 {
                 request.deadline = Some(Duration::from_millis(step as u64 + 10));
             }
@@ -255,13 +296,24 @@ fn simulate(setting: Setting) -> Seen {
             core.save(0);
             damage_a_file(folder.path(), &mut random);
         }
+        if setting.device == Device::Fake && random.unit() < 0.01 {
+            faults.inject([Fault::StepFails, Fault::NanLogits][usize::from(random.unit() < 0.5)]);
+        }
         for result in core.step() {
             let event = match result {
                 Ok(event) => event,
                 Err(error) => {
                     let flight = flights.remove(&error.sequence()).expect("it is in flight");
-                    assert!(flight.request.deadline.is_some(), "seed {seed}, step {step}: {error}");
-                    seen.overdue += 1;
+                    match error {
+                        StepError::DeadlinePassed { .. } => {
+                            assert!(flight.request.deadline.is_some(), "seed {seed}, step {step}");
+                            seen.overdue += 1;
+                        }
+                        StepError::Runner { .. } | StepError::NotANumber { .. } => seen.failed += 1,
+                        other => panic!("seed {seed}, step {step}: {other}"),
+                    }
+                    let is_right = !is_exact || alone.answer(&flight.request).starts_with(&flight.answer);
+                    assert!(is_right, "seed {seed}, step {step}");
                     continue;
                 }
             };
@@ -272,6 +324,7 @@ fn simulate(setting: Setting) -> Seen {
             let flight = flights.get_mut(&event.sequence).expect("it is in flight");
             flight.answer.push((event.sampled.token, event.states));
             if event.finish.is_some() {
+                seen.drafts_accepted += event.counts.accepted;
                 let flight = flights.remove(&event.sequence).expect("it is in flight");
                 if is_exact {
                     assert!(flight.answer == alone.answer(&flight.request), "seed {seed}, step {step}");
@@ -281,18 +334,18 @@ fn simulate(setting: Setting) -> Seen {
         }
         core.audit().unwrap_or_else(|fault| panic!("seed {seed}, step {step}: {fault}"));
     }
-    seen.pauses = core.pauses();
+    seen.preemptions = core.preemptions();
     let stats = core.cache_stats();
     (seen.evicted, seen.cooled) = (stats.evicted_pages, stats.cooled_pages);
     seen
 }
 
 impl Core {
-    /// Whether all books agree, and no page that is still to be written has two users.
+    /// Checks that all accounts agree, and that no page that is still to be written has two users.
     fn audit(&self) -> Result<(), String> {
-        let running = &self.schedule.running;
+        let running = self.schedule.running();
         self.cache.audit(running.iter().map(|sequence| &sequence.table))?;
-        if let Some(waiting) = self.schedule.waiting.iter().find(|waiting| waiting.table.capacity_tokens() > 0) {
+        if let Some(waiting) = self.schedule.waiting().iter().find(|waiting| waiting.table.capacity_tokens() > 0) {
             return Err(format!("{:?} waits and has pages", waiting.id));
         }
         let written = |table: &PageTable, from: usize| table.pages()[from..].to_vec();
@@ -307,6 +360,19 @@ impl Core {
     }
 }
 
+/// Without a model, over far more steps: any break of the page accounting, and any wrong page, in any mix of formats.
+const FAKE: Setting = Setting { device: Device::Fake, steps: 20_000, ..TINY };
+
+#[test]
+fn on_a_fake_runner_too_and_for_longer() {
+    for (seed, tiers, pages) in [(11, "f16", 30), (12, "f16:32,q8:96,q4", 30), (13, "q8", 20)] {
+        let seen = simulate(Setting { seed, tiers, budget_bytes: pages << 11, with_disk: false, ..FAKE });
+        assert!(seen.answers > 1000 && seen.cancelled > 50 && seen.overdue > 0 && seen.refused > 0, "{seen:?}");
+        assert!(seen.cached_tokens > 10_000 && seen.preemptions > 0 && seen.evicted > 1000, "{seen:?}");
+        assert!(seen.failed > 50 && seen.drafts_accepted > 100, "{seen:?}");
+    }
+}
+
 #[test]
 fn every_answer_is_the_one_that_the_request_gets_alone() {
     for (seed, tiers, pages) in [(1, "f16", 30), (2, "f16", 30), (3, "q8", 20)] {
@@ -314,16 +380,16 @@ fn every_answer_is_the_one_that_the_request_gets_alone() {
         println!("seed {seed}: {seen:?}");
         assert!(seen.answers > 100 && seen.cancelled > 5 && seen.overdue > 0 && seen.refused > 0, "{seen:?}");
         assert!(seen.cached_tokens > 1000 && seen.loaded_tokens > 100, "{seen:?}");
-        assert!(seen.pauses > 0 && seen.evicted > 100, "{seen:?}");
+        assert!(seen.preemptions > 0 && seen.evicted > 100, "{seen:?}");
     }
 }
 
-/// Wherever they come from: computed, in memory, from disk, before or after a pause, behind guesses.
+/// Wherever they come from: computed, in memory, from disk, before or after a pause, behind draft tokens.
 #[test]
 fn hidden_states_are_those_that_the_request_gets_alone() {
     let seen = simulate(Setting { seed: 1, keeps_states: true, ..TINY });
     assert!(seen.answers > 100 && seen.cached_tokens > 1000 && seen.loaded_tokens > 100, "{seen:?}");
-    assert!(seen.pauses > 0 && seen.evicted > 100, "{seen:?}");
+    assert!(seen.preemptions > 0 && seen.evicted > 100, "{seen:?}");
 }
 
 /// Without a disk, where pages with their states take more of the budget.
@@ -337,12 +403,12 @@ fn keeping_hidden_states_makes_no_difference_to_anything_else() {
 #[test]
 fn without_a_disk_what_is_evicted_is_computed_again() {
     let seen = simulate(Setting { seed: 4, with_disk: false, ..TINY });
-    assert!(seen.answers > 80 && seen.pauses > 0 && seen.evicted > 100 && seen.loaded_tokens == 0, "{seen:?}");
+    assert!(seen.answers > 80 && seen.preemptions > 0 && seen.evicted > 100 && seen.loaded_tokens == 0, "{seen:?}");
 }
 
-/// Pages of 64 KiB, three slabs: the books must balance while pages change their format and place.
+/// Pages of 64 KiB, three slabs: the accounts must balance while pages change their format and place.
 #[test]
-fn tiers_keep_their_books() {
+fn tiers_keep_their_accounts() {
     let large = Setting { heads: 8, head_dim: 64, budget_bytes: 6 << 20, ..TINY };
     for (seed, tiers) in [(5, "f16:32,q8:96,q4"), (6, "f16:48,q8/q4")] {
         let seen = simulate(Setting { seed, tiers, ..large });
@@ -373,6 +439,40 @@ fn prompts_that_wait_are_bounded_by_their_tokens_too() {
     let request = |tenant: &str| Request { tenant: Tenant::new(tenant), ..Request::new(vec![1; 100]) };
     assert_eq!((0..100).take_while(|_| core.submit(request("greedy")).is_ok()).count(), 5);
     assert!(core.submit(request("modest")).is_ok());
+}
+
+#[test]
+fn the_quota_of_a_tenant_holds_for_all_of_its_adapters_together() {
+    let page = KvShape { layers: 2, kv_heads: 1, head_dim: 16 }.page_bytes("f16".parse::<Tiers>().unwrap().hot);
+    let quota = Quota { guaranteed_bytes: 0, limit_bytes: Some(4 * page) };
+    let options = CoreOptions { quotas: vec![(Tenant::new("a"), quota)], ..CoreOptions::new(40 * page) };
+    let mut core = FAKE.core(options);
+    for digest in 0..4 {
+        let adapter = (digest > 0).then_some(AdapterId([digest; 32]));
+        let prompt = (0..60).collect::<Vec<u32>>().iter().map(|token| token % VOCABULARY).collect();
+        let request = Request { tenant: Tenant::new("a"), adapter, max_tokens: Some(1), ..Request::new(prompt) };
+        core.submit(request).expect("it fits");
+        while !core.is_idle() {
+            core.step().into_iter().for_each(|result| drop(result.expect("no fault")));
+        }
+        assert!(core.cache_stats().used_bytes <= 4 * page, "{} adapters", digest);
+    }
+    let lookups: Vec<_> = core.tenants().collect();
+    assert_eq!((lookups.len(), lookups[0].1.lookups), (1, 4), "all of them are one tenant's");
+}
+
+#[test]
+fn a_lost_device_ends_all_sequences_and_refuses_new_ones() {
+    let (mut core, faults) =
+        FAKE.core_with_faults(CoreOptions { sequences_max: 2, ..CoreOptions::new(FAKE.budget_bytes) });
+    let submit = |core: &mut Core| core.submit(Request::new(vec![1, 2, 3]));
+    assert!((0..3).all(|_| submit(&mut core).is_ok()));
+    assert_eq!(core.step().len(), 2, "the third waits");
+    faults.inject(Fault::DeviceLost);
+    let results = core.step();
+    assert!(results.iter().all(|result| matches!(result, Err(StepError::Runner { .. }))) && results.len() == 3);
+    assert!(core.is_idle() && matches!(submit(&mut core), Err(SubmitError::DeviceLost(_))));
+    core.audit().expect("nothing is left behind");
 }
 
 /// Pages of 256 KiB in three slabs: as many as the context has, if none is in a colder format.

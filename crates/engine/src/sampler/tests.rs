@@ -103,13 +103,13 @@ fn logits_without_a_largest_are_an_error_for_every_way_of_sampling() {
         [plain(1), Sampling::greedy(), Sampling { typical_p: 0.5, top_logprobs: Some(2), ..Sampling::default() }]
     {
         let check = |logits: &[f32]| Sampler::new(sampling.clone(), &[]).sample(&mut logits.to_vec(), None);
-        assert_eq!(check(&[0.0, f32::NAN]), Err(NotANumber));
-        assert_eq!(check(&[f32::INFINITY, 0.0]), Err(NotANumber));
-        assert_eq!(check(&[f32::INFINITY; 3]), Err(NotANumber));
-        assert_eq!(check(&[f32::NEG_INFINITY; 3]), Err(NotANumber));
+        assert_eq!(check(&[0.0, f32::NAN]), Err(NotFinite));
+        assert_eq!(check(&[f32::INFINITY, 0.0]), Err(NotFinite));
+        assert_eq!(check(&[f32::INFINITY; 3]), Err(NotFinite));
+        assert_eq!(check(&[f32::NEG_INFINITY; 3]), Err(NotFinite));
         // A token that is ruled out is nothing special.
         assert_eq!(check(&[0.0, f32::NEG_INFINITY]).unwrap().token, 0);
     }
     let overflow = Sampling { repetition_penalty: 0.01, ..plain(1) };
-    assert_eq!(Sampler::new(overflow, &[0]).sample(&mut [f32::MAX, 0.0], None), Err(NotANumber));
+    assert_eq!(Sampler::new(overflow, &[0]).sample(&mut [f32::MAX, 0.0], None), Err(NotFinite));
 }

@@ -22,8 +22,8 @@ fn limits(rows_max: usize, row_cost: f32) -> StepLimits {
 /// The plan of a step, where prompts may delay others as much as they like.
 fn plan(running: Vec<Sequence>, rows_max: usize, row_cost: f32) -> Plan {
     let mut schedule = Schedule { running, ..Schedule::default() };
-    schedule.pace.observe(1, 0, Duration::from_secs(1));
-    schedule.pace.observe(1, 1, Duration::from_secs(2));
+    schedule.pacer.observe(1, 0, Duration::from_secs(1));
+    schedule.pacer.observe(1, 1, Duration::from_secs(2));
     plan_of(&mut schedule, StepLimits { slowdown_max: 1e6, ..limits(rows_max, row_cost) })
 }
 
@@ -59,8 +59,8 @@ fn prompts_have_their_rows_before_guesses() {
         (planned.slices[1].tokens.len(), planned.drafts.len())
     };
     assert_eq!(with_prompt(200, 64), (63, 0));
-    assert_eq!(with_prompt(100, 128), (100, 0), "a guess is less sure than a prompt's row");
-    assert!(with_prompt(2, 128).1 > 0, "a short prompt leaves time for guesses");
+    assert_eq!(with_prompt(100, 128), (100, 0), "a draft is less sure than a prompt's row");
+    assert!(with_prompt(2, 128).1 > 0, "a short prompt leaves time for draft tokens");
 }
 
 #[test]
@@ -96,8 +96,8 @@ fn prompts_take_what_those_that_generate_can_bear() {
     let mut schedule = Schedule { running: generating(2), ..Schedule::default() };
     schedule.running.push(repeating(9, 8000, 8000, Speculation::Off));
     // 5 ms a step, and half a millisecond for each row of a prompt.
-    schedule.pace.observe(2, 0, Duration::from_millis(5));
-    schedule.pace.observe(2, 10, Duration::from_millis(10));
+    schedule.pacer.observe(2, 0, Duration::from_millis(5));
+    schedule.pacer.observe(2, 10, Duration::from_millis(10));
     let planned = plan_of(&mut schedule, limits(512, 0.1));
     assert_eq!((planned.generating(), planned.prompt_rows(), planned.drafts.len()), (2, 16, 0));
     schedule.running.drain(..2);
@@ -125,7 +125,7 @@ fn priority_then_fairness_then_arrival_decide_who_starts() {
     schedule.shares.serve(&Tenant::new("greedy"), 100, 0);
     assert_eq!(order(&mut schedule), [4, 2, 3, 0, 1]);
     schedule.running = std::mem::take(&mut schedule.waiting);
-    let paused = schedule.first_to_pause().map(|index| schedule.running[index].id.0);
+    let paused = schedule.preemption_victim().map(|index| schedule.running[index].id.0);
     assert_eq!(paused, Some(3), "the last of those with the lowest priority");
 }
 
@@ -137,7 +137,7 @@ fn prompts_come_in_small_portions_while_several_tenants_do() {
         sequence
     };
     let mut schedule = Schedule { running: vec![prompt(0, "one")], ..Schedule::default() };
-    schedule.pace.observe(0, 128, Duration::from_millis(256));
+    schedule.pacer.observe(0, 128, Duration::from_millis(256));
     schedule.enqueue(prompt(1, "one"));
     assert_eq!(plan_of(&mut schedule, limits(128, 0.05)).prompt_rows(), 128, "nobody else is there");
     let mut other = prompt(2, "other");
@@ -146,8 +146,8 @@ fn prompts_come_in_small_portions_while_several_tenants_do() {
     let at = |seconds| StepLimits { now: Duration::from_secs(seconds), ..limits(128, 0.05) };
     // A row takes two milliseconds, so this is the least.
     assert_eq!(plan_of(&mut schedule, at(8)).prompt_rows(), 32);
-    schedule.pace = Pace::default();
-    schedule.pace.observe(0, 128, Duration::from_millis(64));
+    schedule.pacer = StepPacer::default();
+    schedule.pacer.observe(0, 128, Duration::from_millis(64));
     assert_eq!(plan_of(&mut schedule, at(8)).prompt_rows(), 50);
     assert_eq!(plan_of(&mut schedule, at(60)).prompt_rows(), 128, "that was long ago");
 }
@@ -161,16 +161,16 @@ fn a_tenant_with_all_places_gives_one_to_another_that_has_none() {
     };
     let running = vec![of(0, "a"), of(1, "a"), of(2, "b"), of(3, "a")];
     let mut schedule = Schedule { running, ..Schedule::default() };
-    assert_eq!(schedule.first_to_give_way(), None, "nobody waits");
+    assert_eq!(schedule.victim_for_waiting_tenant(), None, "nobody waits");
     schedule.waiting = vec![of(9, "c")];
-    assert_eq!(schedule.first_to_give_way(), Some(3), "the last of the one with the most");
+    assert_eq!(schedule.victim_for_waiting_tenant(), Some(3), "the last of the one with the most");
     schedule.waiting = vec![of(9, "b")];
-    assert_eq!(schedule.first_to_give_way(), None, "it has a place");
+    assert_eq!(schedule.victim_for_waiting_tenant(), None, "it has a place");
     schedule.waiting = vec![of(9, "c")];
     schedule.running.iter_mut().for_each(|running| running.priority = 1);
-    assert_eq!(schedule.first_to_give_way(), None, "who is more important does not give way");
+    assert_eq!(schedule.victim_for_waiting_tenant(), None, "who is more important does not give way");
     schedule.running = vec![of(0, "a"), of(1, "b")];
-    assert_eq!(schedule.first_to_give_way(), None, "nobody has more than one");
+    assert_eq!(schedule.victim_for_waiting_tenant(), None, "nobody has more than one");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_step_that_gives_a_tenant_its_first_token_is_not_made_longer_by_others() {
     let mut schedule = Schedule { running: vec![of(0, "greedy", 4000, 4000)], ..Schedule::default() };
     schedule.shares.serve(&Tenant::new("greedy"), 1000, 0);
     // Ten rows in the time of a shared step.
-    schedule.pace.observe(0, 100, Duration::from_millis(250));
+    schedule.pacer.observe(0, 100, Duration::from_millis(250));
     schedule.enqueue(of(1, "modest", 20, 20));
     schedule.running.append(&mut schedule.waiting);
     let rows = |schedule: &mut Schedule| -> Vec<_> {
@@ -194,10 +194,10 @@ fn a_step_that_gives_a_tenant_its_first_token_is_not_made_longer_by_others() {
 
     // Where others generate and were delayed too much already, it has its rows all the same.
     schedule.running.push(of(2, "greedy", 30, 1));
-    schedule.pace.observe(1, 0, Duration::from_millis(5));
-    schedule.pace.prompt_rows(2.0);
-    schedule.pace.observe(1, 100, Duration::from_millis(100));
-    assert_eq!(schedule.pace.prompt_rows(2.0), 0);
+    schedule.pacer.observe(1, 0, Duration::from_millis(5));
+    schedule.pacer.prompt_rows(2.0);
+    schedule.pacer.observe(1, 100, Duration::from_millis(100));
+    assert_eq!(schedule.pacer.prompt_rows(2.0), 0);
     assert_eq!(rows(&mut schedule), [(2, 1), (1, 20)]);
     // But not if it generates already.
     schedule.running.push(of(3, "modest", 30, 1));
@@ -229,8 +229,8 @@ fn long_prompt_ms(askers: u64, generators: u64) -> f64 {
         let planned = plan_of(&mut schedule, limits);
         let took = 4.0 + 0.2 * planned.generating() as f64 + 0.6 * planned.prompt_rows() as f64;
         now += took;
-        if !planned.is_stretched {
-            schedule.pace.observe(planned.generating(), planned.prompt_rows(), Duration::from_secs_f64(took / 1e3));
+        if !planned.exceeds_pace {
+            schedule.pacer.observe(planned.generating(), planned.prompt_rows(), Duration::from_secs_f64(took / 1e3));
         }
         let mut answered = Vec::new();
         for slice in &planned.slices {

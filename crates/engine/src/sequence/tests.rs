@@ -35,12 +35,12 @@ fn step(sequence: &mut Sequence, draft: &[u32]) -> (Vec<Event>, Outcome) {
     (results.into_iter().map(|result| result.expect("sound logits")).collect(), outcome)
 }
 
-/// Steps to the end with whatever `draft` guesses.
+/// Steps to the end with whatever `draft` draft tokens.
 fn generate(mut sequence: Sequence, mut draft: impl FnMut(&Sequence) -> Vec<u32>) -> Vec<Event> {
     let mut events = Vec::new();
     loop {
-        let guesses = draft(&sequence);
-        let (new, outcome) = step(&mut sequence, &guesses);
+        let drafts = draft(&sequence);
+        let (new, outcome) = step(&mut sequence, &drafts);
         events.extend(new);
         if outcome == Outcome::Ended {
             return events;
@@ -58,7 +58,7 @@ proptest! {
         seed: u64, temperature in prop::sample::select(vec![0.0f32, 0.3, 0.8, 1.5]), top_k in 0usize..6,
         top_p in 0.5f32..=1.0, repetition_penalty in prop::sample::select(vec![1.0f32, 1.3]),
         presence_penalty in prop::sample::select(vec![0.0f32, 0.7]), max_tokens in 1usize..30, end in 0u32..12,
-        guesses: u64,
+        drafts: u64,
     ) {
         let sampling = Sampling {
             temperature, top_k, top_p, repetition_penalty, presence_penalty, seed, top_logprobs: Some(2),
@@ -67,14 +67,14 @@ proptest! {
         let make = || sequence(sampling.clone(), max_tokens, vec![end]);
         let plain = generate(make(), |_| Vec::new());
         let known: Vec<u32> = plain.iter().map(|event| event.sampled.token).collect();
-        let mut random = Random::new(guesses);
-        // Mostly right guesses, with wrong ones between them.
+        let mut random = Random::new(drafts);
+        // Mostly right draft tokens, with wrong ones between them.
         let drafted = generate(make(), |sequence| {
             let done = sequence.tokens.len() - 3;
             let count = (random.unit() * 6.0) as usize;
             let next = known.iter().skip(done).copied().chain(std::iter::repeat(5));
-            let guess = |token| if random.unit() < 0.8 { token } else { (random.unit() * 8.0) as u32 };
-            next.take(count.min(sequence.drafts_max())).map(guess).collect()
+            let draft = |token| if random.unit() < 0.8 { token } else { (random.unit() * 8.0) as u32 };
+            next.take(count.min(sequence.drafts_max())).map(draft).collect()
         });
         prop_assert_eq!(sampled(&drafted), sampled(&plain));
         let counts = drafted[drafted.len() - 1].counts;
@@ -132,14 +132,14 @@ fn a_row_behind_a_wrong_guess_is_not_looked_at() {
     let mut plain = sequence(Sampling::greedy(), 9, Vec::new());
     let token = step(&mut plain, &[]).0[0].sampled.token;
     let row = logits(&[1, 2, 3]);
-    let check = |guess: u32| {
+    let check = |draft: u32| {
         let mut sequence = sequence(Sampling::greedy(), 9, Vec::new());
         let mut results = Vec::new();
         let mut sample = |sampler: &mut Sampler, at: usize| match at {
             0 => sampler.sample(&mut row.clone(), None),
             _ => sampler.sample(&mut [f32::NAN; VOCABULARY as usize], None),
         };
-        let outcome = sequence.advance(&[guess], &mut sample, &mut results);
+        let outcome = sequence.advance(&[draft], &mut sample, &mut results);
         (results.len(), results.iter().filter(|result| result.is_err()).count(), outcome)
     };
     assert_eq!(check((token + 1) % VOCABULARY), (1, 0, Outcome::GoesOn));

@@ -1,27 +1,27 @@
-//! The guesses of one sequence: what to guess, how many tokens, and when to leave it.
+//! The draft tokens of one sequence: what to draft, how many tokens, and when to leave it.
 
-use super::chances::Chances;
-use super::outlook::Outlook;
+use super::acceptance::AcceptanceRates;
+use super::draft_budget::DraftBudget;
 use super::suffix_index::{Match, SuffixIndex};
 
-/// Tokens guessed in a step at most. Copies gain a fifth over a maximum of 8; longer drafts gain no more.
+/// Maximum number of tokens drafted in a step. Copies gain a fifth over a maximum of 8; longer drafts gain no more.
 pub(crate) const LOOK_AHEAD_MAX: usize = 16;
 
-/// What a sequence may lose by wrong guesses, in tokens it could have generated in their time: so much at once, and
+/// What a sequence may lose by wrong draft tokens, in tokens it could have generated in their time: so much at once, and
 /// this share of what it generates. Gains may be lost again, but only up to a limit, lest a copy pay for all that follows.
 const ALLOWANCE_FIRST: f32 = 1.0;
 const ALLOWANCE_SHARE: f32 = 0.01;
 const ALLOWANCE_MAX: f32 = 4.0;
 
-/// Guesses from the sequence's own text: what followed the last tokens when they occurred before.
+/// Draft tokens from the sequence's own text: what followed the last tokens when they occurred before.
 ///
-/// A draft model would be another source beside the index; chances and allowance would hold for it as well.
+/// A draft model would be another source beside the index; acceptance and allowance would hold for it as well.
 #[derive(Debug)]
 pub(crate) struct Drafter {
     index: SuffixIndex,
     /// Where the end of the text occurred before.
     found: Option<Match>,
-    chances: Chances,
+    acceptance: AcceptanceRates,
     allowance: f32,
 }
 
@@ -30,30 +30,30 @@ impl Drafter {
         let mut drafter = Self {
             index: SuffixIndex::default(),
             found: None,
-            chances: Chances::default(),
+            acceptance: AcceptanceRates::default(),
             allowance: ALLOWANCE_FIRST,
         };
         drafter.extend(prompt, prompt.len());
         drafter
     }
 
-    /// Guesses what follows `tokens` and adds it to `draft`: as many tokens as are worth their rows in the step of
-    /// `outlook`, `count_max` at most, and none after one of `end_tokens`.
+    /// Draft tokens what follows `tokens` and adds it to `draft`: as many tokens as are worth their rows in the step of
+    /// `draft_budget`, at most `count_max`, and none after one of `end_tokens`.
     pub(crate) fn draft(
         &mut self,
         tokens: &[u32],
         end_tokens: &[u32],
         count_max: usize,
-        outlook: &mut Outlook,
+        draft_budget: &mut DraftBudget,
         draft: &mut Vec<u32>,
     ) {
         let Some(found) = self.found else { return };
-        let price = outlook.price();
+        let price = draft_budget.price();
         let first = draft.len();
         let mut chance = 1.0;
         for i in 0..count_max.min(LOOK_AHEAD_MAX) {
-            chance *= self.chances.of(found.length + i);
-            if self.allowance < price || !outlook.add_if_worth(chance) {
+            chance *= self.acceptance.of(found.length + i);
+            if self.allowance < price || !draft_budget.add_if_worth(chance) {
                 break;
             }
             self.allowance -= price;
@@ -67,15 +67,15 @@ impl Drafter {
         }
     }
 
-    /// The last guesses will not run after all.
-    pub(crate) fn take_back(&mut self, guesses: usize, outlook: &Outlook) {
-        self.allowance += outlook.price() * guesses as f32;
+    /// The last draft tokens will not run after all.
+    pub(crate) fn take_back(&mut self, drafts: usize, draft_budget: &DraftBudget) {
+        self.allowance += draft_budget.price() * drafts as f32;
     }
 
-    /// A step has shown that `accepted` of `drafted` guesses were right, and so generated the last `generated` of
+    /// A step has shown that `accepted` of `drafted` draft tokens were right, and so generated the last `generated` of
     /// `tokens`.
     pub(crate) fn verified(&mut self, drafted: usize, accepted: usize, tokens: &[u32], generated: usize) {
-        self.chances.observe(self.found.map_or(0, |found| found.length), drafted, accepted);
+        self.acceptance.observe(self.found.map_or(0, |found| found.length), drafted, accepted);
         let earned = accepted as f32 + ALLOWANCE_SHARE * generated as f32;
         self.allowance = (self.allowance + earned).min(ALLOWANCE_MAX);
         self.extend(tokens, generated);

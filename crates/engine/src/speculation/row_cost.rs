@@ -2,13 +2,13 @@
 //!
 //! It differs tenfold between machines, models and instruction sets: where reading the weights takes the time, further
 //! rows are nearly free; where computing does, each costs nearly a step. A fixed figure would make some of them slower.
-//! The engine has no clock: whoever has one tells the durations, and without them the cautious first guess stands.
+//! The engine has no clock: durations are reported by its caller, and without them the cautious initial estimate stands.
 
 use std::time::Duration;
 
 /// In units of a step of one row, until steps were measured.
 const FIRST_GUESS: f32 = 0.25;
-/// Below, the measurement is noise. Above, nothing would be guessed any more, so nothing could show that it was noise.
+/// Below, the measurement is noise. Above, nothing would be drafted any more, so nothing could show that it was noise.
 const LEAST: f32 = 0.03;
 const MOST: f32 = 0.75;
 /// What is left of a measurement a step later.
@@ -16,7 +16,7 @@ const FADE: f64 = 0.98;
 /// Steps that are needed before a line is drawn through them, and how much their rows must differ (variance).
 const STEPS_MIN: f64 = 4.0;
 const VARIANCE_MIN: f64 = 0.2;
-/// A step that takes so many times what was expected was interrupted by something else, and counts as this long.
+/// A step that takes this many times what was expected was interrupted by something else, and counts as this long.
 const OUTLIER: f64 = 2.0;
 
 /// A line through the durations of recent steps over their numbers of rows.

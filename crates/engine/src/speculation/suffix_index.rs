@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// Tokens that are compared at most. Longer matches are hardly more often right (measured on chat, copies, code and
+/// Maximum number of tokens that are compared. Longer matches are hardly more often right (measured on chat, copies, code and
 /// JSON), and each length takes an entry per token.
 pub(crate) const MATCH_MAX: usize = 8;
 

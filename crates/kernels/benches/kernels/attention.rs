@@ -3,13 +3,14 @@
 
 use half::f16;
 use ruvllm_kernels::ops::{
-    Activations, Attention, AttentionShape, Batch, KeyFormat, KvMemory, KvShape, Matrix, PAGE_TOKENS, PageFormat,
-    PageId, RopeStyle, RopeTable, Rotation, SequenceRows, SharedItems, ValueFormat,
+    Activations, Attention, AttentionShape, HeadTransform, Matrix, RopeStyle, RopeTable, SplitResults,
 };
 use ruvllm_kernels::{Pool, WeightType};
+use ruvllm_runner::{Batch, CheckedBatch, KeyFormat, KvShape, PAGE_TOKENS, PageFormat, PageId, Rotation, ValueFormat};
 
 use crate::Shape;
 use crate::measure::{Bench, Limit};
+use crate::support::page_store::PageStore;
 use crate::support::{Random, linear};
 
 /// Tokens of a prompt that are computed together.
@@ -41,7 +42,7 @@ fn name(shape: Shape, format: PageFormat, rows: usize, depth: usize) -> String {
 /// A sequence of one model: its cache, and queries, keys and values of the rows of a batch.
 struct Sequence {
     shape: Shape,
-    kv: KvMemory,
+    kv: PageStore,
     format: PageFormat,
     /// Pages of that format.
     old: Vec<PageId>,
@@ -49,7 +50,7 @@ struct Sequence {
     new: Vec<PageId>,
     rope: RopeTable,
     qkv: Matrix,
-    shared: SharedItems,
+    shared: SplitResults,
     out: Activations,
 }
 
@@ -58,27 +59,28 @@ impl Sequence {
         let Shape { layers, heads, kv_heads, head_dim, .. } = shape;
         let kv_shape = KvShape { layers, kv_heads, head_dim };
         let (old_pages, new_pages) = (DEPTH_MAX / PAGE_TOKENS, PROMPT / PAGE_TOKENS);
-        let budget = KvMemory::budget_for(kv_shape, PageFormat::F16, 2 * (old_pages + new_pages));
-        let mut kv = KvMemory::new(pool, kv_shape, Rotation::None, budget);
+        let bytes = 3 * (old_pages + new_pages) * kv_shape.page_bytes(PageFormat::F16);
+        let mut kv = PageStore::new(pool, kv_shape, Rotation::None, bytes);
         let mut random = Random(2);
         // Memory that was never touched would be one page of zeros for all.
-        let halves = (0..kv.page_bytes(PageFormat::F16) / 2).map(|_| f16::from_f32(random.float()).to_le_bytes());
+        let halves = (0..kv_shape.page_bytes(PageFormat::F16) / 2).map(|_| f16::from_f32(random.float()).to_le_bytes());
         let content: Vec<u8> = halves.flatten().collect();
         let mut pages = |count: usize, format| {
-            let pages: Vec<PageId> =
-                (0..count).map(|_| kv.allocate(PageFormat::F16).expect("within the budget")).collect();
-            pages.iter().for_each(|page| kv.restore(*page, &content).expect("a whole page"));
-            kv.convert(pool, &pages, format).expect("room for both formats");
+            let pages: Vec<PageId> = (0..count).map(|_| kv.allocate(PageFormat::F16)).collect();
+            for page in &pages {
+                kv.bytes.write(kv.location(*page).offset, &content);
+                kv.convert(pool, *page, format);
+            }
             pages
         };
         let old = pages(old_pages, format);
         let new = pages(new_pages, if format.is_appendable() { format } else { PageFormat::Q8 });
         let frequencies: Vec<f64> = (0..head_dim / 2).map(|i| 0.5f64.powi(i as i32)).collect();
-        let rope = RopeTable::new(DEPTH_MAX + PROMPT, &frequencies, RopeStyle::Neighbours);
+        let rope = RopeTable::new(DEPTH_MAX + PROMPT, &frequencies, RopeStyle::Interleaved);
         let cols = (heads + 2 * kv_heads) * head_dim;
         let mut qkv = Matrix::new(pool, PROMPT, cols);
         (0..PROMPT).for_each(|row| qkv.row_mut(row).copy_from_slice(&random.floats(cols)));
-        let shared = SharedItems::new(pool, &kv, attention_shape(shape), DEPTH_MAX + PROMPT);
+        let shared = SplitResults::new(pool, kv_shape, attention_shape(shape), DEPTH_MAX + PROMPT);
         let consumer = linear(
             WeightType::Q4_0,
             shape.hidden,
@@ -89,26 +91,28 @@ impl Sequence {
         Self { shape, kv, format, old, new, rope, qkv, shared, out }
     }
 
-    fn attention<'a>(&'a self, batch: &'a Batch<'a>, layer: usize) -> Attention<'a> {
+    fn attention<'a>(&'a self, batch: CheckedBatch<'a>, layer: usize) -> Attention<'a> {
         let Self { qkv, rope, kv, shared, out, .. } = self;
-        Attention { qkv, batch, rope, kv, layer, shape: attention_shape(self.shape), shared, out }
+        let transform = HeadTransform { norm: None, rope: Some(rope) };
+        Attention { qkv, batch, pages: &kv.bytes, layer, shape: attention_shape(self.shape), transform, shared, out }
     }
 
     fn time_attention(&self, bench: &mut Bench<'_>) {
         let Shape { layers, heads, head_dim, .. } = self.shape;
         for (rows, depth) in CASES {
             let pages = [&self.old[..depth / PAGE_TOKENS], &self.new].concat();
-            let sequence = SequenceRows { rows: 0..rows, start: depth, pages: &pages };
-            let batch = Batch::new(vec![sequence], &self.kv).expect("pages for all tokens");
+            let mut batch = Batch::default();
+            self.kv.push(&mut batch, &pages, depth, rows);
+            let batch = batch.check(self.kv.shape(), self.kv.bytes.bytes()).expect("pages for all tokens");
             let seen: usize = (depth + 1..=depth + rows).sum();
             let limit = if rows == 1 {
-                Limit::Memory { bytes: seen * self.kv.page_bytes(self.format) / PAGE_TOKENS / layers }
+                Limit::Memory { bytes: seen * self.kv.shape().page_bytes(self.format) / PAGE_TOKENS / layers }
             } else {
                 Limit::Floats { operations: seen * 4 * heads * head_dim }
             };
             // Layer after layer, as in a model: the next layer's cache is not the one that was just read.
             bench.time(name(self.shape, self.format, rows, depth), limit, |worker, round| {
-                self.attention(&batch, round % layers).run(worker);
+                self.attention(batch, round % layers).run(worker);
                 worker.barrier();
             });
         }
@@ -116,5 +120,5 @@ impl Sequence {
 }
 
 fn attention_shape(shape: Shape) -> AttentionShape {
-    AttentionShape { heads: shape.heads, scale: 0.125 }
+    AttentionShape { heads: shape.heads, scale: 0.125, window: None }
 }

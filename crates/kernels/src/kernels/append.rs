@@ -2,7 +2,7 @@
 
 use super::attention::Cell;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{KEY_GROUP, KeyFormat, PAGE_TOKENS, VALUE_GROUP, ValueFormat};
+use ruvllm_runner::{KEY_GROUP, KeyFormat, PAGE_TOKENS, VALUE_GROUP, ValueFormat};
 
 /// The head dimension at most; fixes the size of buffers.
 pub(crate) const HEAD_DIM_MAX: usize = 256;

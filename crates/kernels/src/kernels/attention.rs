@@ -15,7 +15,7 @@ pub(crate) use cell::{Cell, Chunk};
 use std::mem::MaybeUninit;
 
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{KEY_GROUP, KeyFormat, PAGE_TOKENS, ValueFormat};
+use ruvllm_runner::{KEY_GROUP, KeyFormat, PAGE_TOKENS, ValueFormat};
 
 use integers::{Bytes, Nibbles};
 
@@ -32,15 +32,28 @@ pub(crate) struct Queries<'a> {
     /// `[count, head_dim]`, already multiplied by the softmax scale.
     pub vectors: &'a [f32],
     /// The same once more, where there are keys that are not floats.
-    pub rounded: RoundedQueries,
-    /// For each, how many tokens it sees, from the first of the chunk; possibly none.
-    pub visible: &'a [usize],
+    pub rounded: QuantizedQueries,
+    /// For each, which tokens of the chunk it sees; possibly none.
+    pub visible: &'a [Visible],
     pub head_dim: usize,
+}
+
+/// A range of tokens of a chunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Visible {
+    pub start: usize,
+    pub end: usize,
+}
+
+impl Visible {
+    pub(crate) fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
 }
 
 /// Query vectors rounded to bytes, with a scale for each 32 dimensions. Vectors are padded with zeros to whole groups.
 #[derive(Clone, Copy)]
-pub(crate) struct RoundedQueries {
+pub(crate) struct QuantizedQueries {
     /// `[count, padded]`
     pub codes: *const i8,
     /// `[count, groups]`
@@ -49,7 +62,7 @@ pub(crate) struct RoundedQueries {
     pub sums: *const i32,
 }
 
-impl RoundedQueries {
+impl QuantizedQueries {
     /// Those from number `first` on.
     #[inline(always)]
     pub(crate) fn from(self, first: usize, head_dim: usize) -> Self {
@@ -113,13 +126,13 @@ use for_count;
 ///
 /// # Safety
 /// At most `QUERIES_MAX` queries and `CHUNK_PAGES` pages, `head_dim` a multiple of 16, the slices as long as described;
-/// every `visible` is covered by the chunk's cells, and one is not 0; all cells are valid; the instruction set of `L` is
+/// every `visible` ends within the chunk's cells, and one is not empty; all cells are valid; the instruction set of `L` is
 /// there.
 #[inline(always)]
 pub(crate) unsafe fn attend_chunk<L: Lanes>(queries: Queries<'_>, chunk: Chunk<'_>, mut out: Partial<'_>) {
     let count = queries.visible.len();
     let dim = queries.head_dim;
-    let seen_max = queries.visible.iter().copied().max().unwrap_or(0);
+    let seen_max = queries.visible.iter().map(|visible| visible.end).max().unwrap_or(0);
     let chunk = Chunk { cells: &chunk.cells[..seen_max.div_ceil(PAGE_TOKENS)], ..chunk };
     // Scores of the chunk, later weights: a row for each query, and in it as many as there are pages for.
     let mut room = [const { MaybeUninit::<[f32; CHUNK_TOKENS]>::uninit() }; QUERIES_MAX];
@@ -135,7 +148,7 @@ pub(crate) unsafe fn attend_chunk<L: Lanes>(queries: Queries<'_>, chunk: Chunk<'
             let run = Chunk { cells: run, next: chunk.next.get(first..).unwrap_or(&[]) };
             let mut visible = [0; QUERIES_MAX];
             for (visible, seen) in visible.iter_mut().zip(queries.visible) {
-                *visible = seen.saturating_sub(first * PAGE_TOKENS);
+                *visible = seen.end.saturating_sub(first * PAGE_TOKENS);
             }
             add_values::<L>(rows.add(first * PAGE_TOKENS), &visible[..count], run, dim, out.sums.as_mut_ptr());
         }
@@ -220,13 +233,13 @@ unsafe fn positive_half(at: *const u8) -> f32 {
 /// Turns each row's scores of the tokens that its query sees into weights relative to the highest, and those of the other
 /// tokens of `pages` pages into nothing. Leaves the highest score and the sum of the weights in `out`.
 #[inline(always)]
-unsafe fn softmax<L: Lanes>(rows: *mut f32, visible: &[usize], pages: usize, out: &mut Partial<'_>) {
+unsafe fn softmax<L: Lanes>(rows: *mut f32, visible: &[Visible], pages: usize, out: &mut Partial<'_>) {
     // Steps of their own for all rows: the way from a vector to one number is long, and rows need not wait for each other.
     // SAFETY: whole vectors within the rows.
     unsafe {
         for (q, visible) in visible.iter().enumerate() {
             let row = rows.add(q * CHUNK_TOKENS);
-            for token in *visible..pages * LANES {
+            for token in (0..visible.start.min(pages * LANES)).chain(visible.end..pages * LANES) {
                 *row.add(token) = f32::NEG_INFINITY;
             }
             let mut most = L::splat(f32::NEG_INFINITY);
@@ -237,7 +250,7 @@ unsafe fn softmax<L: Lanes>(rows: *mut f32, visible: &[usize], pages: usize, out
         }
         for (q, visible) in visible.iter().enumerate() {
             let row = rows.add(q * CHUNK_TOKENS);
-            if *visible == 0 {
+            if visible.is_empty() {
                 row.write_bytes(0, pages * LANES);
                 out.total[q] = 0.0;
                 continue;

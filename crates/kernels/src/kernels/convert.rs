@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use super::append::HEAD_DIM_MAX;
 use super::attention::Cell;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{KeyFormat, ValueFormat};
+use ruvllm_runner::{KeyFormat, ValueFormat};
 
 /// 16 floats. Keys are a row for each dimension, of all tokens; values for each 16 dimensions a row for each token.
 type Row = [f32; LANES];

@@ -137,3 +137,32 @@ pub(crate) unsafe fn swiglu<L: Lanes>(up: &[f32], gate: &mut [f32]) {
         );
     }
 }
+
+/// `gate = gelu(gate) * up`, where GELU is the usual approximation by a hyperbolic tangent.
+///
+/// # Safety
+/// The slices have one length; the instruction set of `L` is there.
+#[inline(always)]
+pub(crate) unsafe fn geglu<L: Lanes>(up: &[f32], gate: &mut [f32]) {
+    /// `x (1 + tanh z) / 2` is `x / (1 + exp(-2 z))`, with `2 z = LINEAR x + CUBIC x^3`.
+    const LINEAR: f32 = 1.595_769_1;
+    const CUBIC: f32 = LINEAR * 0.044_715;
+    // SAFETY: `split` keeps offsets within the common length.
+    unsafe {
+        let to = gate.as_mut_ptr();
+        split(
+            up.len(),
+            |i| {
+                let g = L::load(to.add(i));
+                let slope = L::fma(L::mul(g, g), L::splat(CUBIC), L::splat(LINEAR));
+                let decay = L::exp(L::sub(L::splat(0.0), L::max(L::mul(g, slope), L::splat(-80.0))));
+                let gelu = L::div(g, L::add(L::splat(1.0), decay));
+                L::store(to.add(i), L::mul(gelu, L::load(up.as_ptr().add(i))));
+            },
+            |i| {
+                let g = *to.add(i);
+                *to.add(i) = g / (1.0 + (-g * (LINEAR + CUBIC * g * g)).exp()) * up[i];
+            },
+        );
+    }
+}

@@ -6,6 +6,7 @@ use super::attention::{Cell, Chunk, Partial, Queries};
 use super::matmul::{FloatColumns, IntegerTiles, QuantColumns, TileSums};
 use super::rows::Quantized;
 use crate::lanes::{LANES, Lanes};
+use crate::ops::Activation;
 use crate::weights::WeightType;
 
 /// Numbers and weights in; products and sums of squares out.
@@ -26,6 +27,7 @@ pub(crate) struct Table {
     pub add: unsafe fn(&mut [f32], &[f32]),
     pub quantize: unsafe fn(&[f32], Quantized<'_>),
     pub swiglu: unsafe fn(&[f32], &mut [f32]),
+    pub geglu: unsafe fn(&[f32], &mut [f32]),
     /// Keys and values of one head and token, and where they go.
     pub append: unsafe fn(&[f32], &[f32], usize, Cell),
     /// From one cell to another of a colder format.
@@ -36,6 +38,16 @@ pub(crate) struct Table {
     pub byte_dots: unsafe fn(&[i8], *const i8, &[u32], &mut [i32]),
     /// Numbers, the least that is kept and how far the range goes beyond it, and a bit for each number.
     pub keep_in_range: unsafe fn(&[u32], u32, u32, &mut [u64]),
+}
+
+impl Table {
+    /// Returns the kernel of a gated activation.
+    pub(crate) fn gated(&self, activation: Activation) -> unsafe fn(&[f32], &mut [f32]) {
+        match activation {
+            Activation::Silu => self.swiglu,
+            Activation::GeluTanh => self.geglu,
+        }
+    }
 }
 
 /// Matmul of weights that are unpacked to bytes first, once for all tokens.
@@ -83,6 +95,7 @@ macro_rules! compile_kernels {
                 add,
                 quantize,
                 swiglu,
+                geglu,
                 append,
                 convert,
                 attend_chunk,
@@ -160,6 +173,11 @@ macro_rules! compile_kernels {
             $(#[target_feature(enable = $features)])?
             unsafe fn swiglu(up: &[f32], gate: &mut [f32]) {
                 unsafe { rows::swiglu::<L>(up, gate) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn geglu(up: &[f32], gate: &mut [f32]) {
+                unsafe { rows::geglu::<L>(up, gate) }
             }
 
             $(#[target_feature(enable = $features)])?

@@ -2,8 +2,9 @@
 
 use std::slice::from_raw_parts_mut;
 
-use super::matrix::Part;
+use super::matrix::Span;
 use super::{Linear, Matrix, own_rows};
+use crate::aligned::Number;
 use crate::kernels::Wide;
 use crate::kernels::matmul::{FloatColumns, QuantColumns};
 use crate::kernels::rows::Quantized;
@@ -48,6 +49,23 @@ struct Normalized {
     squares: Shared<f32>,
 }
 
+/// One row's way from one buffer to another.
+struct RowCopy<'w, 'p> {
+    worker: &'w Worker<'p>,
+    from: usize,
+    to: usize,
+}
+
+impl RowCopy<'_, '_> {
+    fn run<T: Number>(&self, from: &Shared<T>, to: &Shared<T>, len: usize) {
+        let row = &from.read(self.worker)[self.from * len..][..len];
+        assert!((self.to + 1) * len <= to.len());
+        let start = to.write(self.worker, Access::WriteRows);
+        // SAFETY: in bounds; the row is this worker's.
+        unsafe { start.add(self.to * len).copy_from_nonoverlapping(row.as_ptr(), len) };
+    }
+}
+
 impl Activations {
     /// Room for `rows` inputs of any of `consumers`. Panics if these differ in columns, or there is none.
     pub fn new<'a>(pool: &Pool, rows: usize, consumers: impl IntoIterator<Item = &'a Linear>) -> Self {
@@ -89,12 +107,12 @@ impl Activations {
     ///
     /// # Safety
     /// The part is this worker's; its columns start at a whole group, and end at one or with the row.
-    pub(crate) unsafe fn put(&self, worker: &Worker<'_>, part: &Part, values: &[f32]) {
-        let Part { access, row, cols } = part;
+    pub(crate) unsafe fn put(&self, worker: &Worker<'_>, part: &Span, values: &[f32]) {
+        let Span { access, row, cols } = part;
         assert!(*row < self.rows && cols.len() == values.len() && cols.end <= self.cols);
         if let Some(floats) = &self.floats {
             // SAFETY: the caller's promise.
-            unsafe { floats.own_part(worker, part) }.copy_from_slice(values);
+            unsafe { floats.own_span(worker, part) }.copy_from_slice(values);
         }
         let Some(to) = &self.quantized else { return };
         let (at, len) = (row * self.cols + cols.start, cols.len());
@@ -118,13 +136,13 @@ impl Activations {
     pub(crate) unsafe fn put_normalized(
         &self,
         worker: &Worker<'_>,
-        part: &Part,
+        part: &Span,
         x: &[f32],
         weight: &[f32],
         space: &mut [f32],
     ) {
         let Some(normalized) = &self.normalized else { unreachable!("the input of a norm was made as one") };
-        let Part { access, row, cols } = part;
+        let Span { access, row, cols } = part;
         assert!(*row < self.rows && weight.len() == self.cols && cols.start.is_multiple_of(GROUP));
         assert!(x.len() == cols.len() && space.len() == x.len());
         let groups = cols.start / GROUP..cols.end.div_ceil(GROUP);
@@ -134,6 +152,32 @@ impl Activations {
             let squares = from_raw_parts_mut(start, groups.len());
             (worker.kernels().weigh)(x, &weight[cols.clone()], space, squares);
             self.put(worker, part, space);
+        }
+    }
+
+    /// Copies row `rows[i]` of `from` to row `i`, in shares; complete after the next barrier. Panics if the two are not
+    /// for the same weights.
+    pub(crate) fn gather(&self, worker: &Worker<'_>, from: &Self, rows: &[usize]) {
+        assert!(self.cols == from.cols && rows.len() <= self.rows && rows.iter().all(|row| *row < from.rows));
+        let groups = self.cols / GROUP;
+        for i in own_rows(worker, rows.len()) {
+            let copy = RowCopy { worker, from: rows[i], to: i };
+            if let Some(floats) = &self.floats {
+                let source = &from.floats.as_ref().expect("an input for float weights").data;
+                copy.run(source, &floats.data, self.cols);
+            }
+            if let Some(to) = &self.quantized {
+                let from = from.quantized.as_ref().expect("an input for integer weights");
+                copy.run(&from.codes, &to.codes, self.cols);
+                copy.run(&from.scales, &to.scales, groups);
+                copy.run(&from.sums, &to.sums, groups * 2);
+                copy.run(&from.scaled_sums, &to.scaled_sums, groups);
+            }
+            match (&from.normalized, &self.normalized) {
+                (Some(from), Some(to)) => copy.run(&from.squares, &to.squares, to.groups),
+                (None, None) => {}
+                _ => panic!("one of the two is normalized"),
+            }
         }
     }
 

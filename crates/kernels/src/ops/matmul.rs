@@ -4,8 +4,8 @@
 
 use std::ops::Range;
 
-use super::matrix::Part;
-use super::{Activations, Linear, Matrix};
+use super::matrix::Span;
+use super::{Activation, Activations, Linear, Matrix};
 use crate::kernels::Wide;
 use crate::kernels::matmul::{IntegerTiles, TileSums};
 use crate::threads::{Access, Buffer, Scratch, Worker};
@@ -28,7 +28,7 @@ pub fn matmul(worker: &mut Worker<'_>, weights: &Linear, input: &Activations, ro
         let before: usize = weights.parts()[..part].iter().map(PackedMatrix::rows).sum();
         let cols = before + block.cols.start..before + block.cols.end;
         // SAFETY: every tile is in one unit, which one worker takes.
-        let to = unsafe { out.own_part(worker, &block.part(cols.clone())) };
+        let to = unsafe { out.own_span(worker, &block.span(cols.clone())) };
         to.copy_from_slice(block.products(0));
         if let Some(bias) = weights.bias() {
             to.iter_mut().zip(&bias[cols]).for_each(|(to, bias)| *to += bias);
@@ -49,26 +49,47 @@ pub fn matmul_residual(
     assert!(weights.parts().len() == 1 && weights.bias().is_none());
     assert!(x.cols == weights.rows() && out.cols() == x.cols && rows <= x.rows);
     multiply(worker, weights.parts(), 1, input, rows, |worker, _, mut block| {
-        let part = block.part(block.cols.clone());
+        let part = block.span(block.cols.clone());
         // SAFETY: every pair of tiles is in one unit, which one worker takes, so columns start at whole groups.
         unsafe {
-            let x = x.own_part(worker, &part);
+            let x = x.own_span(worker, &part);
             (worker.kernels().add)(x, block.products(0));
             out.put_normalized(worker, &part, x, norm, block.products_mut(0));
         }
     });
 }
 
-/// `out[t] = silu(gate * input[t]) * (up * input[t])`, where `gate_up` is the two matrices.
-pub fn matmul_swiglu(worker: &mut Worker<'_>, gate_up: &Linear, input: &Activations, rows: usize, out: &Activations) {
+/// `out[i] = weights * input[rows[i]] + bias`: some rows through some weights. `gathered` has room for these rows.
+pub fn matmul_rows(
+    worker: &mut Worker<'_>,
+    weights: &Linear,
+    input: &Activations,
+    rows: &[usize],
+    gathered: &Activations,
+    out: &Matrix,
+) {
+    gathered.gather(worker, input, rows);
+    worker.barrier();
+    matmul(worker, weights, gathered, rows.len(), out);
+}
+
+/// `out[t] = activation(gate * input[t]) * (up * input[t])`, where `gate_up` is the two matrices.
+pub fn matmul_gated(
+    worker: &mut Worker<'_>,
+    gate_up: &Linear,
+    activation: Activation,
+    input: &Activations,
+    rows: usize,
+    out: &Activations,
+) {
     assert!(gate_up.parts().len() == 2 && gate_up.bias().is_none());
     assert!(gate_up.rows() == 2 * out.cols() && rows <= out.rows());
     multiply(worker, gate_up.parts(), 2, input, rows, |worker, _, mut block| {
-        let part = block.part(block.cols.clone());
+        let part = block.span(block.cols.clone());
         let (gate, up) = block.both_products();
         // SAFETY: lengths match; columns are this worker's, as above.
         unsafe {
-            (worker.kernels().swiglu)(up, gate);
+            (worker.kernels().gated(activation))(up, gate);
             out.put(worker, &part, gate);
         }
     });
@@ -85,8 +106,8 @@ struct Block<'a> {
 
 impl Block<'_> {
     /// The place of these products, as columns `cols` of what they go to.
-    fn part(&self, cols: Range<usize>) -> Part {
-        Part { access: Access::WriteTiles, row: self.row, cols }
+    fn span(&self, cols: Range<usize>) -> Span {
+        Span { access: Access::WriteTiles, row: self.row, cols }
     }
 
     fn products(&self, matrix: usize) -> &[f32] {
@@ -125,7 +146,7 @@ fn multiply(
     // Kernels may read factors of a few more tokens than there are.
     scratch.factors.resize(rows.next_multiple_of(UNIT_TILES_MAX));
     input.factors(worker, &mut scratch.factors[..rows]);
-    for number in worker.deal() {
+    for number in worker.units() {
         let Some((stack, unit)) = Unit::find(parts, together, number, wide, worker.count()) else { break };
         unit.multiply(worker, input, rows, wide, &mut scratch, |block| finish(worker, stack, block));
     }

@@ -6,7 +6,7 @@ use crate::threads::{Access, Pool, Shared, Worker};
 
 /// Columns of a row that fall to a worker by the partition that `access` names.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct Span {
     pub access: Access,
     pub row: usize,
     pub cols: Range<usize>,
@@ -44,8 +44,8 @@ impl Matrix {
     /// # Safety
     /// The part is this worker's, and the caller holds no other view of it.
     #[allow(clippy::mut_from_ref)]
-    pub(crate) unsafe fn own_part<'w>(&'w self, worker: &'w Worker<'_>, part: &Part) -> &'w mut [f32] {
-        let Part { access, row, cols } = part;
+    pub(crate) unsafe fn own_span<'w>(&'w self, worker: &'w Worker<'_>, part: &Span) -> &'w mut [f32] {
+        let Span { access, row, cols } = part;
         assert!(*row < self.rows && cols.start <= cols.end && cols.end <= self.cols);
         let start = self.data.write(worker, *access);
         // SAFETY: in bounds; parts are disjoint between workers, and the caller vouches for this one.

@@ -6,10 +6,9 @@
 mod activations;
 mod append;
 mod attention;
-mod batch;
 mod byte_rows;
-mod convert;
-mod kv_memory;
+mod head_transform;
+mod host_pages;
 mod linear;
 mod matmul;
 mod matrix;
@@ -17,22 +16,23 @@ mod ranges;
 mod rope;
 mod rotation;
 mod rows;
+pub mod slices;
 
 pub use activations::Activations;
-pub use attention::{Attention, AttentionShape, SharedItems};
-pub use batch::{Batch, BatchError, PageId, SequenceRows};
+pub use attention::{Attention, AttentionShape, SplitResults};
 pub use byte_rows::{ByteRow, ByteRows};
-pub use convert::ConvertError;
-pub use kv_memory::{HEAD_DIM_MAX, KvMemory, KvShape, PAGE_TOKENS, RestoreError};
+pub use head_transform::{HeadTransform, QkNorm};
+pub use host_pages::HostPages;
 pub use linear::{Linear, LinearError};
-pub use matmul::{matmul, matmul_residual, matmul_swiglu};
+pub use matmul::{matmul, matmul_gated, matmul_residual, matmul_rows};
 pub use matrix::Matrix;
 pub use ranges::keep_in_range;
 pub use rope::{RopeStyle, RopeTable};
-pub use rotation::Rotation;
-pub use rows::normalize;
+pub use rows::{normalize, residual_norm};
+pub use slices::Activation;
 
-pub use crate::pages::{KeyFormat, PageFormat, ValueFormat};
+/// The maximum head dimension; fixes the size of a thread's buffers.
+pub const HEAD_DIM_MAX: usize = crate::kernels::append::HEAD_DIM_MAX;
 
 use crate::Worker;
 

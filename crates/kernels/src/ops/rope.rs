@@ -3,9 +3,9 @@
 /// Which elements of a head are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RopeStyle {
-    /// Neighbours `2i` and `2i + 1`.
-    Neighbours,
-    /// `i` and `i + rotated / 2`.
+    /// Neighbours `2i` and `2i + 1`, as in GPT-J.
+    Interleaved,
+    /// `i` and `i + rotated / 2`, as in GPT-NeoX.
     Halves,
 }
 
@@ -38,12 +38,12 @@ impl RopeTable {
     }
 
     /// Rotates one head in place.
-    pub(crate) fn rotate(&self, head: &mut [f32], position: usize) {
+    pub fn rotate(&self, head: &mut [f32], position: usize) {
         let rotations = &self.rotations[position * self.pairs..][..self.pairs];
         let turn = |a: f32, b: f32, (cosine, sine): (f32, f32)| (a * cosine - b * sine, a * sine + b * cosine);
         let rotated = &mut head[..self.pairs * 2];
         match self.style {
-            RopeStyle::Neighbours => {
+            RopeStyle::Interleaved => {
                 for (pair, rotation) in rotated.chunks_exact_mut(2).zip(rotations) {
                     (pair[0], pair[1]) = turn(pair[0], pair[1], *rotation);
                 }

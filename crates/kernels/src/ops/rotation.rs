@@ -1,22 +1,11 @@
-//! A change of basis in which keys and values are stored, so that no dimension is much larger than the others.
+//! The change of basis in which keys and values are stored, so that no dimension is much larger than the others.
 
-/// In which basis the keys, values and queries of a memory are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rotation {
-    /// As the model made them.
-    #[default]
-    None,
-    /// Spread by a Hadamard matrix, in blocks of the largest power of two that divides the head dimension. Scores stay
-    /// what they are, and the same step turns results back.
-    Hadamard,
-}
+use ruvllm_runner::Rotation;
 
-impl Rotation {
-    /// Turns every head of `heads` there or back.
-    pub(super) fn apply(self, heads: &mut [f32], head_dim: usize) {
-        if self == Self::Hadamard {
-            heads.chunks_exact_mut(1 << head_dim.trailing_zeros()).for_each(hadamard);
-        }
+/// Turns every head of `heads` there or back.
+pub(super) fn apply_rotation(rotation: Rotation, heads: &mut [f32], head_dim: usize) {
+    if rotation == Rotation::Hadamard {
+        heads.chunks_exact_mut(1 << head_dim.trailing_zeros()).for_each(hadamard);
     }
 }
 
@@ -45,11 +34,11 @@ mod tests {
         for head_dim in [16, 64, 80, 96, 128] {
             let before: Vec<f32> = (0..2 * head_dim).map(|i| ((i * 37 % 101) as f32 - 50.0) / 7.0).collect();
             let mut x = before.clone();
-            Rotation::Hadamard.apply(&mut x, head_dim);
+            apply_rotation(Rotation::Hadamard, &mut x, head_dim);
             let squares = |x: &[f32]| x.iter().map(|v| v * v).sum::<f32>();
             assert!((squares(&x) / squares(&before) - 1.0).abs() < 1e-5);
             assert!(x.iter().zip(&before).any(|(a, b)| (a - b).abs() > 0.1));
-            Rotation::Hadamard.apply(&mut x, head_dim);
+            apply_rotation(Rotation::Hadamard, &mut x, head_dim);
             assert!(x.iter().zip(&before).all(|(a, b)| (a - b).abs() < 1e-5));
         }
     }
@@ -58,7 +47,7 @@ mod tests {
     fn one_large_dimension_is_spread_over_its_block() {
         let mut x = [0.0; 80];
         x[20] = 4.0;
-        Rotation::Hadamard.apply(&mut x, 80);
+        apply_rotation(Rotation::Hadamard, &mut x, 80);
         assert!(x.iter().enumerate().all(|(i, v)| v.abs() == if i / 16 == 1 { 1.0 } else { 0.0 }));
     }
 }

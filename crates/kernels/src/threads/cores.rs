@@ -1,12 +1,12 @@
-//! Pools of one process take turns on its cores.
+//! Pools of one process take leases on its cores.
 //!
 //! A parallel region wants its cores for itself: two regions on the same cores keep each other waiting at every barrier and
-//! spill each other's caches. So a pool holds its cores for a turn of some milliseconds, over several regions, and hands
+//! spill each other's caches. So a pool holds its cores for a lease of some milliseconds, over several regions, and hands
 //! them on when another waits: between regions, or at a barrier in the middle of a long one. Pools that fit side by side
 //! run side by side.
 //!
-//! Turns are long, because the weights of a small model stay in the last cache for as long as nobody else reads his: the
-//! first pass of a turn takes twice as long as the others. Who comes from a rest does not wait for that long: somebody
+//! Leases are long, because the weights of a small model stay in the last cache for as long as nobody else reads his: the
+//! first pass of a lease takes twice as long as the others. Who comes from a rest does not wait for that long: somebody
 //! waits there for a first token.
 
 use std::collections::VecDeque;
@@ -15,9 +15,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Long enough that handing on costs little, short enough that the tokens of several models seem to come evenly.
-const TURN: Duration = Duration::from_millis(64);
+const LEASE: Duration = Duration::from_millis(64);
 /// While somebody waits who comes from a rest.
-const SHORT_TURN: Duration = Duration::from_millis(8);
+const SHORT_LEASE: Duration = Duration::from_millis(8);
 
 /// The cores of a process, for pools that share them.
 #[derive(Debug)]
@@ -31,10 +31,10 @@ pub struct Cores {
 
 #[derive(Debug, Default)]
 struct State {
-    turns: Vec<Turn>,
+    leases: Vec<CoreLease>,
     /// Pools that wait, in their order.
     waiting: VecDeque<Waiting>,
-    /// Pools that have had a turn since their last rest.
+    /// Pools that have had a lease since their last rest.
     busy: Vec<u64>,
 }
 
@@ -47,11 +47,11 @@ struct Waiting {
 
 /// A pool's use of its cores.
 #[derive(Debug)]
-struct Turn {
+struct CoreLease {
     pool: u64,
     cores: usize,
     since: Instant,
-    /// Between regions it can lose the cores when its turn is over.
+    /// Between regions it can lose the cores when its lease is over.
     is_in_region: bool,
 }
 
@@ -64,13 +64,13 @@ impl Cores {
     /// Waits until a pool may begin a region on so many cores. Gives how long that took.
     pub(super) fn enter(&self, pool: u64, cores: usize) -> Duration {
         let mut state = self.state();
-        let turn_max = state.turn_max();
-        if let Some(turn) = state.turn_of(pool) {
-            if !self.is_wanted.load(Ordering::Relaxed) || turn.since.elapsed() < turn_max {
-                turn.is_in_region = true;
+        let lease_max = state.lease_max();
+        if let Some(lease) = state.lease_of(pool) {
+            if !self.is_wanted.load(Ordering::Relaxed) || lease.since.elapsed() < lease_max {
+                lease.is_in_region = true;
                 return Duration::ZERO;
             }
-            state.turns.retain(|turn| turn.pool != pool);
+            state.leases.retain(|lease| lease.pool != pool);
         }
         let asked = Instant::now();
         state.queue(pool, cores);
@@ -83,7 +83,7 @@ impl Cores {
         }
         state.waiting.pop_front();
         let now = Instant::now();
-        state.turns.push(Turn { pool, cores, since: now, is_in_region: true });
+        state.leases.push(CoreLease { pool, cores, since: now, is_in_region: true });
         if !state.busy.contains(&pool) {
             state.busy.push(pool);
         }
@@ -91,21 +91,21 @@ impl Cores {
         now - asked
     }
 
-    /// The region is over. The rest of the turn is kept for the next one.
+    /// The region is over. The rest of the lease is kept for the next one.
     pub(super) fn leave(&self, pool: u64) {
         let mut state = self.state();
-        if let Some(turn) = state.turn_of(pool) {
-            turn.is_in_region = false;
+        if let Some(lease) = state.lease_of(pool) {
+            lease.is_in_region = false;
         }
         if !state.waiting.is_empty() {
             self.changed.notify_all();
         }
     }
 
-    /// No region will follow soon: others need not wait for the end of the turn.
+    /// No region will follow soon: others need not wait for the end of the lease.
     pub(super) fn rest(&self, pool: u64) {
         let mut state = self.state();
-        state.turns.retain(|turn| turn.pool != pool);
+        state.leases.retain(|lease| lease.pool != pool);
         state.busy.retain(|busy| *busy != pool);
         self.update(&state);
     }
@@ -116,19 +116,19 @@ impl Cores {
             return false;
         }
         let mut state = self.state();
-        let turn_max = state.turn_max();
-        state.turn_of(pool).is_some_and(|turn| turn.since.elapsed() >= turn_max)
+        let lease_max = state.lease_max();
+        state.lease_of(pool).is_some_and(|lease| lease.since.elapsed() >= lease_max)
     }
 
     /// Hands on the cores and waits until they come back. Gives how long that took.
     pub(super) fn give_way(&self, pool: u64, cores: usize) -> Duration {
-        self.state().turns.retain(|turn| turn.pool != pool);
+        self.state().leases.retain(|lease| lease.pool != pool);
         self.enter(pool, cores)
     }
 
-    /// Waits while a pool that is in a region does not have its turn.
+    /// Waits while a pool that is in a region does not have its lease.
     pub(super) fn wait_for_turn(&self, pool: u64) {
-        drop(self.changed.wait_while(self.state(), |state| state.turn_of(pool).is_none()));
+        drop(self.changed.wait_while(self.state(), |state| state.lease_of(pool).is_none()));
     }
 
     fn update(&self, state: &State) {
@@ -142,8 +142,8 @@ impl Cores {
 }
 
 impl State {
-    fn turn_of(&mut self, pool: u64) -> Option<&mut Turn> {
-        self.turns.iter_mut().find(|turn| turn.pool == pool)
+    fn lease_of(&mut self, pool: u64) -> Option<&mut CoreLease> {
+        self.leases.iter_mut().find(|lease| lease.pool == pool)
     }
 
     /// Those that come from a rest are before the others.
@@ -153,24 +153,24 @@ impl State {
         self.waiting.insert(after, Waiting { pool, cores, is_rested });
     }
 
-    /// How long a turn takes while others wait.
-    fn turn_max(&self) -> Duration {
-        if self.waiting.front().is_some_and(|first| first.is_rested) { SHORT_TURN } else { TURN }
+    /// How long a lease takes while others wait.
+    fn lease_max(&self) -> Duration {
+        if self.waiting.front().is_some_and(|first| first.is_rested) { SHORT_LEASE } else { LEASE }
     }
 
-    /// Ends turns that are over, and tells whether so many cores are free. A pool that wants more than there are has to have
+    /// Ends leases that are over, and tells whether so many cores are free. A pool that wants more than there are has to have
     /// all of them.
     fn make_room(&mut self, count: usize, wanted: usize) -> bool {
-        let turn_max = self.turn_max();
-        self.turns.retain(|turn| turn.is_in_region || turn.since.elapsed() < turn_max);
-        let taken: usize = self.turns.iter().map(|turn| turn.cores).sum();
+        let lease_max = self.lease_max();
+        self.leases.retain(|lease| lease.is_in_region || lease.since.elapsed() < lease_max);
+        let taken: usize = self.leases.iter().map(|lease| lease.cores).sum();
         taken == 0 || taken + wanted <= count
     }
 
-    /// How long until a turn is over that nobody will report the end of.
+    /// How long until a lease is over that nobody will report the end of.
     fn next_end(&self) -> Option<Duration> {
-        let between = self.turns.iter().filter(|turn| !turn.is_in_region);
-        between.map(|turn| self.turn_max().saturating_sub(turn.since.elapsed())).min()
+        let between = self.leases.iter().filter(|lease| !lease.is_in_region);
+        between.map(|lease| self.lease_max().saturating_sub(lease.since.elapsed())).min()
     }
 }
 
@@ -247,21 +247,21 @@ mod tests {
     #[test]
     fn who_comes_from_a_rest_is_before_those_that_work_all_the_time() {
         let cores = Arc::new(Cores::new(1));
-        // Both have had a turn.
+        // Both have had a lease.
         cores.enter(1, 1);
         cores.leave(1);
-        thread::sleep(TURN);
+        thread::sleep(LEASE);
         cores.enter(2, 1);
         let first = entering(&cores, 1, 1);
         while cores.state().waiting.is_empty() {
             thread::yield_now();
         }
-        assert_eq!(cores.state().turn_max(), TURN);
+        assert_eq!(cores.state().lease_max(), LEASE);
         let rested = entering(&cores, 3, 1);
         while cores.state().waiting.len() < 2 {
             thread::yield_now();
         }
-        assert_eq!(cores.state().turn_max(), SHORT_TURN);
+        assert_eq!(cores.state().lease_max(), SHORT_LEASE);
         cores.rest(2);
         rested.recv_timeout(LONG).unwrap();
         assert_eq!(first.recv_timeout(SHORT), Err(RecvTimeoutError::Timeout));
@@ -278,7 +278,7 @@ mod tests {
         cores.rest(1);
         other.recv_timeout(LONG).unwrap();
         cores.rest(2);
-        assert!(cores.state().turns.is_empty());
+        assert!(cores.state().leases.is_empty());
     }
 
     #[test]

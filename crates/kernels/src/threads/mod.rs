@@ -1,13 +1,13 @@
 //! Worker threads that run one parallel region per step, and the buffers that they share within it.
 
+mod active_threads;
 mod cores;
-mod crew;
 mod pool;
 mod scratch;
 mod shared;
 
 pub use cores::Cores;
 pub use pool::{Pool, Worker};
-pub(crate) use scratch::{Buffer, Rounded, Scratch};
+pub(crate) use scratch::{Buffer, QuantizedBuffers, Scratch};
 pub(crate) use shared::Access;
 pub use shared::Shared;

@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::crew::{Crew, processor_time};
+use super::active_threads::{ActiveThreads, processor_time};
 use super::{Cores, Scratch};
 use crate::kernels::{KernelSet, Table};
 
 /// Rounds of the spin hint before a waiting thread gives way: some ten microseconds, longer than a usual phase's skew.
 const SPINS: usize = 2000;
-/// Operations that deal out work in one phase, at most.
-pub(super) const DEALS_MAX: usize = 2;
+/// Maximum number of work queues in one phase.
+pub(super) const QUEUES_MAX: usize = 2;
 /// Rounds of yielding before an idle thread goes to sleep.
 const YIELDS: usize = 20;
 
@@ -26,7 +26,7 @@ const REGION: u64 = 1 << 16;
 type Job = dyn Fn(&mut Worker<'_>) + Sync;
 
 /// What the threads of a pool share.
-struct Team {
+struct ThreadGroup {
     id: u64,
     size: usize,
     cores: Arc<Cores>,
@@ -52,30 +52,30 @@ struct Team {
     paused: AtomicU64,
     closing: AtomicBool,
     /// Units of work handed out, for the operations of a phase; those of the next phase are zero already.
-    dealt: [[AtomicUsize; DEALS_MAX]; 2],
+    queues: [[AtomicUsize; QUEUES_MAX]; 2],
     /// One for each thread, which takes it for the time of a region.
     scratch: Vec<Mutex<Scratch>>,
 }
 
 /// A fixed number of threads, the caller's included, that run regions together.
 pub struct Pool {
-    team: Arc<Team>,
+    group: Arc<ThreadGroup>,
     helpers: Vec<JoinHandle<()>>,
-    crew: Crew,
+    active: ActiveThreads,
     /// Time that other pools had the cores, before and within regions.
     waited_for_cores: Duration,
 }
 
 /// One thread's place in a region.
 pub struct Worker<'p> {
-    team: &'p Team,
+    group: &'p ThreadGroup,
     index: usize,
     count: usize,
     phase: u64,
     /// Time spent at barriers, beyond a short spin.
     waited: Waited,
-    /// Operations of this phase that dealt out their work.
-    deals: Cell<usize>,
+    /// Operations of this phase that queues out their work.
+    queues_used: Cell<usize>,
     scratch: RefCell<MutexGuard<'p, Scratch>>,
 }
 
@@ -90,7 +90,7 @@ impl Pool {
     pub fn sharing(cores: Arc<Cores>, threads: usize, kernels: KernelSet) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let size = threads.clamp(1, REGION as usize - 1);
-        let team = Arc::new(Team {
+        let group = Arc::new(ThreadGroup {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             size,
             cores,
@@ -107,34 +107,34 @@ impl Pool {
             is_paused: AtomicBool::new(false),
             paused: AtomicU64::new(0),
             closing: AtomicBool::new(false),
-            dealt: Default::default(),
+            queues: Default::default(),
             scratch: (0..size).map(|_| Mutex::default()).collect(),
         });
-        let helpers = (1..team.size)
+        let helpers = (1..group.size)
             .map(|index| {
-                let team = Arc::clone(&team);
+                let group = Arc::clone(&group);
                 let name = format!("ruvllm-worker-{index}");
-                thread::Builder::new().name(name).spawn(move || help(&team, index)).expect("a thread can be started")
+                thread::Builder::new().name(name).spawn(move || help(&group, index)).expect("a thread can be started")
             })
             .collect();
-        Self { team, helpers, crew: Crew::new(size), waited_for_cores: Duration::ZERO }
+        Self { group, helpers, active: ActiveThreads::new(size), waited_for_cores: Duration::ZERO }
     }
 
     pub(crate) fn kernels(&self) -> &'static Table {
-        self.team.kernels
+        self.group.kernels
     }
 
     pub fn threads(&self) -> usize {
-        self.team.size
+        self.group.size
     }
 
     pub(crate) fn id(&self) -> u64 {
-        self.team.id
+        self.group.id
     }
 
     /// Lets other pools have the cores until the next region.
     pub fn rest(&mut self) {
-        self.team.cores.rest(self.team.id);
+        self.group.cores.rest(self.group.id);
     }
 
     /// How long other pools had the cores while this one wanted them, since this was last asked.
@@ -147,38 +147,38 @@ impl Pool {
     ///
     /// Usually these are all threads of the pool; fewer for a while if other programs keep taking their cores away.
     pub fn run(&mut self, job: impl Fn(&mut Worker<'_>) + Sync) {
-        let team = &*self.team;
-        let count = self.crew.count();
+        let group = &*self.group;
+        let count = self.active.count();
         let job: &(dyn Fn(&mut Worker<'_>) + Sync + '_) = &job;
         // SAFETY: the reference is only used by threads of this region, and this function does not return (or unwind)
         // before all of them have finished and the slot is cleared.
         let job: &'static Job =
             unsafe { std::mem::transmute::<&(dyn Fn(&mut Worker<'_>) + Sync + '_), &'static Job>(job) };
-        let waited_before = team.cores.enter(team.id, team.size);
-        let (began, paused_before) = (Instant::now(), team.paused());
-        *team.job.lock().expect("no thread panics with the lock held") = Some(job);
-        team.finished.store(0, Ordering::Relaxed);
-        let number = team.region.load(Ordering::Relaxed) / REGION + 1;
-        team.region.store(number * REGION + count as u64, Ordering::Release);
+        let waited_before = group.cores.enter(group.id, group.size);
+        let (began, paused_before) = (Instant::now(), group.paused());
+        *group.job.lock().expect("no thread panics with the lock held") = Some(job);
+        group.finished.store(0, Ordering::Relaxed);
+        let number = group.region.load(Ordering::Relaxed) / REGION + 1;
+        group.region.store(number * REGION + count as u64, Ordering::Release);
         self.helpers[..count - 1].iter().for_each(|helper| helper.thread().unpark());
-        team.work(0, count, job);
-        let at_end = wait(|| team.finished.load(Ordering::Acquire) == count, thread::yield_now);
-        *team.job.lock().expect("no thread panics with the lock held") = None;
-        team.dealt.iter().flatten().for_each(|dealt| dealt.store(0, Ordering::Relaxed));
+        group.work(0, count, job);
+        let at_end = wait(|| group.finished.load(Ordering::Acquire) == count, thread::yield_now);
+        *group.job.lock().expect("no thread panics with the lock held") = None;
+        group.queues.iter().flatten().for_each(|queues| queues.store(0, Ordering::Relaxed));
         // Buffers touched in this region count as released, so the next region starts a new phase.
-        team.phase.fetch_add(1, Ordering::Release);
-        let [worked, waited] = [&team.worked, &team.waited]
+        group.phase.fetch_add(1, Ordering::Release);
+        let [worked, waited] = [&group.worked, &group.waited]
             .map(|nanoseconds| Duration::from_nanos(nanoseconds.swap(0, Ordering::Relaxed)));
-        let paused = team.paused() - paused_before;
+        let paused = group.paused() - paused_before;
         self.waited_for_cores += waited_before + paused;
         // Threads that just got their cores back start unevenly, which tells nothing of other programs.
         if waited_before + paused == Duration::ZERO {
-            self.crew.learn(began.elapsed(), worked, waited.max(at_end.time));
+            self.active.learn(began.elapsed(), worked, waited.max(at_end.time));
         }
-        team.cores.leave(team.id);
-        if team.broken.swap(false, Ordering::AcqRel) {
-            team.arrived.store(0, Ordering::Relaxed);
-            let panic = team.panic.lock().expect("no thread panics with the lock held").take();
+        group.cores.leave(group.id);
+        if group.broken.swap(false, Ordering::AcqRel) {
+            group.arrived.store(0, Ordering::Relaxed);
+            let panic = group.panic.lock().expect("no thread panics with the lock held").take();
             if let Some(panic) = panic {
                 resume_unwind(panic);
             }
@@ -188,8 +188,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.team.closing.store(true, Ordering::Relaxed);
-        self.team.region.fetch_add(REGION, Ordering::Release);
+        self.group.closing.store(true, Ordering::Relaxed);
+        self.group.region.fetch_add(REGION, Ordering::Release);
         for helper in self.helpers.drain(..) {
             helper.thread().unpark();
             // A helper catches the panics of its jobs; nothing else in it can fail.
@@ -199,9 +199,9 @@ impl Drop for Pool {
     }
 }
 
-impl Team {
-    fn dealt_in(&self, phase: u64) -> &[AtomicUsize; DEALS_MAX] {
-        &self.dealt[(phase % 2) as usize]
+impl ThreadGroup {
+    fn queues_in(&self, phase: u64) -> &[AtomicUsize; QUEUES_MAX] {
+        &self.queues[(phase % 2) as usize]
     }
 
     fn paused(&self) -> Duration {
@@ -232,7 +232,7 @@ impl Team {
         let scratch = RefCell::new(self.scratch[index].lock().unwrap_or_else(PoisonError::into_inner));
         let (phase, began) = (self.phase.load(Ordering::Acquire), processor_time());
         let mut worker =
-            Worker { team: self, index, count, phase, waited: Waited::default(), deals: Cell::new(0), scratch };
+            Worker { group: self, index, count, phase, waited: Waited::default(), queues_used: Cell::new(0), scratch };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&mut worker))) {
             // The first panic is the cause; those of threads that left a barrier follow from it.
             self.panic.lock().expect("no thread panics with the lock held").get_or_insert(panic);
@@ -245,19 +245,19 @@ impl Team {
     }
 }
 
-fn help(team: &Team, index: usize) {
+fn help(group: &ThreadGroup, index: usize) {
     let mut seen = 0;
     loop {
-        wait(|| team.region.load(Ordering::Acquire) != seen, thread::park);
-        seen = team.region.load(Ordering::Acquire);
-        if team.closing.load(Ordering::Relaxed) {
+        wait(|| group.region.load(Ordering::Acquire) != seen, thread::park);
+        seen = group.region.load(Ordering::Acquire);
+        if group.closing.load(Ordering::Relaxed) {
             return;
         }
         let count = (seen % REGION) as usize;
         // A region that this thread has a part in does not end without it, so `seen` is still the current one.
         if index < count {
-            let job = *team.job.lock().expect("no thread panics with the lock held");
-            team.work(index, count, job.expect("a region has a job until all have finished"));
+            let job = *group.job.lock().expect("no thread panics with the lock held");
+            group.work(index, count, job.expect("a region has a job until all have finished"));
         }
     }
 }
@@ -302,7 +302,7 @@ impl Worker<'_> {
     }
 
     pub(crate) fn kernels(&self) -> &'static Table {
-        self.team.kernels
+        self.group.kernels
     }
 
     /// This thread's own memory, for one operation at a time.
@@ -312,19 +312,19 @@ impl Worker<'_> {
 
     /// Numbers from 0 on, each for one thread only. For an operation that all threads call: whoever is free takes the next
     /// unit of work, so that a thread on a slow or busy core does not keep the others waiting.
-    pub(crate) fn deal(&self) -> impl Iterator<Item = usize> + use<'_> {
-        let dealt = &self.team.dealt_in(self.phase)[self.deals.get()];
-        self.deals.set(self.deals.get() + 1);
-        std::iter::repeat_with(|| dealt.fetch_add(1, Ordering::Relaxed))
+    pub(crate) fn units(&self) -> impl Iterator<Item = usize> + use<'_> {
+        let queues = &self.group.queues_in(self.phase)[self.queues_used.get()];
+        self.queues_used.set(self.queues_used.get() + 1);
+        std::iter::repeat_with(|| queues.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Operations of this phase that have begun to deal.
-    pub(super) fn deals(&self) -> usize {
-        self.deals.get()
+    /// Returns how many work queues this phase has begun.
+    pub(super) fn queues_used(&self) -> usize {
+        self.queues_used.get()
     }
 
     pub(crate) fn pool_id(&self) -> u64 {
-        self.team.id
+        self.group.id
     }
 
     pub(crate) fn phase(&self) -> u64 {
@@ -334,29 +334,29 @@ impl Worker<'_> {
     /// Waits for all threads of the region. What any of them wrote before is visible to all after.
     /// Takes `&mut self`, so no view of a shared buffer outlives the phase in which it was taken.
     pub fn barrier(&mut self) {
-        let team = self.team;
+        let group = self.group;
         let next = self.phase + 1;
-        if team.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.count {
-            team.pause_if_due();
-            team.arrived.store(0, Ordering::Relaxed);
-            team.dealt_in(self.phase).iter().for_each(|dealt| dealt.store(0, Ordering::Relaxed));
-            team.phase.store(next, Ordering::Release);
+        if group.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.count {
+            group.pause_if_due();
+            group.arrived.store(0, Ordering::Relaxed);
+            group.queues_in(self.phase).iter().for_each(|queues| queues.store(0, Ordering::Relaxed));
+            group.phase.store(next, Ordering::Release);
         } else {
-            let broken = || team.broken.load(Ordering::Acquire);
-            let paused_before = team.paused();
-            let waited = wait(|| team.phase.load(Ordering::Acquire) == next || broken(), || team.stand_by());
-            self.waited.time += waited.time.saturating_sub(team.paused() - paused_before);
+            let broken = || group.broken.load(Ordering::Acquire);
+            let paused_before = group.paused();
+            let waited = wait(|| group.phase.load(Ordering::Acquire) == next || broken(), || group.stand_by());
+            self.waited.time += waited.time.saturating_sub(group.paused() - paused_before);
             self.waited.processor_time += waited.processor_time;
         }
-        assert!(!team.broken.load(Ordering::Acquire), "another worker of this region panicked");
+        assert!(!group.broken.load(Ordering::Acquire), "another worker of this region panicked");
         self.phase = next;
-        self.deals.set(0);
+        self.queues_used.set(0);
     }
 }
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pool({} threads)", self.team.size)
+        write!(f, "Pool({} threads)", self.group.size)
     }
 }
 
@@ -448,14 +448,14 @@ mod tests {
     }
 
     #[test]
-    fn every_unit_is_dealt_once_in_each_phase() {
+    fn every_unit_is_taken_once_in_each_phase() {
         let mut pool = Pool::new(3, KernelSet::Scalar);
         let counts: Vec<Vec<AtomicUsize>> = (0..100).map(|_| (0..20).map(|_| AtomicUsize::new(0)).collect()).collect();
         for region in counts.chunks(10) {
             pool.run(|worker| {
                 for phase in region.chunks(2) {
                     for units in phase {
-                        worker.deal().map_while(|unit| units.get(unit)).for_each(|count| {
+                        worker.units().map_while(|unit| units.get(unit)).for_each(|count| {
                             count.fetch_add(1, Ordering::Relaxed);
                         });
                     }

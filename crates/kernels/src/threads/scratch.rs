@@ -16,7 +16,7 @@ pub(crate) struct Scratch {
     /// Query vectors of attention.
     pub queries: Buffer<f32>,
     /// The same rounded to bytes.
-    pub rounded: Rounded,
+    pub rounded: QuantizedBuffers,
     /// Attention to one chunk.
     pub partial: Buffer<f32>,
     /// Attention to all chunks so far.
@@ -25,7 +25,7 @@ pub(crate) struct Scratch {
 
 /// Numbers rounded to bytes, with what goes with them (see `kernels::rows::Quantized`).
 #[derive(Debug, Default)]
-pub(crate) struct Rounded {
+pub(crate) struct QuantizedBuffers {
     pub codes: Buffer<i8>,
     pub scales: Buffer<f32>,
     pub sums: Buffer<i32>,

@@ -3,14 +3,14 @@
 //! What makes this sound: within one phase a buffer is used in one way only (all read, or all write by the same
 //! partition), checked at every access and remembered by phase; and views end before the next barrier, because they
 //! borrow the worker that the barrier needs mutably. Only functions of this crate can take views, and each derives
-//! its part from the partition that it declares: from the worker's index, or from the units of one deal. A second deal gives
+//! its part from the partition that it declares: from the worker's index, or from the units of one work queue. A second queue gives
 //! the same units to other workers, so it is another partition.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::pool::DEALS_MAX;
+use super::pool::QUEUES_MAX;
 use super::{Pool, Worker};
 use crate::aligned::{AlignedVec, Number};
 
@@ -21,25 +21,25 @@ pub(crate) enum Access {
     Read = 1,
     /// Each worker writes the rows (of the batch) whose number falls to it.
     WriteRows = 2,
-    /// Each worker writes the columns of the weight tiles that are dealt to it.
+    /// Each worker writes the columns of the weight tiles that it takes from the work queue.
     WriteTiles = 3,
     /// Each worker writes the (row block, head) items that fall to it.
     WriteHeads = 4,
-    /// Each worker writes the layers of KV pages that are dealt to it.
+    /// Each worker writes the layers of KV pages that it takes from the work queue.
     WritePages = 5,
 }
 
 impl Access {
-    /// Whether the parts fall to workers by `Worker::deal`, not by their index.
-    fn is_dealt(self) -> bool {
+    /// Whether workers take their parts from a queue (`Worker::units`), not by their index.
+    fn is_queued(self) -> bool {
         matches!(self, Self::WriteTiles | Self::WritePages)
     }
 }
 
-/// Bits of the tag below the phase: two for the deal's number, three for the access.
+/// Bits of the tag below the phase: two for the work queue's number, three for the access.
 const USE_BITS: u32 = 5;
 const ACCESS_BITS: u32 = 3;
-const _: () = assert!(DEALS_MAX < 1 << (USE_BITS - ACCESS_BITS));
+const _: () = assert!(QUEUES_MAX < 1 << (USE_BITS - ACCESS_BITS));
 
 /// A buffer for the threads of one pool.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub struct Shared<T: Number> {
     start: *mut T,
     len: usize,
     pool: u64,
-    /// The phase of the last access, the number of its deal, and which `Access` it was, from the highest bits to the lowest.
+    /// The phase of the last access, the number of its work queue, and which `Access` it was, from the highest bits to the lowest.
     last: AtomicU64,
 }
 
@@ -80,8 +80,8 @@ impl<T: Number> Shared<T> {
     }
 
     /// Gives the memory of a part back to the system, between regions: it holds zeros then, or what it held before.
-    pub(crate) fn give_back(&mut self, part: Range<usize>) {
-        self.data.get_mut().give_back(part);
+    pub(crate) fn release_to_os(&mut self, part: Range<usize>) {
+        self.data.get_mut().release_to_os(part);
     }
 
     /// The whole buffer, read by all workers in this phase.
@@ -101,8 +101,8 @@ impl<T: Number> Shared<T> {
     /// Notes the use in this phase; panics if another use of the same phase does not go with it.
     fn claim(&self, worker: &Worker<'_>, access: Access) {
         assert_eq!(self.pool, worker.pool_id(), "buffer belongs to another pool");
-        let deal = if access.is_dealt() { worker.deals() as u64 } else { 0 };
-        let wanted = worker.phase() << USE_BITS | deal << ACCESS_BITS | access as u64;
+        let queue = if access.is_queued() { worker.queues_used() as u64 } else { 0 };
+        let wanted = worker.phase() << USE_BITS | queue << ACCESS_BITS | access as u64;
         let mut last = self.last.load(Ordering::Relaxed);
         while last != wanted {
             assert_ne!(last >> USE_BITS, worker.phase(), "buffer used in two ways in one phase");
@@ -140,11 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn two_dealt_writes_into_one_buffer_in_one_phase_are_refused() {
+    fn two_queues_that_write_into_one_buffer_in_one_phase_are_refused() {
         let mut pool = Pool::new(2, KernelSet::Scalar);
         let buffer = Shared::<f32>::zeroed(&pool, 16);
-        let write_dealt = |worker: &Worker<'_>| {
-            for _ in worker.deal().take_while(|unit| *unit < 4) {
+        let write_units = |worker: &Worker<'_>| {
+            for _ in worker.units().take_while(|unit| *unit < 4) {
                 buffer.write(worker, Access::WriteTiles);
             }
             // Also by those who came too late for a unit.
@@ -152,15 +152,15 @@ mod tests {
         };
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             pool.run(|worker| {
-                write_dealt(worker);
-                write_dealt(worker);
+                write_units(worker);
+                write_units(worker);
             });
         }));
         assert!(outcome.is_err(), "a unit of the second may be another worker's than in the first");
         pool.run(|worker| {
-            write_dealt(worker);
+            write_units(worker);
             worker.barrier();
-            write_dealt(worker);
+            write_units(worker);
         });
     }
 

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+pub mod page_store;
 pub mod pages;
 pub mod sequence;
 

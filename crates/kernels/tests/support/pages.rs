@@ -1,7 +1,7 @@
 //! What the bytes of a page stand for, read from the description of the formats and from nothing else.
 
 use half::f16;
-use ruvllm_kernels::ops::{KeyFormat, KvShape, PageFormat, ValueFormat};
+use ruvllm_runner::{KeyFormat, KvShape, PageFormat, ValueFormat};
 
 const TOKENS: usize = 16;
 

@@ -1,11 +1,14 @@
 //! A sequence of one layer in a memory: rows go in, attention comes out.
 
+use std::ops::Range;
+
 use ruvllm_kernels::ops::{
-    Activations, Attention, AttentionShape, Batch, KvMemory, KvShape, Linear, Matrix, PAGE_TOKENS, PageFormat, PageId,
-    RopeStyle, RopeTable, Rotation, SequenceRows, SharedItems, matmul,
+    Activations, Attention, AttentionShape, HeadTransform, Linear, Matrix, RopeStyle, RopeTable, SplitResults, matmul,
 };
 use ruvllm_kernels::{Pool, WeightType};
+use ruvllm_runner::{Batch, KvShape, PAGE_TOKENS, PageFormat, PageId, Rotation};
 
+use super::page_store::PageStore;
 use super::pages::{self, CellNumbers};
 use super::{Random, linear, matrix};
 
@@ -17,7 +20,7 @@ const BUDGET: usize = 64 << 20;
 /// A memory and what attention over it needs.
 pub struct Model {
     pub pool: Pool,
-    pub kv: KvMemory,
+    pub kv: PageStore,
     pub heads: usize,
     rope: RopeTable,
     /// Picks some columns of the results: enough to see every head, and less to multiply.
@@ -31,7 +34,7 @@ impl Model {
     /// Heads in `group`s that share one of two KV heads. Positions have no effect, so that rows mean what they hold.
     pub fn new(pool: Pool, head_dim: usize, group: usize, rotation: Rotation) -> Self {
         let shape = KvShape { layers: 2, kv_heads: 2, head_dim };
-        let kv = KvMemory::new(&pool, shape, rotation, BUDGET);
+        let kv = PageStore::new(&pool, shape, rotation, BUDGET);
         let rope = RopeTable::new(TOKENS_MAX, &vec![0.0; head_dim / 2], RopeStyle::Halves);
         let cols = 2 * group * head_dim;
         let rows = cols.div_ceil(PICK);
@@ -41,23 +44,18 @@ impl Model {
     }
 
     pub fn pages(&mut self, format: PageFormat, tokens: usize) -> Vec<PageId> {
-        (0..tokens.div_ceil(PAGE_TOKENS)).map(|_| self.kv.allocate(format).unwrap()).collect()
+        (0..tokens.div_ceil(PAGE_TOKENS)).map(|_| self.kv.allocate(format)).collect()
     }
 
     /// Copies of pages.
     pub fn copies(&mut self, pages: &[PageId]) -> Vec<PageId> {
-        let copy = |page: &PageId| {
-            let copy = self.kv.allocate(self.kv.format(*page)).unwrap();
-            self.kv.copy(*page, copy);
-            copy
-        };
-        pages.iter().map(copy).collect()
+        pages.iter().map(|page| self.kv.copy(*page)).collect()
     }
 
     /// Stores each page in the next of `formats`, over and over.
     pub fn convert(&mut self, pages: &[PageId], formats: &[PageFormat]) {
         for (page, format) in pages.iter().zip(formats.iter().cycle()) {
-            self.kv.convert(&mut self.pool, &[*page], *format).unwrap();
+            self.kv.convert(&mut self.pool, *page, *format);
             assert_eq!(self.kv.format(*page), *format);
         }
     }
@@ -65,14 +63,34 @@ impl Model {
     /// Runs rows (`[heads + 2 kv_heads, head_dim]` each) as the tokens from `start` on, in layer 1, and gives some columns
     /// of what comes out.
     pub fn step(&mut self, pages: &[PageId], start: usize, rows: &[Vec<f32>]) -> Vec<Vec<f32>> {
-        let shape = AttentionShape { heads: self.heads, scale: SCALE };
-        let (kv, rope) = (&self.kv, &self.rope);
-        let sequence = SequenceRows { rows: 0..rows.len(), start, pages };
-        let batch = Batch::new(vec![sequence], kv).unwrap();
+        self.step_in_window(pages, start, rows, None)
+    }
+
+    /// The same, where a row sees no more than a window of tokens.
+    pub fn step_in_window(
+        &mut self,
+        pages: &[PageId],
+        start: usize,
+        rows: &[Vec<f32>],
+        window: Option<usize>,
+    ) -> Vec<Vec<f32>> {
+        let shape = AttentionShape { heads: self.heads, scale: SCALE, window };
+        let mut batch = Batch::default();
+        self.kv.push(&mut batch, pages, start, rows.len());
+        let batch = batch.check(self.kv.shape(), self.kv.bytes.bytes()).unwrap();
         let qkv = matrix(&self.pool, rows);
         let out = Activations::new(&self.pool, rows.len(), [&self.picked]);
-        let shared = SharedItems::new(&self.pool, kv, shape, TOKENS_MAX);
-        let attention = Attention { qkv: &qkv, batch: &batch, rope, kv, layer: 1, shape, shared: &shared, out: &out };
+        let shared = SplitResults::new(&self.pool, self.kv.shape(), shape, TOKENS_MAX);
+        let attention = Attention {
+            qkv: &qkv,
+            batch,
+            pages: &self.kv.bytes,
+            layer: 1,
+            shape,
+            transform: HeadTransform { norm: None, rope: Some(&self.rope) },
+            shared: &shared,
+            out: &out,
+        };
         let mut results = Matrix::new(&self.pool, rows.len(), self.picked.rows());
         self.pool.run(|worker| {
             attention.run(worker);
@@ -101,11 +119,16 @@ impl Model {
     /// What a page holds for a KV head in layer 1.
     pub fn read(&mut self, page: PageId, head: usize) -> CellNumbers {
         let (format, shape) = (self.kv.format(page), self.kv.shape());
-        pages::read(self.kv.bytes(page), format, shape, 1, head)
+        pages::read(&self.kv.read(page), format, shape, 1, head)
     }
 
     /// Attention of a row's queries over the first `tokens` tokens of the pages as they are stored, in f64; the same columns.
     pub fn formula(&mut self, pages: &[PageId], tokens: usize, row: &[f32]) -> Vec<f64> {
+        self.formula_in_window(pages, 0..tokens, row)
+    }
+
+    /// The same over some tokens.
+    pub fn formula_in_window(&mut self, pages: &[PageId], tokens: Range<usize>, row: &[f32]) -> Vec<f64> {
         let dim = self.kv.shape().head_dim;
         let group = self.heads / 2;
         let mut out = Vec::new();
@@ -118,13 +141,13 @@ impl Model {
                     let products = query.iter().zip(&cell.keys[slot]).map(|(q, k)| f64::from(*q * SCALE) * k);
                     products.sum::<f64>()
                 };
-                let scores: Vec<f64> = (0..tokens).map(score).collect();
+                let scores: Vec<f64> = tokens.clone().map(score).collect();
                 let largest = scores.iter().copied().fold(f64::MIN, f64::max);
                 let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
                 let total: f64 = weights.iter().sum();
                 out.extend((0..dim).map(|d| {
                     let value = |t: usize| at(t).0.values[at(t).1][d];
-                    weights.iter().enumerate().map(|(t, weight)| weight * value(t)).sum::<f64>() / total
+                    weights.iter().zip(tokens.clone()).map(|(weight, t)| weight * value(t)).sum::<f64>() / total
                 }));
             }
         }

@@ -1,20 +1,68 @@
 //! The cache as the engine uses it, on a tiny shape.
 
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
-use ruvllm_kernels::ops::PageFormat;
-use ruvllm_kernels::{KernelSet, Pool};
+use ruvllm_runner::{FakeRunner, PageFormat, Runner};
 
 use super::*;
 use crate::disk::PageKey;
 
 const SHAPE: KvShape = KvShape { layers: 1, kv_heads: 1, head_dim: 16 };
 
-fn cache(pages: usize) -> (KvCache, Pool) {
-    let pool = Pool::new(1, KernelSet::Scalar);
-    let budget_bytes = KvMemory::budget_for(SHAPE, PageFormat::F16, pages);
-    let options = KvOptions { budget_bytes, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) };
-    (KvCache::new(&pool, SHAPE, &options), pool)
+/// A cache with the bytes of its pages. As an engine does, it saves what is cached when it is dropped.
+struct TestCache {
+    cache: KvCache,
+    bytes: FakeRunner,
+}
+
+impl TestCache {
+    fn new(options: &KvOptions) -> Self {
+        let mut bytes = FakeRunner::new(SHAPE, 1, 1024, 1);
+        bytes.reserve_pages(options.page_memory_bytes(SHAPE), options.rotation);
+        Self { cache: KvCache::new(SHAPE, options), bytes }
+    }
+
+    fn match_prefix(&mut self, namespace: Namespace, tokens: &[u32], spare: usize) -> Result<PrefixMatch, OutOfPages> {
+        self.cache.match_prefix(namespace, tokens, Some(0), spare, &mut self.bytes)
+    }
+
+    fn release(&mut self, namespace: Option<Namespace>, tokens: &[u32], table: PageTable) {
+        self.cache.release(namespace, tokens, table, &mut self.bytes);
+    }
+
+    fn extend(&mut self, table: &mut PageTable, tokens: usize) -> Result<(), OutOfPages> {
+        self.cache.extend(namespace(), table, tokens, &mut self.bytes)
+    }
+
+    fn save(&mut self) -> usize {
+        self.cache.save(usize::MAX, &mut self.bytes)
+    }
+}
+
+impl Deref for TestCache {
+    type Target = KvCache;
+
+    fn deref(&self) -> &KvCache {
+        &self.cache
+    }
+}
+
+impl DerefMut for TestCache {
+    fn deref_mut(&mut self) -> &mut KvCache {
+        &mut self.cache
+    }
+}
+
+impl Drop for TestCache {
+    fn drop(&mut self) {
+        self.save();
+    }
+}
+
+fn cache(pages: usize) -> TestCache {
+    let budget_bytes = PageMap::budget_for(SHAPE, PageFormat::F16, pages);
+    TestCache::new(&KvOptions { budget_bytes, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) })
 }
 
 fn namespace() -> Namespace {
@@ -22,19 +70,19 @@ fn namespace() -> Namespace {
 }
 
 /// Runs a text to its end; gives how much of it was cached.
-fn run(cache: &mut KvCache, tokens: &[u32]) -> Option<usize> {
+fn run(cache: &mut TestCache, tokens: &[u32]) -> Option<usize> {
     run_in(namespace(), cache, tokens)
 }
 
-fn run_in(namespace: Namespace, cache: &mut KvCache, tokens: &[u32]) -> Option<usize> {
-    let start = cache.begin(namespace, tokens, Some(0), 1).ok()?;
-    cache.end(Some(namespace), tokens, start.table);
+fn run_in(namespace: Namespace, cache: &mut TestCache, tokens: &[u32]) -> Option<usize> {
+    let start = cache.match_prefix(namespace, tokens, 1).ok()?;
+    cache.release(Some(namespace), tokens, start.table);
     Some(start.tokens)
 }
 
 #[test]
 fn a_text_is_computed_once() {
-    let (mut cache, _) = cache(32);
+    let mut cache = cache(32);
     let text: Vec<u32> = (0..100).collect();
     assert_eq!(run(&mut cache, &text), Some(0));
     assert_eq!(run(&mut cache, &text), Some(99), "the last token is always computed");
@@ -48,47 +96,46 @@ fn a_text_is_computed_once() {
 
 #[test]
 fn cached_texts_make_room_and_running_ones_do_not() {
-    let (mut cache, _) = cache(10);
+    let mut cache = cache(10);
     let text = |first: u32, len: u32| (first..first + len).collect::<Vec<u32>>();
-    let running = cache.begin(namespace(), &text(0, 64), Some(0), 0).unwrap();
+    let running = cache.match_prefix(namespace(), &text(0, 64), 0).unwrap();
     assert_eq!(run(&mut cache, &text(1000, 64)), Some(0));
     assert_eq!(run(&mut cache, &text(2000, 64)), Some(0), "the text before makes room");
     assert!(cache.stats().evicted_pages > 0);
     assert_eq!(run(&mut cache, &text(3000, 7 * 16)), None, "there are six pages left beside the running text");
     assert!(cache.stats().cached_pages > 0, "what would not do is not given up");
     cache.audit([&running.table].into_iter()).unwrap();
-    cache.end(None, &[], running.table);
+    cache.release(None, &[], running.table);
     assert_eq!(run(&mut cache, &text(3000, 7 * 16)), Some(0));
     cache.audit([].into_iter()).unwrap();
 }
 
 #[test]
 fn a_failed_extension_changes_nothing() {
-    let (mut cache, _) = cache(4);
+    let mut cache = cache(4);
     let mut table = PageTable::default();
-    cache.extend(namespace(), &mut table, 40).unwrap();
-    assert_eq!(cache.extend(namespace(), &mut table, 100), Err(OutOfPages { needed: 4 }));
+    cache.extend(&mut table, 40).unwrap();
+    assert_eq!(cache.extend(&mut table, 100), Err(OutOfPages { needed: 4 }));
     assert_eq!((table.pages().len(), cache.stats().pages), (3, 3));
-    cache.extend(namespace(), &mut table, 64).unwrap();
+    cache.extend(&mut table, 64).unwrap();
     cache.audit([&table].into_iter()).unwrap();
 }
 
-fn with_disk(folder: &Path) -> KvCache {
-    let pool = Pool::new(1, KernelSet::Scalar);
+fn with_disk(folder: &Path) -> TestCache {
     let disk = Some(DiskStore::open(folder, 1 << 20, PageKey::new(&[1; 32])).unwrap());
     let options = KvOptions { budget_bytes: 1 << 20, disk, ..KvOptions::new(Tiers::uniform(PageFormat::Q8)) };
-    KvCache::new(&pool, SHAPE, &options)
+    TestCache::new(&options)
 }
 
 /// Begins a text with what is on disk of it, loads that, and ends it without a trace in memory; gives the pages loaded.
-fn load(cache: &mut KvCache, tokens: &[u32]) -> usize {
-    let mut start = cache.begin(namespace(), tokens, Some(0), 1).unwrap();
+fn load(cache: &mut TestCache, tokens: &[u32]) -> usize {
+    let mut start = cache.match_prefix(namespace(), tokens, 1).unwrap();
     let pages = start.on_disk.len();
     for hash in start.on_disk {
-        assert!(cache.load(namespace(), &mut start.table, hash));
+        assert!(cache.cache.load(namespace(), &mut start.table, hash, &mut cache.bytes));
     }
     cache.audit([&start.table].into_iter()).unwrap();
-    cache.end(None, &[], start.table);
+    cache.release(None, &[], start.table);
     pages
 }
 
@@ -100,7 +147,7 @@ fn pages_outlive_the_process_on_disk() {
         let mut cache = with_disk(folder.path());
         run(&mut cache, &text);
         if is_killed {
-            assert_eq!(cache.save(usize::MAX), 0);
+            assert_eq!(cache.save(), 0);
             std::mem::forget(cache);
         } else {
             drop(cache);
@@ -120,7 +167,7 @@ fn a_disk_that_fails_is_left_alone_and_nothing_else_changes() {
     std::fs::write(&folder, b"not a folder").unwrap();
     let text: Vec<u32> = (0..100).collect();
     assert_eq!(run(&mut cache, &text), Some(0));
-    assert_eq!(cache.save(usize::MAX), 0);
+    assert_eq!(cache.save(), 0);
     let disk = cache.stats().disk.unwrap();
     assert_eq!((disk.pages, disk.is_paused), (0, true));
     assert_eq!(run(&mut cache, &text), Some(99), "what is in memory is still there");
@@ -146,8 +193,8 @@ fn pages_stay_on_disk_where_computing_them_is_faster() {
 
 #[test]
 fn what_is_guaranteed_to_a_tenant_survives_the_load_of_others() {
-    let (mut cache, mut pool) = cache(40);
-    let page = cache.memory().page_bytes(PageFormat::F16);
+    let mut cache = cache(40);
+    let page = cache.map().page_bytes(PageFormat::F16);
     let [quiet, busy] = [b"quiet", b"busy!"].map(|name| Namespace::of(&[name]));
     let account = cache.open_account(Quota { guaranteed_bytes: 10 * page, limit_bytes: None });
     cache.assign(quiet, account);
@@ -155,7 +202,7 @@ fn what_is_guaranteed_to_a_tenant_survives_the_load_of_others() {
     assert_eq!(run_in(quiet, &mut cache, &text(0, 12 * 16)), Some(0));
     for round in 1..50 {
         assert_eq!(run_in(busy, &mut cache, &text(round * 1000, 20 * 16)), Some(0));
-        cache.maintain(&mut pool);
+        cache.cache.maintain(&mut cache.bytes);
     }
     assert_eq!(cache.cached_bytes(account), 10 * page, "what goes beyond the guarantee is anyone's");
     assert_eq!(run_in(quiet, &mut cache, &text(0, 160)), Some(159));
@@ -171,8 +218,8 @@ fn what_is_guaranteed_to_a_tenant_survives_the_load_of_others() {
 
 #[test]
 fn a_tenant_with_a_limit_keeps_what_is_worth_most_within_it() {
-    let (mut cache, _) = cache(40);
-    let page = cache.memory().page_bytes(PageFormat::F16);
+    let mut cache = cache(40);
+    let page = cache.map().page_bytes(PageFormat::F16);
     let account = cache.open_account(Quota { guaranteed_bytes: 0, limit_bytes: Some(6 * page) });
     cache.assign(namespace(), account);
     let text = |first: u32, len: u32| (first..first + len).collect::<Vec<u32>>();
@@ -188,17 +235,16 @@ fn a_tenant_with_a_limit_keeps_what_is_worth_most_within_it() {
 
 #[test]
 fn notes_are_part_of_the_budget() {
-    let pool = Pool::new(1, KernelSet::Scalar);
-    let mut options = KvOptions { note_bytes: 40, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) };
+    let mut options = KvOptions { sidecar_bytes: 40, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) };
     options.budget_bytes = options.budget_for(SHAPE, 20);
-    let mut cache = KvCache::new(&pool, SHAPE, &options);
+    let mut cache = TestCache::new(&options);
     assert!(cache.pages_max(namespace()) >= 20, "there is room for what was asked for");
     let mut table = PageTable::default();
     let tokens = cache.pages_max(namespace()) * PAGE_TOKENS;
-    cache.extend(namespace(), &mut table, tokens).unwrap();
-    (0..tokens).for_each(|token| cache.note_mut(&table, token).expect("every page has room for notes").fill(1));
+    cache.extend(&mut table, tokens).unwrap();
+    (0..tokens).for_each(|token| cache.sidecar_mut(&table, token).expect("every page has room for notes").fill(1));
     let stats = cache.stats();
-    assert_eq!(stats.note_bytes, tokens * 40);
-    assert!(stats.used_bytes + stats.note_bytes <= options.budget_bytes, "{stats:?}");
-    cache.end(None, &[], table);
+    assert_eq!(stats.sidecar_bytes, tokens * 40);
+    assert!(stats.used_bytes + stats.sidecar_bytes <= options.budget_bytes, "{stats:?}");
+    cache.release(None, &[], table);
 }

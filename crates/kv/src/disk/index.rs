@@ -50,7 +50,7 @@ impl Index {
         self.bytes += page.bytes;
     }
 
-    /// Tells whether it is there.
+    /// Returns whether it exists.
     pub(super) fn touch(&mut self, name: PageName, now: SystemTime) -> bool {
         let Some(bytes) = self.bytes_of(name) else { return false };
         self.add(FoundPage { used: now, name, bytes });

@@ -4,7 +4,7 @@ use std::io;
 
 use ring::aead::{Aad, MAX_TAG_LEN, NONCE_LEN, Nonce};
 use ring::rand::{SecureRandom, SystemRandom};
-use ruvllm_kernels::ops::{KeyFormat, PageFormat, ValueFormat};
+use ruvllm_runner::{KeyFormat, PageFormat, ValueFormat};
 
 use super::page_key::{PageKey, Salt};
 use crate::prefix::PageHash;
@@ -32,7 +32,7 @@ pub enum DamagedPage {
     NotAuthentic,
 }
 
-/// The length of the file of a page of so many bytes.
+/// Returns the length of the file of a page of `bytes` bytes.
 pub(super) fn file_bytes(page_bytes: usize) -> u64 {
     (HEADER + page_bytes + TAG) as u64
 }

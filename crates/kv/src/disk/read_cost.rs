@@ -16,13 +16,13 @@ pub(super) struct ReadCost {
 }
 
 impl ReadCost {
-    /// Reading so many bytes took this long.
+    /// Records how long reading `bytes` bytes took.
     pub(super) fn observe(&mut self, bytes: u64, took: Duration) {
         self.seconds = self.seconds * FADE + took.as_secs_f64();
         self.bytes = self.bytes * FADE + bytes as f64;
     }
 
-    /// Whether reading so many bytes will take less than `limit`. Until something was read that is hoped for.
+    /// Whether reading `bytes` bytes is predicted to take less than `limit`. Before the first read it is assumed to.
     pub(super) fn is_below(&self, bytes: u64, limit: Duration) -> bool {
         self.bytes == 0.0 || self.seconds / self.bytes * (bytes as f64) < limit.as_secs_f64()
     }

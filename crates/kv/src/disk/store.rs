@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 use std::{fs, io};
 
-use ruvllm_kernels::ops::PageFormat;
+use ruvllm_runner::PageFormat;
 
 use super::folder::{Folder, FoundPage};
 use super::index::Index;
@@ -17,7 +17,7 @@ use super::page_key::{PageKey, PageName};
 use super::writer::{Job, Queue, Writer};
 use crate::prefix::PageHash;
 
-/// Pages that are still to be written take this much memory at most: enough for a disk to catch up with a prompt.
+/// Maximum memory of pages that wait to be written: enough for a disk to catch up with a prompt.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// The share of the budget that is written until the folder is looked at again: other processes may write to it too.
 const SCAN_SHARE: u64 = 32;
@@ -111,14 +111,14 @@ impl DiskStore {
         names.into_iter().filter_map(|name| index.bytes_of(name)).sum()
     }
 
-    /// Whether `write` would take a page of so many bytes without waiting.
+    /// Whether `write` would accept a page of `bytes` bytes without blocking.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let queue = self.shared.queue();
         queue.is_writing() && queue.has_room(bytes, self.shared.queue_bytes_max)
     }
 
-    /// Takes a page to be saved, once there is room for it in the queue; it can be read at once. Tells whether it was taken:
-    /// one that is there already is only marked as used.
+    /// Takes a page to be saved, once there is room for it in the queue; it can be read at once. Returns whether it was
+    /// queued: one that is on disk already is only marked as used.
     pub(super) fn write(&self, hash: PageHash, format: PageFormat, page: Cow<'_, [u8]>) -> bool {
         let name = self.name(hash);
         if self.touch(name) {
@@ -165,7 +165,7 @@ impl DiskStore {
         drop(self.shared.wait_until(Queue::is_empty));
     }
 
-    /// Marks a page as used, in the file too. Tells whether it is there.
+    /// Marks a page as used, in the file too. Returns whether it exists.
     fn touch(&self, name: PageName) -> bool {
         let is_there = self.shared.index().touch(name, SystemTime::now());
         is_there && self.shared.push(Job::Touch(name))
@@ -221,7 +221,7 @@ impl Shared {
         self.push_and(job, || ())
     }
 
-    /// Takes a job, once there is room for it, and does `and` before anything becomes of it; tells whether it did. None that
+    /// Takes a job, once there is room for it, and does `and` before anything becomes of it. Returns whether it did. None that
     /// writes is taken while writing fails.
     fn push_and(&self, job: Job, and: impl FnOnce()) -> bool {
         let bytes = job.bytes();
@@ -241,7 +241,7 @@ impl Shared {
         self.push(Job::Remove(name));
     }
 
-    /// Removes what was not used for longest until there is room for so many bytes more.
+    /// Removes the least recently used pages until `bytes` more bytes fit.
     fn make_room(&self, bytes: u64) {
         loop {
             let oldest = {

@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ruvllm_kernels::ops::PageFormat;
+use ruvllm_runner::PageFormat;
 
 use super::page_file::SavedPage;
 use super::*;

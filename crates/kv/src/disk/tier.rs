@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
-use ruvllm_kernels::ops::PageFormat;
+use ruvllm_runner::PageFormat;
 
 use super::page_file::SavedPage;
 use super::read_cost::ReadCost;
@@ -61,7 +61,7 @@ impl DiskTier {
         DiskStats { removed, pages, bytes, is_paused: store.is_paused(), ..self.stats }
     }
 
-    /// Whether `write` would take a page of so many bytes without waiting.
+    /// Whether `write` would accept a page of `bytes` bytes without blocking.
     pub fn has_room(&self, bytes: usize) -> bool {
         self.store.has_room(bytes)
     }
@@ -71,7 +71,7 @@ impl DiskTier {
         self.stats.written += u64::from(self.store.write(hash, format, page.into()));
     }
 
-    /// Waits until the folder is as `stats` tells.
+    /// Blocks until the folder is as `stats` reports.
     pub fn flush(&self) {
         self.store.flush();
     }
@@ -87,7 +87,7 @@ impl DiskTier {
         self.read_cost.doubt();
     }
 
-    /// Reads a page back. A damaged file is removed, told about and counted: to its reader it was never there.
+    /// Reads a page back. A damaged file is removed, logged and counted; its reader sees a miss.
     pub fn read(&mut self, hash: PageHash) -> Option<SavedPage> {
         let started = Instant::now();
         match self.store.read(hash) {

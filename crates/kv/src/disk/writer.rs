@@ -102,7 +102,7 @@ fn work(shared: &Shared) {
 }
 
 impl Queue {
-    /// Whether a page of so many bytes is taken without waiting. One alone always is, however large.
+    /// Whether a page of `bytes` bytes is accepted without blocking. One alone always is, however large.
     pub(super) fn has_room(&self, bytes: usize, bytes_max: usize) -> bool {
         bytes == 0 || self.bytes == 0 || self.bytes + bytes <= bytes_max
     }
@@ -134,7 +134,7 @@ impl Queue {
         self.jobs.iter().map(Job::name)
     }
 
-    /// The first job is done, or has failed and takes all other writes with it. Tells which pages are lost, and whether
+    /// The first job is done, or has failed and takes all other writes with it. Returns which pages are lost, and whether
     /// writing works again.
     fn done(&mut self, outcome: &io::Result<()>) -> (Vec<PageName>, bool) {
         let Some(done) = self.jobs.pop_front() else { return (Vec::new(), false) };

@@ -3,7 +3,7 @@
 //! The worth of a page is what it would cost to compute it again, as often as it was used, counted from the worth of what
 //! was given up last ("greedy dual"): a page that is not used any more is overtaken by all that are.
 
-use ruvllm_kernels::ops::{PAGE_TOKENS, PageId};
+use ruvllm_runner::{PAGE_TOKENS, PageId};
 
 use super::node::{HashedPage, NodeId};
 use super::tree::PrefixTree;

@@ -1,6 +1,6 @@
 //! The longest cached beginning of a text.
 
-use ruvllm_kernels::ops::{PAGE_TOKENS, PageId};
+use ruvllm_runner::{PAGE_TOKENS, PageId};
 
 use super::key::{Namespace, PageHash};
 use super::node::NodeId;
@@ -48,7 +48,7 @@ impl Divergence {
 }
 
 impl PrefixTree {
-    /// Looks for the longest cached beginning of `tokens`. Changes nothing; `used` tells the tree that it was of use.
+    /// Looks for the longest cached beginning of `tokens`. Changes nothing; `used` records that it was used.
     pub fn find(&self, namespace: Namespace, tokens: &[u32]) -> Found {
         let mut found =
             Found { pages: Vec::new(), partial: None, divergence: None, hash: namespace.root(), node: None };
@@ -83,7 +83,7 @@ impl PrefixTree {
         Some(Divergence::new(done, &self.node(child).tokens, tokens))
     }
 
-    /// Tells that a request goes on from what was found: that counts against eviction.
+    /// Records that a request continues from a match, which counts against its eviction.
     /// `found` must come from the tree as it is now.
     pub fn used(&mut self, found: &Found) {
         let mut at = found.node;

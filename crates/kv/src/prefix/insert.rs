@@ -1,6 +1,6 @@
 //! Adding what a request has computed.
 
-use ruvllm_kernels::ops::{PAGE_TOKENS, PageId};
+use ruvllm_runner::{PAGE_TOKENS, PageId};
 
 use super::key::{Namespace, PageHash};
 use super::node::{HashedPage, Node, NodeId};

@@ -1,6 +1,6 @@
 //! Names of prefixes.
 
-use ruvllm_kernels::ops::PAGE_TOKENS;
+use ruvllm_runner::PAGE_TOKENS;
 
 /// What keys and values were computed with, and for whom. Prefixes of different namespaces never meet: not those of
 /// two models, adapters or KV formats, where they would be wrong, nor those of two tenants, where one could learn from the

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use ruvllm_kernels::ops::{PAGE_TOKENS, PageId};
+use ruvllm_runner::{PAGE_TOKENS, PageId};
 
 use super::key::{Namespace, PageHash};
 

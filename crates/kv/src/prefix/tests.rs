@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
-use ruvllm_kernels::ops::{PAGE_TOKENS, PageId};
+use ruvllm_runner::{PAGE_TOKENS, PageId};
 
 use super::node::common;
 use super::*;

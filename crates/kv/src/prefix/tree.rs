@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-use ruvllm_kernels::ops::{PAGE_TOKENS, PageId};
+use ruvllm_runner::{PAGE_TOKENS, PageId};
 
 use super::key::{Namespace, PageHash};
 use super::node::{FirstPage, Node, NodeId, common};

@@ -1,6 +1,32 @@
-//! One file per architecture.
+//! The architectures that we can run, one file each: what the metadata of a file says about the layers of its model.
 
-pub(crate) mod llama;
+mod llama;
+mod qwen2;
+mod qwen3;
 
-/// The names in `general.architecture` that we can run.
-pub const ARCHITECTURES: [&str; 2] = ["llama", "qwen2"];
+use crate::config::Config;
+use crate::error::LoadError;
+use crate::formats::gguf::Gguf;
+use crate::keys::Keys;
+
+/// All of them.
+pub(crate) const ARCHITECTURES: [Architecture; 3] = [llama::ARCHITECTURE, qwen2::ARCHITECTURE, qwen3::ARCHITECTURE];
+
+/// A name in `general.architecture`, and how a model of that name is described.
+pub(crate) struct Architecture {
+    pub name: &'static str,
+    pub describe: fn(&Keys<'_>) -> Result<Config, LoadError>,
+}
+
+/// Returns the names that we can run.
+pub fn architecture_names() -> [&'static str; ARCHITECTURES.len()] {
+    ARCHITECTURES.map(|architecture| architecture.name)
+}
+
+/// Describes the model of a file, without its weights.
+pub fn read_config(gguf: &Gguf) -> Result<Config, LoadError> {
+    let keys = Keys::new(gguf)?;
+    let found = ARCHITECTURES.iter().find(|architecture| architecture.name == keys.architecture());
+    let architecture = found.ok_or_else(|| LoadError::Architecture(keys.architecture().to_owned()))?;
+    (architecture.describe)(&keys)
+}

@@ -42,7 +42,7 @@ impl FileBytes {
         Ok(Self(Arc::new(Source::Mapped(map))))
     }
 
-    /// Tells the system that the file will be read once, front to back: read ahead, and drop behind. Wrong for weights
+    /// Advises the system that the file will be read once, front to back: read ahead, and drop behind. Wrong for weights
     /// that are used from the map at every step.
     pub fn will_read_sequentially(&self) -> io::Result<()> {
         match &*self.0 {

@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::plan::{Plan, PlannedTensor};
 use crate::formats::gguf::write::{WriteError, Writer};
 
-/// Weights that a core takes at most at a time: little memory, and an interrupted job ends soon.
+/// Maximum number of weights that a core takes at a time: little memory, and an interrupted job ends soon.
 const STEP_WEIGHTS: usize = 1 << 20;
 
 #[derive(Debug, Error)]

@@ -172,6 +172,7 @@ fn failure(error: &GenerateError) -> Failure {
         | GenerateError::Submit(
             SubmitError::PromptTooLong { .. } | SubmitError::TooLong { .. } | SubmitError::TooLargeForCache { .. },
         ) => "context_length",
+        GenerateError::Submit(SubmitError::DeviceLost(_)) => "engine",
         GenerateError::Submit(_) | GenerateError::Stop(_) | GenerateError::Unencodable(_) => "invalid_request",
         GenerateError::Shape(_) | GenerateError::Tools(_) => "invalid_grammar",
         GenerateError::NoTemplate | GenerateError::Template(_) => "template",

@@ -99,7 +99,8 @@ fn submission(error: &SubmitError) -> ApiError {
         SubmitError::NothingToGenerate => ApiError::invalid_param("max_tokens", message),
         SubmitError::Sampling(SamplingError::OutOfRange { field, .. }) => ApiError::invalid_param(*field, message),
         SubmitError::Sampling(SamplingError::BiasToken { .. }) => ApiError::invalid_param("logit_bias", message),
-        SubmitError::NoThread(_) | SubmitError::NoStates => ApiError::internal(message),
+        SubmitError::NoSuchAdapter => ApiError::invalid_param("model", message),
+        SubmitError::NoThread(_) | SubmitError::NoStates | SubmitError::DeviceLost(_) => ApiError::internal(message),
     }
 }
 

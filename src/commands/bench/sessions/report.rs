@@ -1,7 +1,7 @@
 //! What is told about sessions.
 
 use ruvllm_engine::CacheStats;
-use ruvllm_kernels::ops::PAGE_TOKENS;
+use ruvllm_runner::PAGE_TOKENS;
 use serde_json::{Value, json};
 
 use super::{SESSION_TOKENS, Sessions};

@@ -5,7 +5,7 @@ const ROW_COST: f32 = 0.1;
 
 fn draft(drafter: &mut Drafter, tokens: &[u32], count_max: usize) -> Vec<u32> {
     let mut draft = Vec::new();
-    drafter.draft(tokens, &[], count_max, &mut Outlook::new(1, ROW_COST), &mut draft);
+    drafter.draft(tokens, &[], count_max, &mut DraftBudget::new(1, ROW_COST), &mut draft);
     draft
 }
 
@@ -47,7 +47,7 @@ fn a_draft_is_what_followed_before_and_goes_round_in_circles() {
 fn a_draft_ends_with_an_end_token() {
     let tokens = [5, 6, 7, 8, 9, 2, 11, 12, 5, 6, 7, 8];
     let mut draft = vec![77];
-    Drafter::new(&tokens).draft(&tokens, &[2], 16, &mut Outlook::new(1, ROW_COST), &mut draft);
+    Drafter::new(&tokens).draft(&tokens, &[2], 16, &mut DraftBudget::new(1, ROW_COST), &mut draft);
     assert_eq!(draft, [77, 9, 2]);
 }
 

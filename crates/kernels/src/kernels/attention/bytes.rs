@@ -1,9 +1,9 @@
 //! Keys as bytes, times queries rounded to bytes.
 
-use super::{CHUNK_TOKENS, Cell, RoundedQueries};
+use super::{CHUNK_TOKENS, Cell, QuantizedQueries};
 use crate::kernels::prefetch;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::KEY_GROUP;
+use ruvllm_runner::KEY_GROUP;
 
 /// Scores of `N` queries against some cells, to rows of `CHUNK_TOKENS`.
 ///
@@ -11,7 +11,7 @@ use crate::pages::KEY_GROUP;
 /// `N` queries of `dim`; the cells' keys are bytes; as many scores as they have tokens fit into each row.
 #[inline(always)]
 pub(super) unsafe fn scores<L: Lanes, const N: usize>(
-    queries: RoundedQueries,
+    queries: QuantizedQueries,
     dim: usize,
     cells: &[Cell],
     scores: *mut f32,
@@ -35,7 +35,7 @@ pub(super) unsafe fn scores<L: Lanes, const N: usize>(
 /// Scores of `N` queries against the first `P` cells; gives back `P`.
 #[inline(always)]
 unsafe fn page_scores<L: Lanes, const N: usize, const P: usize>(
-    queries: RoundedQueries,
+    queries: QuantizedQueries,
     dim: usize,
     cells: &[Cell],
     scores: *mut f32,

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use crate::pages::PageFormat;
+use ruvllm_runner::PageFormat;
 
 /// The part of a page that belongs to one head of one layer.
 #[derive(Clone, Copy)]

@@ -6,11 +6,11 @@
 
 use std::mem::MaybeUninit;
 
-use super::{CHUNK_TOKENS, Cell, RoundedQueries, positive_half};
+use super::{CHUNK_TOKENS, Cell, QuantizedQueries, positive_half};
 use crate::kernels::append::HEAD_DIM_MAX;
 use crate::kernels::prefetch;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{KEY_GROUP, KeyFormat};
+use ruvllm_runner::{KEY_GROUP, KeyFormat};
 
 /// The largest byte of a scale.
 const SCALE_MAX: f32 = 255.0;
@@ -24,7 +24,7 @@ const SCALE_MAX: f32 = 255.0;
 pub(super) unsafe fn scores<L: Lanes>(
     format: KeyFormat,
     vectors: *const f32,
-    rounded: RoundedQueries,
+    rounded: QuantizedQueries,
     count: usize,
     dim: usize,
     cells: &[Cell],
@@ -51,7 +51,7 @@ pub(super) unsafe fn scores<L: Lanes>(
 #[inline(always)]
 unsafe fn some_scores<L: Lanes, const N: usize, const BITS: u32>(
     vectors: *const f32,
-    rounded: RoundedQueries,
+    rounded: QuantizedQueries,
     dim: usize,
     cells: &[Cell],
     scores: *mut f32,

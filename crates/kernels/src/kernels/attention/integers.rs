@@ -10,7 +10,7 @@ use super::{CHUNK_PAGES, CHUNK_TOKENS, Cell, Chunk, QUERIES_MAX, TOGETHER_MAX, f
 use crate::kernels::append::HEAD_DIM_MAX;
 use crate::kernels::prefetch;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{PAGE_TOKENS, VALUE_GROUP, ZERO_POINTS_BYTES};
+use ruvllm_runner::{PAGE_TOKENS, VALUE_GROUP, ZERO_POINTS_BYTES};
 
 /// The largest weight. The sum of a chunk's products with bytes fits 32 bits.
 const WEIGHT_MAX: f32 = 32767.0;

@@ -5,7 +5,7 @@ use super::lines::{four, two, whole};
 use crate::kernels::append::{SCALE_LEAST, SCALE_UP};
 use crate::kernels::attention::Cell;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{KEY_GROUP, PAGE_TOKENS, VALUE_GROUP};
+use ruvllm_runner::{KEY_GROUP, PAGE_TOKENS, VALUE_GROUP};
 
 /// Scales of 16 groups for the largest number of each: as half floats to `to`, and the inverse of what these are.
 #[inline(always)]

@@ -5,7 +5,7 @@ use super::{Row, half_above};
 use crate::kernels::append::HEAD_DIM_MAX;
 use crate::kernels::attention::Cell;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{KEY_GROUP, KeyFormat, PAGE_TOKENS};
+use ruvllm_runner::{KEY_GROUP, KeyFormat, PAGE_TOKENS};
 
 /// Writes keys with `BITS` bits each.
 ///

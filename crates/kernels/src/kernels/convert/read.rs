@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use super::Row;
 use crate::kernels::attention::Cell;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{KEY_GROUP, KeyFormat, PAGE_TOKENS, VALUE_GROUP, ValueFormat};
+use ruvllm_runner::{KEY_GROUP, KeyFormat, PAGE_TOKENS, VALUE_GROUP, ValueFormat};
 
 /// # Safety
 /// The cell holds 16 tokens of as many dimensions, as half floats or bytes; the instruction set of `L` is there.

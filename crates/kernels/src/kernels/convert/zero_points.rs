@@ -4,7 +4,7 @@ use super::lines::{above, four, whole, within};
 use super::{Row, half_above};
 use crate::kernels::attention::Cell;
 use crate::lanes::{LANES, Lanes};
-use crate::pages::{PAGE_TOKENS, VALUE_GROUP, ZERO_POINTS_BYTES};
+use ruvllm_runner::{PAGE_TOKENS, VALUE_GROUP, ZERO_POINTS_BYTES};
 
 const CODE_MAX: f32 = 15.0;
 

@@ -16,6 +16,8 @@ pub struct ModelFacts {
     pub weights: Vec<WeightShare>,
     pub context_length: Option<u64>,
     pub embedding_length: Option<u64>,
+    /// Elements of a key, where the file says so.
+    pub key_length: Option<u64>,
     pub layers: Option<u64>,
     pub heads: Option<PerLayer>,
     /// As many as `heads` where the file does not say.
@@ -56,6 +58,7 @@ impl ModelFacts {
             weights: weight_shares(file),
             context_length: number("context_length")?,
             embedding_length: number("embedding_length")?,
+            key_length: number("attention.key_length")?,
             layers: number("block_count")?,
             kv_heads: per_layer(metadata, &own_key("attention.head_count_kv"))?.or_else(|| heads.clone()),
             heads,
@@ -76,7 +79,7 @@ impl ModelFacts {
         let (PerLayer::Same(heads), PerLayer::Same(kv_heads)) = (self.heads.as_ref()?, self.kv_heads.as_ref()?) else {
             return None;
         };
-        let head_dim = self.embedding_length?.checked_div(*heads)?;
+        let head_dim = self.key_length.or_else(|| self.embedding_length?.checked_div(*heads))?;
         let values = self.layers?.checked_mul(*kv_heads)?.checked_mul(head_dim)?;
         values.checked_mul(2 * size_of::<u16>() as u64)
     }

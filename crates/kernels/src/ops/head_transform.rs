@@ -1,0 +1,48 @@
+//! What is done to a head of a query or key before the two meet: QK norm, then RoPE.
+
+use super::{HEAD_DIM_MAX, RopeTable, slices};
+use crate::Worker;
+
+/// The weights of an RMS norm over each head. `[head_dim]` each.
+#[derive(Clone, Copy, Debug)]
+pub struct QkNorm<'a> {
+    pub query: &'a [f32],
+    pub key: &'a [f32],
+    pub epsilon: f32,
+}
+
+/// The transformation of the heads of one layer.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadTransform<'a> {
+    pub norm: Option<QkNorm<'a>>,
+    /// None for layers without positions.
+    pub rope: Option<&'a RopeTable>,
+}
+
+impl HeadTransform<'_> {
+    /// Panics if it is not for heads of this dimension.
+    pub(super) fn check(&self, head_dim: usize) {
+        assert!(self.rope.is_none_or(|rope| rope.dims() <= head_dim));
+        assert!(self.norm.is_none_or(|norm| norm.query.len() == head_dim && norm.key.len() == head_dim));
+    }
+
+    pub(super) fn query(&self, worker: &Worker<'_>, head: &mut [f32], position: usize) {
+        self.apply(worker, self.norm.map(|norm| (norm.query, norm.epsilon)), head, position);
+    }
+
+    pub(super) fn key(&self, worker: &Worker<'_>, head: &mut [f32], position: usize) {
+        self.apply(worker, self.norm.map(|norm| (norm.key, norm.epsilon)), head, position);
+    }
+
+    fn apply(&self, worker: &Worker<'_>, norm: Option<(&[f32], f32)>, head: &mut [f32], position: usize) {
+        if let Some((weight, epsilon)) = norm {
+            let mut input = [0f32; HEAD_DIM_MAX];
+            let input = &mut input[..head.len()];
+            input.copy_from_slice(head);
+            slices::rms_norm_with(worker.kernels(), input, weight, epsilon, head);
+        }
+        if let Some(rope) = self.rope {
+            rope.rotate(head, position);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The operations of a layer on slices of one row: what the fused phases of a forward pass do on the way, one at a time.
+//! `crate::reference` has each of them in plain code.
+
+use crate::KernelSet;
+use crate::kernels::Table;
+use crate::weights::GROUP;
+
+/// What the gate of a feed-forward block goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x / (1 + exp(-x))`: SwiGLU.
+    Silu,
+    /// GELU, approximated by a hyperbolic tangent: GeGLU.
+    GeluTanh,
+}
+
+/// `out = x * weight / sqrt(mean(x^2) + epsilon)`.
+pub fn rms_norm(kernels: KernelSet, x: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
+    rms_norm_with(kernels.table(), x, weight, epsilon, out);
+}
+
+pub(crate) fn rms_norm_with(table: &Table, x: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
+    assert!(x.len() == weight.len() && x.len() == out.len());
+    /// Elements that are taken at once, so that nothing is allocated.
+    const BLOCK: usize = 64 * GROUP;
+    let mut sum = 0.0;
+    for start in (0..x.len()).step_by(BLOCK) {
+        let end = x.len().min(start + BLOCK);
+        let mut squares = [0f32; BLOCK / GROUP];
+        let squares = &mut squares[..(end - start).div_ceil(GROUP)];
+        // SAFETY: the slices have one length, and `squares` a number for each group.
+        unsafe { (table.weigh)(&x[start..end], &weight[start..end], &mut out[start..end], squares) };
+        // SAFETY: any slice will do.
+        sum += unsafe { (table.sum)(squares) };
+    }
+    let factor = 1.0 / (sum / x.len() as f32 + epsilon).sqrt();
+    out.iter_mut().for_each(|out| *out *= factor);
+}
+
+/// `x += y`.
+pub fn add(kernels: KernelSet, x: &mut [f32], y: &[f32]) {
+    assert_eq!(x.len(), y.len());
+    // SAFETY: the slices have one length.
+    unsafe { (kernels.table().add)(x, y) };
+}
+
+/// `gate = activation(gate) * up`.
+pub fn gated(kernels: KernelSet, activation: Activation, up: &[f32], gate: &mut [f32]) {
+    assert_eq!(up.len(), gate.len());
+    // SAFETY: the slices have one length.
+    unsafe { (kernels.table().gated(activation))(up, gate) };
+}

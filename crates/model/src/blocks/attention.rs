@@ -1,0 +1,110 @@
+//! Norm, queries, keys and values, attention over the pages of a sequence, projection.
+
+use std::sync::Arc;
+
+use ruvllm_kernels::Worker;
+use ruvllm_kernels::ops::{Attention, AttentionShape, HeadTransform, HostPages, Linear, QkNorm, RopeTable, matmul};
+use ruvllm_runner::CheckedBatch;
+
+use super::{Projection, linear};
+use crate::RunState;
+use crate::config::AttentionConfig;
+use crate::error::LoadError;
+use crate::load::Tensors;
+
+#[derive(Debug)]
+pub(crate) struct AttentionBlock {
+    pub(crate) norm: Vec<f32>,
+    /// `[(heads + 2 kv_heads) head_dim, hidden]`
+    qkv: Linear,
+    /// Of queries and of keys. `[head_dim]` each
+    qk_norm: Option<(Vec<f32>, Vec<f32>)>,
+    rope: Arc<RopeTable>,
+    /// `[hidden, heads head_dim]`
+    output: Projection,
+    shape: AttentionShape,
+    epsilon: f32,
+}
+
+impl AttentionBlock {
+    pub(crate) fn load(
+        tensors: &mut Tensors<'_>,
+        config: &AttentionConfig,
+        (hidden, epsilon): (usize, f32),
+        layer: usize,
+        rope: Arc<RopeTable>,
+    ) -> Result<Self, LoadError> {
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        let AttentionConfig { heads, kv_heads, head_dim, .. } = *config;
+        let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
+        let norm = tensors.floats(&name("attn_norm.weight"), hidden)?;
+        let qkv = vec![
+            tensors.matrix(&name("attn_q.weight"), queries, hidden)?,
+            tensors.matrix(&name("attn_k.weight"), keys, hidden)?,
+            tensors.matrix(&name("attn_v.weight"), keys, hidden)?,
+        ];
+        let mut bias = None;
+        if tensors.has(&name("attn_q.bias")) {
+            let mut all = tensors.floats(&name("attn_q.bias"), queries)?;
+            all.extend(tensors.floats(&name("attn_k.bias"), keys)?);
+            all.extend(tensors.floats(&name("attn_v.bias"), keys)?);
+            bias = Some(all);
+        }
+        let mut qk_norm = None;
+        if config.qk_norm {
+            let queries = tensors.floats(&name("attn_q_norm.weight"), head_dim)?;
+            qk_norm = Some((queries, tensors.floats(&name("attn_k_norm.weight"), head_dim)?));
+        }
+        let output = tensors.matrix(&name("attn_output.weight"), hidden, queries)?;
+        let mut post_norm = None;
+        if config.post_norm {
+            post_norm = Some((tensors.floats(&name("post_attention_norm.weight"), hidden)?, epsilon));
+        }
+        Ok(Self {
+            norm,
+            qkv: linear(layer, qkv, bias)?,
+            qk_norm,
+            rope,
+            output: Projection { weights: linear(layer, vec![output], None)?, post_norm },
+            shape: AttentionShape { heads, scale: config.scale, window: config.window },
+            epsilon,
+        })
+    }
+
+    pub(crate) fn run(
+        &self,
+        worker: &mut Worker<'_>,
+        state: &RunState,
+        pages: &HostPages,
+        batch: CheckedBatch<'_>,
+        layer: usize,
+        next_norm: &[f32],
+    ) {
+        let rows = batch.rows();
+        matmul(worker, &self.qkv, &state.normed, rows, &state.qkv);
+        worker.barrier();
+        let norm = self.qk_norm.as_ref().map(|(query, key)| QkNorm { query, key, epsilon: self.epsilon });
+        let attention = Attention {
+            qkv: &state.qkv,
+            batch,
+            pages,
+            layer,
+            shape: self.shape,
+            transform: HeadTransform { norm, rope: Some(&self.rope) },
+            shared: &state.split_results,
+            out: &state.attended,
+        };
+        attention.run(worker);
+        worker.barrier();
+        self.output.run(worker, state, &state.attended, rows, next_norm);
+    }
+
+    pub(crate) fn shape(&self) -> AttentionShape {
+        self.shape
+    }
+
+    /// Returns the weights that take the normalized residual stream, and those that take the block's own result.
+    pub(crate) fn weights(&self) -> [&Linear; 2] {
+        [&self.qkv, &self.output.weights]
+    }
+}

@@ -1,0 +1,45 @@
+//! The blocks that a layer is composed of. Each loads its own tensors and runs as phases of a forward pass.
+//!
+//! A block is given its input normalized and leaves the residual stream normalized for the block after it. Where nothing
+//! stands between a projection and the residual stream, the two are one phase; otherwise they are taken one by one.
+
+mod attention;
+mod feed_forward;
+
+pub(crate) use attention::AttentionBlock;
+pub(crate) use feed_forward::FeedForwardBlock;
+
+use ruvllm_kernels::ops::{Activations, Linear, matmul, matmul_residual, residual_norm};
+use ruvllm_kernels::{PackedMatrix, Worker};
+
+use crate::RunState;
+use crate::error::LoadError;
+
+/// The last step of a block: a projection whose result is added to the residual stream.
+#[derive(Debug)]
+pub(crate) struct Projection {
+    weights: Linear,
+    /// Norm of the result before it is added, with its epsilon.
+    post_norm: Option<(Vec<f32>, f32)>,
+}
+
+impl Projection {
+    /// Adds the projection of `input` to the residual stream, and leaves that normalized with `next_norm`.
+    fn run(&self, worker: &mut Worker<'_>, state: &RunState, input: &Activations, rows: usize, next_norm: &[f32]) {
+        let (x, normed) = (&state.x, &state.normed);
+        match &self.post_norm {
+            None => matmul_residual(worker, &self.weights, input, rows, x, next_norm, normed),
+            Some((weight, epsilon)) => {
+                matmul(worker, &self.weights, input, rows, &state.projected);
+                worker.barrier();
+                residual_norm(worker, &state.projected, Some((weight, *epsilon)), rows, x, next_norm, normed);
+            }
+        }
+        worker.barrier();
+    }
+}
+
+/// Stacks matrices of a layer.
+pub(crate) fn linear(layer: usize, parts: Vec<PackedMatrix>, bias: Option<Vec<f32>>) -> Result<Linear, LoadError> {
+    Linear::new(parts, bias).map_err(|source| LoadError::Linear { layer, source })
+}

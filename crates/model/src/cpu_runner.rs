@@ -1,0 +1,131 @@
+//! A model on the threads of this machine's CPU.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ruvllm_kernels::Pool;
+use ruvllm_kernels::ops::HostPages;
+use ruvllm_runner::{
+    AdapterId, Batch, BatchError, Candidate, CandidateScan, Conversion, NotFinite, PageBytes, Rotation, Runner,
+    RunnerError, RunnerLimits,
+};
+
+use crate::{Model, RunState};
+
+/// Runs batches when they are submitted: the thread that submits is one of those that compute.
+#[derive(Debug)]
+pub struct CpuRunner {
+    /// Shared, so that something beside the engine can read the weights.
+    model: Arc<Model>,
+    pool: Pool,
+    pages: HostPages,
+    state: RunState,
+    limits: RunnerLimits,
+    scan: CandidateScan,
+}
+
+impl CpuRunner {
+    /// A runner for batches of up to `rows_max` rows.
+    pub fn new(model: Arc<Model>, pool: Pool, rows_max: usize) -> Self {
+        let config = model.config();
+        let limits = RunnerLimits {
+            vocabulary: config.vocabulary,
+            context: model.context(),
+            hidden: config.hidden,
+            kv_shape: config.kv_shape(),
+            rows_max,
+            numerics: String::new(),
+        };
+        let pages = HostPages::new(&pool, limits.kv_shape, Rotation::None, 0);
+        let state = model.run_state(&pool, rows_max, rows_max);
+        Self { model, pool, pages, state, limits, scan: CandidateScan::default() }
+    }
+
+    /// Refuses what would make the forward pass panic. The engine checks requests, so none of this is expected.
+    fn check(&self, batch: &Batch) -> Result<(), BatchError> {
+        let RunnerLimits { vocabulary, context, rows_max, .. } = self.limits;
+        if batch.rows() > rows_max {
+            return Err(BatchError::TooManyRows { rows: batch.rows(), rows_max });
+        }
+        if batch.sequences().iter().any(|sequence| sequence.adapter.is_some()) {
+            return Err(BatchError::NoSuchAdapter);
+        }
+        let is_in_context = batch.sequences().iter().all(|sequence| sequence.tokens() <= context);
+        let is_in_vocabulary = batch.tokens().iter().all(|token| (*token as usize) < vocabulary);
+        if is_in_context && is_in_vocabulary { Ok(()) } else { Err(BatchError::OutOfRange) }
+    }
+}
+
+impl PageBytes for CpuRunner {
+    fn read(&mut self, range: Range<usize>) -> Cow<'_, [u8]> {
+        self.pages.read(range)
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.pages.write(offset, bytes);
+    }
+
+    fn copy(&mut self, from: Range<usize>, to: usize) {
+        self.pages.copy(from, to);
+    }
+
+    fn convert(&mut self, conversions: &[Conversion]) {
+        self.pages.convert(&mut self.pool, conversions);
+    }
+
+    fn discard(&mut self, range: Range<usize>) {
+        self.pages.discard(range);
+    }
+}
+
+impl Runner for CpuRunner {
+    fn limits(&self) -> &RunnerLimits {
+        &self.limits
+    }
+
+    fn reserve_pages(&mut self, bytes: usize, rotation: Rotation) {
+        self.pages = HostPages::new(&self.pool, self.limits.kv_shape, rotation, bytes);
+    }
+
+    fn set_rotation(&mut self, rotation: Rotation) {
+        self.pages.set_rotation(rotation);
+    }
+
+    fn submit(&mut self, batch: &Batch) -> Result<(), RunnerError> {
+        self.check(batch)?;
+        let checked = batch.check(self.limits.kv_shape, self.pages.bytes())?;
+        self.model.forward(&mut self.pool, &mut self.state, &self.pages, checked);
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), RunnerError> {
+        Ok(())
+    }
+
+    fn logits(&mut self, i: usize) -> &mut [f32] {
+        self.state.logits(i)
+    }
+
+    fn candidates(&mut self, i: usize, count: usize, out: &mut Vec<Candidate>) -> Result<(), NotFinite> {
+        self.scan.find(self.state.logits(i), count, out)
+    }
+
+    fn hidden_state(&mut self, row: usize, out: &mut [f32]) {
+        self.model.hidden_state(&mut self.state, row, out);
+    }
+
+    /// No adapters yet.
+    fn has_adapter(&self, _: AdapterId) -> bool {
+        false
+    }
+
+    fn yield_device(&mut self) {
+        self.pool.rest();
+    }
+
+    fn take_device_wait(&mut self) -> Duration {
+        self.pool.take_waited_for_cores()
+    }
+}

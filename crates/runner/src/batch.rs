@@ -1,0 +1,242 @@
+//! The rows of one forward pass: which token each is, where its sequence's pages are, and which rows give logits.
+
+use std::ops::Range;
+
+use crate::{AdapterId, KeyFormat, KvShape, PAGE_TOKENS, PageFormat, PageLocation};
+
+/// Consecutive rows of a batch that are consecutive tokens of one sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SequenceRows {
+    pub rows: Range<usize>,
+    /// Position of the first row's token in its sequence.
+    pub start: usize,
+    pub adapter: Option<AdapterId>,
+    /// Its page table, in the locations of the batch.
+    pages: Range<usize>,
+}
+
+impl SequenceRows {
+    /// Returns the sequence's length with these rows.
+    pub fn tokens(&self) -> usize {
+        self.start + self.rows.len()
+    }
+
+    /// Returns the position of a row's token.
+    pub fn position(&self, row: usize) -> usize {
+        self.start + row - self.rows.start
+    }
+
+    /// Returns which of its pages the rows are written to.
+    fn written(&self) -> Range<usize> {
+        let first = self.pages.start;
+        first + self.start / PAGE_TOKENS..first + self.tokens().div_ceil(PAGE_TOKENS)
+    }
+}
+
+#[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
+pub enum BatchError {
+    #[error("a sequence of {tokens} tokens has only {pages} pages")]
+    TooFewPages { tokens: usize, pages: usize },
+    #[error("a page at {offset} ends behind the page memory of {bytes} bytes")]
+    OutOfBounds { offset: usize, bytes: usize },
+    #[error("the page at {0} would be written by one sequence and used by another")]
+    PageWrittenAndUsed(usize),
+    #[error("the page at {offset} would be written, but its format {format} does not take single tokens")]
+    PageNotAppendable { offset: usize, format: PageFormat },
+    #[error("{rows} rows are more than the {rows_max} of a batch")]
+    TooManyRows { rows: usize, rows_max: usize },
+    #[error("a token is not in the vocabulary, or a position not in the context")]
+    OutOfRange,
+    #[error("the runner has no such adapter")]
+    NoSuchAdapter,
+}
+
+/// The rows of a forward pass. Built by the engine; [`Batch::check`] is for those who run it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    tokens: Vec<u32>,
+    logit_rows: Vec<usize>,
+    sequences: Vec<SequenceRows>,
+    locations: Vec<PageLocation>,
+}
+
+impl Batch {
+    /// Removes all rows and keeps the memory.
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.logit_rows.clear();
+        self.sequences.clear();
+        self.locations.clear();
+    }
+
+    /// Appends the rows of a sequence: `tokens` from position `start` on, with the sequence's pages from its first token
+    /// on. The last `logit_rows` of them give logits. Panics if there are fewer rows than that, or none.
+    pub fn push(
+        &mut self,
+        start: usize,
+        tokens: impl IntoIterator<Item = u32>,
+        logit_rows: usize,
+        pages: impl IntoIterator<Item = PageLocation>,
+        adapter: Option<AdapterId>,
+    ) {
+        let (first_row, first_page) = (self.tokens.len(), self.locations.len());
+        self.tokens.extend(tokens);
+        self.locations.extend(pages);
+        let rows = first_row..self.tokens.len();
+        assert!(!rows.is_empty() && logit_rows <= rows.len(), "{logit_rows} logit rows of {}", rows.len());
+        self.logit_rows.extend(rows.end - logit_rows..rows.end);
+        self.sequences.push(SequenceRows { rows, start, adapter, pages: first_page..self.locations.len() });
+    }
+
+    /// Makes other rows give logits than those that `push` named.
+    pub fn set_logit_rows(&mut self, rows: impl IntoIterator<Item = usize>) {
+        self.logit_rows.clear();
+        self.logit_rows.extend(rows);
+        assert!(self.logit_rows.iter().all(|row| *row < self.tokens.len()), "a logit row is not in the batch");
+    }
+
+    pub fn rows(&self) -> usize {
+        self.tokens.len()
+    }
+
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Returns the rows whose logits are wanted.
+    pub fn logit_rows(&self) -> &[usize] {
+        &self.logit_rows
+    }
+
+    pub fn sequences(&self) -> &[SequenceRows] {
+        &self.sequences
+    }
+
+    /// Returns the page table of one of its sequences.
+    pub fn pages(&self, sequence: &SequenceRows) -> &[PageLocation] {
+        &self.locations[sequence.pages.clone()]
+    }
+
+    /// Checks that the rows can be run on a page memory of `bytes` bytes: there are pages for all tokens, within the
+    /// memory, and no byte of a page that is written belongs to another page of the batch.
+    pub fn check(&self, shape: KvShape, bytes: usize) -> Result<CheckedBatch<'_>, BatchError> {
+        let sizes = shape.page_sizes();
+        let range = |page: &PageLocation| page.offset..page.offset + sizes[page.format.index()];
+        for sequence in &self.sequences {
+            let (tokens, pages) = (sequence.tokens(), self.pages(sequence).len());
+            if pages * PAGE_TOKENS < tokens {
+                return Err(BatchError::TooFewPages { tokens, pages });
+            }
+            let written = &self.locations[sequence.written()];
+            if let Some(page) = written.iter().find(|page| !page.format.is_appendable()) {
+                return Err(BatchError::PageNotAppendable { offset: page.offset, format: page.format });
+            }
+        }
+        if let Some(page) = self.locations.iter().find(|page| range(page).end > bytes) {
+            return Err(BatchError::OutOfBounds { offset: page.offset, bytes });
+        }
+        self.check_written(range)?;
+        let has_integer_keys = self.locations.iter().any(|page| page.format.keys != KeyFormat::F16);
+        Ok(CheckedBatch { batch: self, shape, bytes, has_integer_keys })
+    }
+
+    fn check_written(&self, range: impl Fn(&PageLocation) -> Range<usize>) -> Result<(), BatchError> {
+        let indices = self.sequences.iter().flat_map(SequenceRows::written);
+        let mut written: Vec<Range<usize>> = indices.map(|index| range(&self.locations[index])).collect();
+        written.sort_unstable_by_key(|bytes| bytes.start);
+        if let Some(pair) = written.windows(2).find(|pair| pair[0].end > pair[1].start) {
+            return Err(BatchError::PageWrittenAndUsed(pair[1].start));
+        }
+        let overlaps = |bytes: &Range<usize>| {
+            // The last one that begins before the end of `bytes`.
+            let candidate = written.partition_point(|other| other.start < bytes.end).checked_sub(1);
+            candidate.is_some_and(|index| written[index].end > bytes.start)
+        };
+        for sequence in &self.sequences {
+            let read_only = sequence.pages.start..sequence.written().start;
+            if let Some(page) = self.locations[read_only].iter().find(|page| overlaps(&range(page))) {
+                return Err(BatchError::PageWrittenAndUsed(page.offset));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A batch that fits a page memory.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckedBatch<'a> {
+    batch: &'a Batch,
+    shape: KvShape,
+    bytes: usize,
+    has_integer_keys: bool,
+}
+
+impl CheckedBatch<'_> {
+    /// Whether any page has keys that are not floats.
+    pub fn has_integer_keys(&self) -> bool {
+        self.has_integer_keys
+    }
+
+    /// Returns for which pages and how many bytes of them it was checked.
+    pub fn memory(&self) -> (KvShape, usize) {
+        (self.shape, self.bytes)
+    }
+}
+
+impl std::ops::Deref for CheckedBatch<'_> {
+    type Target = Batch;
+
+    fn deref(&self) -> &Batch {
+        self.batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ValueFormat;
+
+    const SHAPE: KvShape = KvShape { layers: 1, kv_heads: 1, head_dim: 16 };
+    const COLD: PageFormat = PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 };
+
+    fn at(index: usize) -> PageLocation {
+        PageLocation { offset: index * SHAPE.page_bytes(PageFormat::F16), format: PageFormat::F16 }
+    }
+
+    /// A batch of `(start, rows, pages)` on a memory of 8 pages.
+    fn check(sequences: &[(usize, usize, &[PageLocation])]) -> Result<(), BatchError> {
+        let mut batch = Batch::default();
+        for (start, rows, pages) in sequences {
+            batch.push(*start, (0..*rows as u32).collect::<Vec<_>>(), 1, pages.iter().copied(), None);
+        }
+        batch.check(SHAPE, 8 * SHAPE.page_bytes(PageFormat::F16)).map(|_| ())
+    }
+
+    #[test]
+    fn sequences_may_share_what_nobody_writes() {
+        assert_eq!(check(&[(16, 3, &[at(0), at(1)]), (16, 2, &[at(0), at(2)])]), Ok(()));
+        let cold = PageLocation { format: COLD, ..at(0) };
+        assert_eq!(check(&[(16, 3, &[cold, at(1)]), (16, 2, &[cold, at(2)])]), Ok(()));
+    }
+
+    #[test]
+    fn a_written_page_belongs_to_one_sequence() {
+        let taken = Err(BatchError::PageWrittenAndUsed(at(1).offset));
+        assert_eq!(check(&[(16, 3, &[at(0), at(1)]), (16, 2, &[at(2), at(1)])]), taken);
+        assert_eq!(check(&[(16, 3, &[at(0), at(1)]), (32, 2, &[at(2), at(1), at(3)])]), taken);
+        assert_eq!(check(&[(16, 3, &[at(1), at(1)])]), taken);
+        let within = PageLocation { offset: at(1).offset + 64, format: COLD };
+        let overlap = Err(BatchError::PageWrittenAndUsed(within.offset));
+        assert_eq!(check(&[(16, 3, &[at(0), at(1)]), (16, 2, &[within, at(3)])]), overlap);
+    }
+
+    #[test]
+    fn pages_must_be_enough_within_memory_and_appendable_where_written() {
+        assert_eq!(check(&[(16, 17, &[at(0), at(1)])]), Err(BatchError::TooFewPages { tokens: 33, pages: 2 }));
+        let bytes = at(8).offset;
+        assert_eq!(check(&[(16, 3, &[at(8), at(1)])]), Err(BatchError::OutOfBounds { offset: bytes, bytes }));
+        let cold = PageLocation { format: COLD, ..at(1) };
+        let refused = Err(BatchError::PageNotAppendable { offset: cold.offset, format: COLD });
+        assert_eq!(check(&[(16, 3, &[at(0), cold])]), refused);
+    }
+}

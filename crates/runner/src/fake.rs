@@ -1,0 +1,247 @@
+//! A tiny deterministic runner without a model, thousands of times faster than one: for simulations of the engine and
+//! tests of what holds pages. Its logits depend on every token before a row *as found in the pages*, so that a page that
+//! is shared, copied, moved or restored wrongly shows.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use crate::{
+    AdapterId, Batch, Candidate, CandidateScan, Conversion, KvShape, NotFinite, PAGE_TOKENS, PageBytes, PageLocation,
+    Rotation, Runner, RunnerError, RunnerLimits, SequenceRows,
+};
+
+/// Bytes that a token takes in a page, whatever its format: the hash of all tokens up to it, and the token.
+const CELL: usize = 12;
+/// The hash before the first token, without an adapter.
+const FIRST: u64 = 0x243f_6a88_85a3_08d3;
+
+/// What goes wrong with a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fault {
+    /// The batch fails; its pages hold garbage.
+    StepFails = 1,
+    /// All logits of the batch are NaN.
+    NanLogits = 2,
+    /// This batch and all after it fail.
+    DeviceLost = 3,
+}
+
+/// Injects faults into a runner that somebody else owns by now.
+#[derive(Clone, Debug, Default)]
+pub struct FaultInjector(Arc<AtomicU8>);
+
+impl FaultInjector {
+    /// Makes the next batch go wrong.
+    pub fn inject(&self, fault: Fault) {
+        self.0.store(fault as u8, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> Option<Fault> {
+        match self.0.swap(0, Ordering::Relaxed) {
+            1 => Some(Fault::StepFails),
+            2 => Some(Fault::NanLogits),
+            3 => Some(Fault::DeviceLost),
+            _ => None,
+        }
+    }
+}
+
+/// A runner that computes hashes.
+#[derive(Debug)]
+pub struct FakeRunner {
+    limits: RunnerLimits,
+    memory: Vec<u8>,
+    faults: FaultInjector,
+    is_lost: bool,
+    pending: Batch,
+    /// `[rows]`
+    hashes: Vec<u64>,
+    /// `[logit rows, vocabulary]`
+    logits: Vec<f32>,
+    scan: CandidateScan,
+}
+
+impl FakeRunner {
+    /// A runner for sequences of up to `context` tokens of a `vocabulary`. Panics if a page of the shape's smallest format
+    /// does not hold what it keeps of 16 tokens.
+    pub fn new(kv_shape: KvShape, vocabulary: usize, context: usize, rows_max: usize) -> Self {
+        let smallest = kv_shape.page_sizes().into_iter().min().unwrap_or(0);
+        assert!(smallest >= PAGE_TOKENS * CELL, "pages of {smallest} bytes are too small");
+        let limits = RunnerLimits { vocabulary, context, hidden: 8, kv_shape, rows_max, numerics: "fake".to_owned() };
+        Self {
+            limits,
+            memory: Vec::new(),
+            faults: FaultInjector::default(),
+            is_lost: false,
+            pending: Batch::default(),
+            hashes: Vec::new(),
+            logits: Vec::new(),
+            scan: CandidateScan::default(),
+        }
+    }
+
+    pub fn faults(&self) -> FaultInjector {
+        self.faults.clone()
+    }
+
+    /// Returns the hash of all tokens up to a position.
+    fn hash_at(&self, pages: &[PageLocation], position: usize) -> u64 {
+        let cell = &self.memory[offset(pages, position)..][..8];
+        u64::from_le_bytes(cell.try_into().expect("eight bytes"))
+    }
+
+    fn token_at(&self, pages: &[PageLocation], position: usize) -> u32 {
+        let cell = &self.memory[offset(pages, position) + 8..][..4];
+        u32::from_le_bytes(cell.try_into().expect("four bytes"))
+    }
+
+    /// Returns the hash of all tokens before a position.
+    fn hash_before(&self, sequence: &SequenceRows, pages: &[PageLocation], position: usize) -> u64 {
+        match (position, sequence.adapter) {
+            (1.., _) => self.hash_at(pages, position - 1),
+            (0, None) => FIRST,
+            (0, Some(AdapterId(digest))) => mix(FIRST, u64::from_le_bytes(*digest.first_chunk().expect("32 bytes"))),
+        }
+    }
+
+    /// Panics unless each page before the rows goes on where the page before it ends.
+    fn check_pages(&self, sequence: &SequenceRows, pages: &[PageLocation]) {
+        for first in (0..sequence.start).step_by(PAGE_TOKENS) {
+            let before = self.hash_before(sequence, pages, first);
+            let hash = mix(before, u64::from(self.token_at(pages, first)));
+            assert_eq!(self.hash_at(pages, first), hash, "the page of token {first} is not of this sequence");
+        }
+    }
+
+    fn run(&mut self, batch: &Batch, garbage: u64) {
+        self.hashes.clear();
+        self.logits.clear();
+        for sequence in batch.sequences() {
+            let pages = batch.pages(sequence);
+            self.check_pages(sequence, pages);
+            let mut hash = self.hash_before(sequence, pages, sequence.start);
+            for row in sequence.rows.clone() {
+                let token = batch.tokens()[row];
+                hash = mix(hash, u64::from(token)) ^ garbage;
+                let at = offset(pages, sequence.position(row));
+                self.memory[at..][..8].copy_from_slice(&hash.to_le_bytes());
+                self.memory[at + 8..][..4].copy_from_slice(&token.to_le_bytes());
+                self.hashes.push(hash);
+            }
+        }
+        for row in batch.logit_rows() {
+            self.push_logits(self.hashes[*row], batch.tokens()[*row]);
+        }
+    }
+
+    /// Mostly the last token decides what comes next, so that texts repeat themselves and are worth guessing; where it is
+    /// undecided, all tokens before it do.
+    fn push_logits(&mut self, hash: u64, token: u32) {
+        let unit = |bits: u64| (bits >> 40) as f32 / (1 << 24) as f32;
+        let (by_token, by_text) = (mix(FIRST, u64::from(token)), hash);
+        for next in 0..self.limits.vocabulary as u64 {
+            self.logits.push(unit(mix(by_token, next)) + 0.05 * unit(mix(by_text, next)));
+        }
+    }
+}
+
+/// Where a token is in memory.
+fn offset(pages: &[PageLocation], position: usize) -> usize {
+    pages[position / PAGE_TOKENS].offset + position % PAGE_TOKENS * CELL
+}
+
+/// A hash of two numbers that differs wherever they do.
+fn mix(a: u64, b: u64) -> u64 {
+    let mut x = (a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x ^= x >> 29;
+    x = x.wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 32
+}
+
+impl PageBytes for FakeRunner {
+    fn read(&mut self, range: Range<usize>) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&self.memory[range])
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.memory[offset..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn copy(&mut self, from: Range<usize>, to: usize) {
+        self.memory.copy_within(from, to);
+    }
+
+    fn convert(&mut self, conversions: &[Conversion]) {
+        for Conversion { from, to } in conversions {
+            self.memory.copy_within(from.offset..from.offset + PAGE_TOKENS * CELL, to.offset);
+        }
+    }
+
+    fn discard(&mut self, range: Range<usize>) {
+        self.memory[range].fill(0);
+    }
+}
+
+impl Runner for FakeRunner {
+    fn limits(&self) -> &RunnerLimits {
+        &self.limits
+    }
+
+    fn reserve_pages(&mut self, bytes: usize, _: Rotation) {
+        self.memory = vec![0; bytes];
+    }
+
+    fn set_rotation(&mut self, _: Rotation) {}
+
+    fn submit(&mut self, batch: &Batch) -> Result<(), RunnerError> {
+        batch.check(self.limits.kv_shape, self.memory.len())?;
+        self.pending.clone_from(batch);
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), RunnerError> {
+        let batch = std::mem::take(&mut self.pending);
+        let fault = self.faults.take();
+        self.is_lost |= fault == Some(Fault::DeviceLost);
+        let fails = self.is_lost || fault == Some(Fault::StepFails);
+        self.run(&batch, if fails { 1 } else { 0 });
+        self.pending = batch;
+        if self.is_lost {
+            return Err(RunnerError::DeviceLost("injected".to_owned()));
+        }
+        match fault {
+            Some(Fault::StepFails) => return Err(RunnerError::StepFailed("injected".to_owned())),
+            Some(Fault::NanLogits) => self.logits.fill(f32::NAN),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn logits(&mut self, i: usize) -> &mut [f32] {
+        let len = self.limits.vocabulary;
+        &mut self.logits[i * len..][..len]
+    }
+
+    fn candidates(&mut self, i: usize, count: usize, out: &mut Vec<Candidate>) -> Result<(), NotFinite> {
+        self.scan.find(&self.logits[i * self.limits.vocabulary..][..self.limits.vocabulary], count, out)
+    }
+
+    fn hidden_state(&mut self, row: usize, out: &mut [f32]) {
+        let hash = self.hashes[row];
+        out.iter_mut().enumerate().for_each(|(i, out)| *out = (mix(hash, i as u64) >> 40) as f32);
+    }
+
+    fn has_adapter(&self, _: AdapterId) -> bool {
+        true
+    }
+
+    fn yield_device(&mut self) {}
+
+    fn take_device_wait(&mut self) -> Duration {
+        Duration::ZERO
+    }
+}

@@ -1,0 +1,18 @@
+//! The seam between the engine and whatever executes a model: KV pages (their formats and layout, not who owns them),
+//! batches of rows, and the traits that a device implements. Knows neither CPUs nor models.
+
+mod batch;
+mod candidates;
+mod fake;
+mod format;
+mod layout;
+mod page;
+mod runner;
+
+pub use batch::{Batch, BatchError, CheckedBatch, SequenceRows};
+pub use candidates::{Candidate, CandidateScan, NotFinite, keep_likeliest};
+pub use fake::{FakeRunner, Fault, FaultInjector};
+pub use format::{KeyFormat, PageFormat, ValueFormat};
+pub use layout::{KEY_GROUP, KvShape, PageLayout, VALUE_GROUP, ZERO_POINTS_BYTES};
+pub use page::{AdapterId, HUGE_PAGE, PAGE_TOKENS, PageId, PageLocation, Rotation};
+pub use runner::{Conversion, PageBytes, Runner, RunnerError, RunnerLimits};

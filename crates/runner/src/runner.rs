@@ -1,0 +1,102 @@
+//! What the engine asks of a device.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::{AdapterId, Batch, BatchError, Candidate, KvShape, NotFinite, PageLocation, Rotation};
+
+/// The memory that pages live in: one range of bytes, addressed by offset. What is in it is decided elsewhere.
+///
+/// Nothing here fails: a device that is lost says so when a batch is waited for.
+pub trait PageBytes {
+    /// Returns the bytes in a range.
+    fn read(&mut self, range: Range<usize>) -> Cow<'_, [u8]>;
+
+    /// Overwrites the bytes from `offset` on.
+    fn write(&mut self, offset: usize, bytes: &[u8]);
+
+    /// Copies a range to `to`. The two may overlap only if they are the same.
+    fn copy(&mut self, from: Range<usize>, to: usize);
+
+    /// Rewrites pages in other formats, at other locations. All of their tokens have been written, no location overlaps
+    /// another, and each `from` can become its `to` ([`crate::PageFormat::can_become`]).
+    fn convert(&mut self, conversions: &[Conversion]);
+
+    /// Lets the system have the memory of a range back, whose contents are not needed any more.
+    fn discard(&mut self, range: Range<usize>);
+}
+
+/// A page on its way to another format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conversion {
+    pub from: PageLocation,
+    pub to: PageLocation,
+}
+
+/// A model on a device. The engine submits one batch at a time and waits for it before it submits the next or touches
+/// the pages that the batch writes.
+pub trait Runner: PageBytes + Send + fmt::Debug {
+    fn limits(&self) -> &RunnerLimits;
+
+    /// Allocates the page memory, once, before any batch.
+    fn reserve_pages(&mut self, bytes: usize, rotation: Rotation);
+
+    /// Changes the basis in which keys and values are stored. No page may be in use.
+    fn set_rotation(&mut self, rotation: Rotation);
+
+    /// Starts to run a batch: appends the keys and values of its rows to their pages and computes the logits of its
+    /// logit rows. May return before that is done.
+    fn submit(&mut self, batch: &Batch) -> Result<(), RunnerError>;
+
+    /// Blocks until the submitted batch has run. After an error, the pages that it writes may hold anything.
+    fn wait(&mut self) -> Result<(), RunnerError>;
+
+    /// Returns the logits of the `i`-th logit row of the last batch, for the caller to change as it likes.
+    fn logits(&mut self, i: usize) -> &mut [f32];
+
+    /// Finds the `count` likeliest tokens of the `i`-th logit row, the likeliest first, ties by token. Where that is all that
+    /// is needed, a device need not copy its logits.
+    fn candidates(&mut self, i: usize, count: usize, out: &mut Vec<Candidate>) -> Result<(), NotFinite>;
+
+    /// Writes the state of a row behind all layers, normalized as the output matrix is given it.
+    fn hidden_state(&mut self, row: usize, out: &mut [f32]);
+
+    /// Whether rows with this adapter can be run.
+    fn has_adapter(&self, adapter: AdapterId) -> bool;
+
+    /// Lets other engines have the device until the next batch.
+    fn yield_device(&mut self);
+
+    /// Returns for how long batches waited for other engines since the last call.
+    fn take_device_wait(&mut self) -> Duration;
+}
+
+/// What a runner can do, and what the engine needs to know of its model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunnerLimits {
+    /// Tokens of the vocabulary, which is the length of logits.
+    pub vocabulary: usize,
+    /// Maximum tokens of a sequence.
+    pub context: usize,
+    /// Elements of a hidden state.
+    pub hidden: usize,
+    pub kv_shape: KvShape,
+    /// Maximum rows of a batch. All of them may be logit rows.
+    pub rows_max: usize,
+    /// Tells apart runners whose keys and values must not be mixed, on disk too. Empty for the CPU, whose kernel sets
+    /// agree closely enough.
+    pub numerics: String,
+}
+
+#[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]
+pub enum RunnerError {
+    #[error("the batch cannot be run: {0}")]
+    Batch(#[from] BatchError),
+    /// The next batch may succeed.
+    #[error("the device failed to run a batch: {0}")]
+    StepFailed(String),
+    #[error("the device is lost: {0}")]
+    DeviceLost(String),
+}
