@@ -3,7 +3,7 @@
 //! The allocator of most Linux systems keeps it, in an arena for each thread: a server in which models come and go, and in
 //! which dozens of threads prepare requests, would hold hundreds of megabytes that it does not use.
 
-/// Threads share so many arenas: contention is rare, as whatever computes does not allocate.
+/// Threads share this many arenas: contention is rare, as whatever computes does not allocate.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const ARENAS_MAX: i32 = 2;
 

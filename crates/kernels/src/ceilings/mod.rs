@@ -1,4 +1,4 @@
-//! What the machine can do at most: reading memory, multiplying floats, multiplying bytes. Benchmarks divide by it.
+//! The limits of the machine: reading memory, multiplying floats, multiplying bytes. Benchmarks divide by it.
 //! The loops do nothing useful, so nothing but the hardware limits them.
 
 #[cfg(target_arch = "aarch64")]

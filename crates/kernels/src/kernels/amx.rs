@@ -14,7 +14,7 @@ use crate::weights::{Format, GROUP, WeightType, for_format};
 
 /// Tokens per call: the rows of a tile.
 const TOKENS: usize = 16;
-/// Results of the tile unit before the vector unit's turn, at most.
+/// Maximum number of results of the tile unit before the vector unit's turn.
 const TURN_RESULTS: usize = 18;
 
 /// What `table` knows of this module.
@@ -229,7 +229,7 @@ unsafe fn release() {
 /// Each block of four results is stored while the next is computed: a store right after its product would wait for it.
 ///
 /// # Safety
-/// `x` and `lines` are valid for the groups and the configured shapes, `to` for so many results.
+/// `x` and `lines` are valid for the groups and the configured shapes, `to` for their results.
 #[inline(always)]
 unsafe fn tile_turn<F: Format>(x: *const Arranged, lines: *const i8, count: usize, to: *mut [[i32; LANES]; TOKENS]) {
     macro_rules! multiply {

@@ -4,7 +4,7 @@ use super::attention::Cell;
 use crate::lanes::{LANES, Lanes};
 use ruvllm_runner::{KEY_GROUP, KeyFormat, PAGE_TOKENS, VALUE_GROUP, ValueFormat};
 
-/// The head dimension at most; fixes the size of buffers.
+/// Maximum head dimension; fixes the size of buffers.
 pub(crate) const HEAD_DIM_MAX: usize = 256;
 
 /// Writes a token's keys and values of one head to place `slot` of a cell. No byte of another token is touched, and what is
@@ -99,7 +99,7 @@ struct Bytes {
     scales: [u16; LANES],
 }
 
-/// Rounds a head to bytes with a scale for each group of so many dimensions.
+/// Quantizes a head to bytes with a scale for each group of dimensions.
 #[inline(always)]
 unsafe fn to_bytes<L: Lanes, const GROUP: usize>(x: &[f32]) -> Bytes {
     let mut bytes = Bytes { codes: [0; HEAD_DIM_MAX], scales: [0; LANES] };

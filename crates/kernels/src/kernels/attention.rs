@@ -23,7 +23,7 @@ use integers::{Bytes, Nibbles};
 pub(crate) const CHUNK_PAGES: usize = 8;
 /// Tokens of a chunk.
 pub(crate) const CHUNK_TOKENS: usize = CHUNK_PAGES * PAGE_TOKENS;
-/// Query vectors per call at most.
+/// Maximum number of query vectors per call.
 pub(crate) const QUERIES_MAX: usize = 16;
 
 /// The query vectors of a call.
@@ -101,7 +101,7 @@ impl<'a> Partial<'a> {
     }
 }
 
-/// Queries that are taken together at most: with more, loads of their numbers would keep the multipliers waiting.
+/// Maximum number of queries that are taken together: with more, loads of their numbers would keep the multipliers waiting.
 const TOGETHER_MAX: usize = 8;
 
 /// Runs code with `N` as the number of queries that are taken together: all, or as many as registers hold. Gives it back.

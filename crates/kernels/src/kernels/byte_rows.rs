@@ -5,7 +5,7 @@ use crate::lanes::Lanes;
 
 /// Bytes of a line.
 const LINE: usize = 64;
-/// Rows are scattered over memory, and each is done sooner than one arrives: so many are under way at a time.
+/// Rows are scattered over memory, and each is done sooner than one arrives: this many are fetched ahead.
 const ROWS_AHEAD: usize = 4;
 
 /// `out[i]` = the dot product of `query` and row `numbers[i]`.

@@ -9,7 +9,7 @@ use crate::lanes::{LANES, Lanes};
 use crate::ops::Activation;
 use crate::weights::WeightType;
 
-/// Numbers and weights in; products and sums of squares out.
+/// Multiplies a row by norm weights, and sums the squares of its groups.
 type Weigh = unsafe fn(&[f32], &[f32], &mut [f32], &mut [f32]);
 
 /// The kernels compiled for one instruction set. Each is as safe to call as the generic function behind it, provided
@@ -17,7 +17,7 @@ type Weigh = unsafe fn(&[f32], &[f32], &mut [f32], &mut [f32]);
 pub(crate) struct Table {
     /// Token columns per matmul call that keep everything in registers.
     pub tokens: usize,
-    /// Neighbouring tiles of one matrix times so many tokens, at most `tokens`.
+    /// Multiplies neighbouring tiles of one matrix by up to `tokens` tokens.
     pub integer_tiles: unsafe fn(WeightType, IntegerTiles, QuantColumns, usize, TileSums),
     pub float_tile: unsafe fn(WeightType, *const u8, usize, FloatColumns, usize, TileSums),
     /// Where there is a better way for many tokens.
@@ -28,15 +28,15 @@ pub(crate) struct Table {
     pub quantize: unsafe fn(&[f32], Quantized<'_>),
     pub swiglu: unsafe fn(&[f32], &mut [f32]),
     pub geglu: unsafe fn(&[f32], &mut [f32]),
-    /// Keys and values of one head and token, and where they go.
+    /// Writes the keys and values of one head and token to a slot of a cell.
     pub append: unsafe fn(&[f32], &[f32], usize, Cell),
-    /// From one cell to another of a colder format.
+    /// Converts a cell to one of a colder format.
     pub convert: unsafe fn(Cell, Cell, usize),
     pub attend_chunk: unsafe fn(Queries<'_>, Chunk<'_>, Partial<'_>),
     pub merge: unsafe fn(Partial<'_>, Partial<'_>, usize),
-    /// A row of bytes, the first of many such rows, the numbers of some of them, and their dot products with the one.
+    /// Computes dot products of a query with the selected rows (by index, from the first row on).
     pub byte_dots: unsafe fn(&[i8], *const i8, &[u32], &mut [i32]),
-    /// Numbers, the least that is kept and how far the range goes beyond it, and a bit for each number.
+    /// Clears the bits of values outside `least..=least + span`.
     pub keep_in_range: unsafe fn(&[u32], u32, u32, &mut [u64]),
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Wide {
     pub group_bytes: usize,
     /// Unpacks the first of some tiles.
     pub unpack: unsafe fn(WeightType, IntegerTiles, *mut i8),
-    /// Brings so many groups of `tokens` tokens into the order that `multiply` wants.
+    /// Arranges groups of `tokens` tokens in the order that `multiply` wants.
     pub arrange: unsafe fn(QuantColumns, usize, *mut u8),
     /// Neighbouring tiles of one matrix, the same unpacked, one after the other; tokens, arranged, and their factors. The
     /// tiles' results stand side by side; there must be room for `tokens` of them.

@@ -103,7 +103,7 @@ impl Activations {
         self.cols
     }
 
-    /// Rounds (and keeps, where needed) `values`, which are those of `part`.
+    /// Quantizes `values` (and keeps them as floats where needed) into the columns of `part`.
     ///
     /// # Safety
     /// The part is this worker's; its columns start at a whole group, and end at one or with the row.
@@ -181,7 +181,7 @@ impl Activations {
         }
     }
 
-    /// What the results of each of the first `factors.len()` rows must be multiplied by.
+    /// Writes the factor that the results must be multiplied by, for each of the first `factors.len()` rows must be multiplied by.
     pub(crate) fn factors(&self, worker: &Worker<'_>, factors: &mut [f32]) {
         let Some(normalized) = &self.normalized else { return factors.fill(1.0) };
         let squares = normalized.squares.read(worker).chunks_exact(normalized.groups);
@@ -192,7 +192,7 @@ impl Activations {
         }
     }
 
-    /// Brings the first `rows` rows into the order that `wide` wants, in shares; complete after the next barrier.
+    /// Arranges the first `rows` rows for the kernel for many tokens, each worker its share; complete after the next barrier.
     pub(crate) fn arrange(&self, worker: &Worker<'_>, wide: Wide, rows: usize) {
         let to = &self.quantized.as_ref().expect("integer weights were among the consumers").arranged;
         let groups = self.cols / GROUP;
@@ -200,7 +200,7 @@ impl Activations {
             let x = self.quant_columns(worker, block * wide.tokens, wide.tokens, &[1.0; ROWS_MULTIPLE]);
             let at = block * groups * wide.group_bytes;
             assert!(at + groups * wide.group_bytes <= to.len());
-            // SAFETY: so many tokens are readable, and there is room for all groups; each block is one worker's.
+            // SAFETY: `wide.tokens` tokens are readable, and there is room for all groups; each block is one worker's.
             unsafe { (wide.arrange)(x, groups, to.write(worker, Access::WriteRows).add(at)) };
         }
     }

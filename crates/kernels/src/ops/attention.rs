@@ -1,6 +1,6 @@
 //! Attention of a batch over the pages of its sequences.
 //!
-//! Work is partition into items (some rows of a sequence, one KV head) and these into chunks of tokens. Workers take equal runs
+//! Work is divided into items (some rows of a sequence, one KV head) and these into chunks of tokens. Workers take equal runs
 //! of chunks, so that one long sequence keeps all of them busy as well as many short ones do. The few items that fall to
 //! more than one worker are put together after a barrier.
 
@@ -80,7 +80,7 @@ impl Attention<'_> {
         assert_eq!(self.out.cols(), self.shape.heads * self.pages.shape.head_dim);
         assert_eq!(self.batch.memory(), (self.pages.shape, self.pages.bytes()));
         self.transform.check(self.pages.shape.head_dim);
-        // A single new token is seen by its own row only, so whoever attends to it can append it as well.
+        // A single new token is seen by its own row only, so the worker that attends to it can append it as well.
         let appended = self.batch.sequences().iter().any(|sequence| sequence.rows.len() > 1);
         if appended {
             self.append_rows(worker);
@@ -102,7 +102,7 @@ impl Attention<'_> {
         }
     }
 
-    /// Does this worker's chunks. Tells whether any item is shared between workers.
+    /// Attends to this worker's chunks. Returns whether any item is shared between workers.
     fn attend_own(&self, worker: &Worker<'_>, partition: &HeadPartition, appended: bool) -> bool {
         let work = WorkSplit::new(self, partition, worker.count());
         let mut scratch = worker.scratch();
@@ -354,17 +354,17 @@ impl std::fmt::Debug for Attention<'_> {
     }
 }
 
-/// KV heads of an item at most.
+/// Maximum number of KV heads of an item.
 const SPAN_MAX: usize = 2;
 
-/// How a model's heads are partition into items.
+/// How the heads of a model are divided into items.
 struct HeadPartition {
     /// Query heads for each KV head.
     group: usize,
     /// KV heads of an item: one, or two where the results of one are not whole groups of the next matmul's input.
     span: usize,
     kv_heads: usize,
-    /// Rows of an item at most.
+    /// Maximum number of rows of an item.
     block_rows: usize,
 }
 
@@ -377,7 +377,7 @@ impl HeadPartition {
         Self { group, span, kv_heads, block_rows: (QUERIES_MAX / group).max(1) }
     }
 
-    /// Queries of a row in an item at most.
+    /// Returns the maximum number of queries of a row in an item.
     fn row_queries(&self) -> usize {
         self.group * self.span
     }
@@ -453,7 +453,7 @@ impl<'a> ChunkCursor<'a> {
     }
 }
 
-/// Who takes which chunk: the work laid out in a row and partition into equal parts.
+/// Which worker takes which chunk: the work laid out in a row and divided into equal parts.
 struct WorkSplit {
     total: usize,
     workers: usize,

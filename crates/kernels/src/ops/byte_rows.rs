@@ -10,7 +10,7 @@ use crate::kernels::Table;
 /// Rows start at cache lines and are continued with zeros to the end of one.
 const LINE: usize = 64;
 
-/// So many rows of so many numbers in -127..=127, in one piece of memory that is taken as rows are added.
+/// Rows of numbers in -127..=127, in one range of memory that is committed as rows are added.
 pub struct ByteRows {
     kernels: &'static Table,
     cols: usize,

@@ -1,4 +1,4 @@
-//! How many threads of a pool take part.
+//! How many threads of a pool are active.
 //!
 //! Phases end with their slowest thread. If another program takes one core, the thread on it stands still for
 //! milliseconds at a time and all others wait at a barrier; then one thread fewer can be faster. Whether it is shows only
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Shorter waits are not worth a change: a scheduler's time slice is longer.
 const WAIT_MIN: Duration = Duration::from_millis(1);
-/// Regions until something else is tried, at first and at most.
+/// Regions until another number of threads is tried, initially and at most.
 const PAUSE_MIN: u32 = 16;
 const PAUSE_MAX: u32 = 1024;
 

@@ -61,7 +61,7 @@ impl Cores {
         Self { count: count.max(1), state, changed, is_wanted }
     }
 
-    /// Waits until a pool may begin a region on so many cores. Gives how long that took.
+    /// Blocks until a pool may begin a region on `cores` cores. Returns how long that took.
     pub(super) fn enter(&self, pool: u64, cores: usize) -> Duration {
         let mut state = self.state();
         let lease_max = state.lease_max();
@@ -158,7 +158,7 @@ impl State {
         if self.waiting.front().is_some_and(|first| first.is_rested) { SHORT_LEASE } else { LEASE }
     }
 
-    /// Ends leases that are over, and tells whether so many cores are free. A pool that wants more than there are has to have
+    /// Ends leases that are over, and returns whether `cores` cores are free. A pool that wants more than there are has to have
     /// all of them.
     fn make_room(&mut self, count: usize, wanted: usize) -> bool {
         let lease_max = self.lease_max();

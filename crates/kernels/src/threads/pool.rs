@@ -171,7 +171,7 @@ impl Pool {
             .map(|nanoseconds| Duration::from_nanos(nanoseconds.swap(0, Ordering::Relaxed)));
         let paused = group.paused() - paused_before;
         self.waited_for_cores += waited_before + paused;
-        // Threads that just got their cores back start unevenly, which tells nothing of other programs.
+        // Threads that just got their cores back start unevenly, which says nothing about other programs.
         if waited_before + paused == Duration::ZERO {
             self.active.learn(began.elapsed(), worked, waited.max(at_end.time));
         }
@@ -310,8 +310,8 @@ impl Worker<'_> {
         RefMut::map(self.scratch.borrow_mut(), |guard| &mut **guard)
     }
 
-    /// Numbers from 0 on, each for one thread only. For an operation that all threads call: whoever is free takes the next
-    /// unit of work, so that a thread on a slow or busy core does not keep the others waiting.
+    /// Takes units of work from a queue that all threads share: numbers from 0 on, each for one thread only. A free thread takes
+    /// the next unit, so that a thread on a slow or busy core does not keep the others waiting.
     pub(crate) fn units(&self) -> impl Iterator<Item = usize> + use<'_> {
         let queues = &self.group.queues_in(self.phase)[self.queues_used.get()];
         self.queues_used.set(self.queues_used.get() + 1);

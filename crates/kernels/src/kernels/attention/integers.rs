@@ -149,7 +149,7 @@ impl Integers {
         let mut q = 0;
         // Mostly all queries see the same.
         for alike in visible.chunk_by(|a, b| a == b).flat_map(|alike| alike.chunks(4)) {
-            // SAFETY: so many queries from `q` on; otherwise the caller's promise.
+            // SAFETY: these queries exist from `q` on; otherwise the caller's promise.
             unsafe {
                 match alike.len() {
                     4 => Self::put_queries::<L, C, 4>(to, q, weights, alike[0], cells, dim, out),
@@ -166,7 +166,7 @@ impl Integers {
     /// `put` for `M` queries from number `first` on, which see the same tokens.
     ///
     /// # Safety
-    /// As for `add_values`; there are so many queries.
+    /// As for `add_values`; `alike` queries exist.
     #[inline(always)]
     unsafe fn put_queries<L: Lanes, C: Codes, const M: usize>(
         to: *mut Self,

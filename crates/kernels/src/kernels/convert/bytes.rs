@@ -21,7 +21,7 @@ unsafe fn put_scales<L: Lanes>(largest: L::F, to: *mut u16) -> L::F {
 }
 
 /// # Safety
-/// `to` is a cell for keys of so many dimensions, valid for writing; the instruction set of `L` is there.
+/// `to` is a cell for keys of `dim` dimensions, valid for writing; the instruction set of `L` is there.
 #[inline(always)]
 pub(super) unsafe fn put_keys<L: Lanes>(keys: &[Row], to: Cell) {
     // SAFETY: 16 scales for each group, a line for each four dimensions.
@@ -45,7 +45,7 @@ pub(super) unsafe fn put_keys<L: Lanes>(keys: &[Row], to: Cell) {
 }
 
 /// # Safety
-/// `to` is a cell for values of so many dimensions, valid for writing; the instruction set of `L` is there.
+/// `to` is a cell for values of `dim` dimensions, valid for writing; the instruction set of `L` is there.
 #[inline(always)]
 pub(super) unsafe fn put_values<L: Lanes>(values: &[Row], to: Cell) {
     let dim = values.len();

@@ -10,7 +10,7 @@ use ruvllm_runner::{KEY_GROUP, KeyFormat, PAGE_TOKENS};
 /// Writes keys with `BITS` bits each.
 ///
 /// # Safety
-/// `to` is a cell for keys of so many dimensions, valid for writing; the instruction set of `L` is there.
+/// `to` is a cell for keys of `dim` dimensions, valid for writing; the instruction set of `L` is there.
 #[inline(always)]
 pub(super) unsafe fn put_keys<L: Lanes, const BITS: u32>(keys: &[Row], to: Cell) {
     let dim = keys.len();

@@ -9,7 +9,7 @@ use ruvllm_runner::{PAGE_TOKENS, VALUE_GROUP, ZERO_POINTS_BYTES};
 const CODE_MAX: f32 = 15.0;
 
 /// # Safety
-/// `to` is a cell for values of so many dimensions, valid for writing; the instruction set of `L` is there.
+/// `to` is a cell for values of `dim` dimensions, valid for writing; the instruction set of `L` is there.
 #[inline(always)]
 pub(super) unsafe fn put_values<L: Lanes>(values: &[Row], to: Cell) {
     let dim = values.len();
