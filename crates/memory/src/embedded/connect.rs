@@ -2,7 +2,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -10,7 +9,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::error::{MemoryError, Result};
 use crate::key::Key;
 
-/// SQLCipher's default.
+/// What SQLCipher 4's format prescribes unless it is told otherwise.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// How long a program waits for another that writes. Requests wait for that at worst.
@@ -43,9 +42,8 @@ pub(super) fn open(path: &Path, key: &Key, durability: Durability) -> Result<Con
         Durability::Process => "NORMAL",
         Durability::Power => "FULL",
     };
-    // Nothing that is stored may lie unencrypted in a temporary file.
     connection.execute_batch(&format!(
-        "PRAGMA temp_store = MEMORY; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; \
+        "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; \
          PRAGMA synchronous = {synchronous}; PRAGMA cache_size = -2000; PRAGMA journal_size_limit = 16777216;"
     ))?;
     connection.set_prepared_statement_cache_capacity(64);
@@ -54,15 +52,8 @@ pub(super) fn open(path: &Path, key: &Key, durability: Durability) -> Result<Con
 
 /// Opens `file` and makes sure that the key fits: SQLite would only notice at the first use. Errors call the file `named`.
 pub(super) fn unlocked(file: &Path, flags: OpenFlags, key: &Key, named: &Path) -> Result<Connection> {
-    // SQLite counts itself as ready before SQLCipher has been set up: who opens a file just then cannot give its key. So the first opening in the process is done
-    // alone.
-    static SET_UP: Once = Once::new();
-    SET_UP.call_once(|| drop(Connection::open_in_memory()));
-
     let connection = Connection::open_with_flags(file, flags)?;
     connection.busy_timeout(PATIENCE)?;
-    // What is wrong is told by our errors; it would write to the terminal by itself.
-    connection.execute_batch("PRAGMA cipher_log_level = NONE")?;
     connection.execute_batch(&format!("PRAGMA key = \"x'{}'\"", key.hex().as_str()))?;
     let first_page = connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get::<_, i64>(0));
     match first_page {
