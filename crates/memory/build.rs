@@ -5,7 +5,7 @@
 
 use sqlite3mc_src::{SOURCE_FILE, source_dir};
 
-const OPTIONS: [(&str, Option<&str>); 18] = [
+const OPTIONS: [(&str, Option<&str>); 16] = [
     // The page format of SQLCipher 4, unless a connection asks for another. The rest of the ciphers are left out.
     ("CODEC_TYPE", Some("CODEC_TYPE_SQLCIPHER")),
     ("SQLITE3MC_USE_SQLCIPHER_LEGACY", None),
@@ -24,9 +24,8 @@ const OPTIONS: [(&str, Option<&str>); 18] = [
     ("SQLITE_ENABLE_COLUMN_METADATA", None),
     ("SQLITE_ENABLE_STAT4", None),
     ("SQLITE_OMIT_LOAD_EXTENSION", None),
+    // Waits for a lock by milliseconds rather than whole seconds.
     ("HAVE_USLEEP", Some("1")),
-    ("HAVE_ISNAN", None),
-    ("HAVE_LOCALTIME_R", None),
 ];
 
 fn main() {
@@ -37,7 +36,8 @@ fn main() {
     for (name, value) in OPTIONS {
         build.define(name, value);
     }
-    // As SQLite is usually built. The linker would drop it before it meets `rusqlite`, which calls it: hence the whole archive.
-    build.file(source).opt_level(2).warnings(false).cargo_metadata(true).link_lib_modifier("+whole-archive");
+    // -O2, as SQLite is usually built. The whole archive is linked because a linker that goes through libraries in order would
+    // leave it out: `rusqlite`, which needs it, comes later.
+    build.file(source).opt_level(2).warnings(false).link_lib_modifier("+whole-archive");
     build.compile("sqlite3mc");
 }
