@@ -36,30 +36,30 @@ fn main() {
         let batch: Vec<Trace> =
             (first..first + BATCH).map(|at| trace(entry(&format!("r{at}"), at as u64 % 500, now_ms()))).collect();
         let started = Instant::now();
-        memory.remember(batch).expect("it is stored");
+        memory.record(&batch).expect("it is stored");
         append.push(started.elapsed() / BATCH as u32);
     }
     for at in 0..200 {
         let turn = Some(turn("", &format!("session {at}"), "What is the weather in Oslo tomorrow?", now_ms()));
-        memory.remember(vec![Trace { turn, ..trace(entry("s", 1, now_ms())) }]).expect("it is stored");
+        memory.record(&[Trace { turn, ..trace(entry("s", 1, now_ms())) }]).expect("it is stored");
     }
-    let session = timed(|at| drop(memory.session("", &format!("session {}", at % 200)).expect("a session")));
-    let policies = timed(|_| drop(memory.policies_in_force("").expect("policies")));
+    let session = timed(|at| drop(memory.sessions().get("", &format!("session {}", at % 200)).expect("a session")));
+    let policies = timed(|_| drop(memory.policies().in_force("").expect("policies")));
     let search = timed(|at| {
         let like = Some(vector(at as u64 % 500, 1));
         let query = WitnessQuery { like, count_max: 10, since_ms: Some(0), ..WitnessQuery::default() };
-        assert_eq!(memory.search_witness(&query).expect("entries").len(), 10);
+        assert_eq!(memory.witness().search(&query).expect("entries").len(), 10);
     });
     // Far more than SQLite keeps decrypted: every page is read from the file.
     let export = (0..SCANS)
         .map(|_| {
             let started = Instant::now();
             let (query, out) = (WitnessQuery::default(), &mut std::io::sink());
-            memory.export_witness(&query, ExportFormat::Jsonl, out, &mut |_| {}).expect("an export");
+            memory.witness().export(&query, ExportFormat::Jsonl, out, &mut |_| {}).expect("an export");
             started.elapsed() / entries as u32
         })
         .collect();
-    memory.upkeep().expect("upkeep");
+    memory.maintain().expect("upkeep");
     drop(memory);
     let opening = (0..OPENINGS)
         .map(|_| {

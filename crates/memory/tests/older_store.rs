@@ -36,22 +36,23 @@ fn open(folder: &TempDir) -> Memory {
 /// Compares everything in it with what was written.
 fn check_contents(memory: &Memory) {
     memory.check().unwrap();
-    let verified = memory.verify_witness(&mut |_| {}).unwrap();
+    let verified = memory.witness().verify(&mut |_| {}).unwrap();
     assert!(verified.is_sound(), "{:?}", verified.problems);
     assert_eq!((verified.batches, verified.entries, verified.vectors), (2, 7, 14));
     assert_eq!(verified.hash, CHAIN);
     let status = memory.status().unwrap();
     assert_eq!((status.sessions, status.policies, status.vectors, status.edges), (2, 2, 17, 6));
-    assert_eq!(memory.embedding().unwrap().as_deref(), Some("minilm"));
-    let standard = memory.standard().unwrap().unwrap();
-    assert_eq!((standard.centre, standard.spread), (vec![0.125, -0.5], vec![1.5, 0.75]));
+    let embeddings = memory.embeddings();
+    assert_eq!(embeddings.name().unwrap().as_deref(), Some("minilm"));
+    let stats = embeddings.dimension_stats().unwrap().unwrap();
+    assert_eq!((stats.centre, stats.spread), (vec![0.125, -0.5], vec![1.5, 0.75]));
     check_policies(memory);
     check_sessions(memory);
     check_entries(memory);
 }
 
 fn check_policies(memory: &Memory) {
-    let policies = memory.policies(&PolicyQuery::default()).unwrap();
+    let policies = memory.policies().list(&PolicyQuery::default()).unwrap();
     let router = policies.iter().find(|policy| policy.kind == "router").unwrap();
     assert_eq!((router.confidence, router.source), (0.9, PolicySource::Deep));
     assert_eq!(router.parameters["temperature"], 0.2);
@@ -62,16 +63,16 @@ fn check_policies(memory: &Memory) {
 }
 
 fn check_sessions(memory: &Memory) {
-    let trip = memory.session("", "trip to Oslo").unwrap().unwrap();
+    let trip = memory.sessions().get("", "trip to Oslo").unwrap().unwrap();
     assert_eq!((trip.turns, trip.messages.len(), trip.active_ms), (6, 12, AT_MS + 5_000));
     assert_eq!(trip.messages[11]["content"], "You said turn 5.");
-    let contract = memory.session("acme", "contract").unwrap().unwrap();
+    let contract = memory.sessions().get("acme", "contract").unwrap().unwrap();
     assert_eq!((contract.turns, contract.messages.len()), (1, 2));
 }
 
 fn check_entries(memory: &Memory) {
     for at in 0..6 {
-        let found = memory.witness_of_request(&format!("r{at}")).unwrap();
+        let found = memory.witness().by_request(&format!("r{at}")).unwrap();
         let expected = entry(&format!("r{at}"), at % 3, AT_MS + at as i64 * 1000).entry;
         let stored = &found[0].1;
         assert_eq!((stored.at_ms, stored.latency, stored.tokens), (expected.at_ms, expected.latency, expected.tokens));
@@ -80,7 +81,7 @@ fn check_entries(memory: &Memory) {
         assert_eq!(stored.routing, expected.routing);
     }
     let query = WitnessQuery { tenant: Some("acme".into()), like: Some(vector(1, 0)), ..WitnessQuery::default() };
-    let found = memory.search_witness(&query).unwrap();
+    let found = memory.witness().search(&query).unwrap();
     assert_eq!((found.len(), found[0].entry.request.as_str()), (1, "of-acme"));
     let near = memory.recall(&vector(1, 0), &[Kind::Policy], None, 1).unwrap();
     assert!(near[0].similarity > 0.99);
@@ -111,8 +112,8 @@ fn it_is_backed_up_restored_and_written_on() {
     let memory = open(&folder);
     let backup = folder.path().join("copy.backup");
     memory.backup(&backup, &mut |_, _| {}).unwrap();
-    memory.remember(vec![trace(entry("later", 1, AT_MS + 20_000))]).unwrap();
-    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+    memory.record(&[trace(entry("later", 1, AT_MS + 20_000))]).unwrap();
+    assert!(memory.witness().verify(&mut |_| {}).unwrap().is_sound());
     drop(memory);
     assert_eq!(open(&folder).status().unwrap().entries, 8);
     ruvllm_memory::restore_backup(&backup, folder.path(), None).unwrap();
@@ -123,7 +124,7 @@ fn it_is_backed_up_restored_and_written_on() {
 fn a_new_store_has_the_format_of_sqlcipher_4() {
     let folder = tempfile::tempdir().unwrap();
     let memory = open(&folder);
-    memory.remember(vec![trace(entry("r", 1, AT_MS))]).unwrap();
+    memory.record(&[trace(entry("r", 1, AT_MS))]).unwrap();
     memory.rekey(Some(Key::from_hex(&"5a".repeat(32), "test").unwrap())).unwrap();
     drop(memory);
     let bytes = fs::read(folder.path().join("memory.db")).unwrap();

@@ -9,23 +9,23 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::error::{MemoryError, Result};
 use crate::key::Key;
 
-/// What SQLCipher 4's format prescribes unless it is told otherwise.
+/// SQLCipher 4's default.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// How long a program waits for another that writes. Requests wait for that at worst.
+/// How long a statement waits for another program that writes. The longest that a request may have to wait.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What "stored" means.
+/// What stored data survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Survives the end of the process, however it comes. The last second may be lost with the machine's power.
+    /// The end of the process, however it ends. A power failure may lose the last second.
     #[default]
     Process,
-    /// Survives loss of power: every transaction waits for the disk.
+    /// A power failure, too: every transaction waits for the disk.
     Power,
 }
 
-/// The file and what SQLite keeps beside it.
+/// Returns the file and those that SQLite keeps beside it.
 pub(super) fn files(path: &Path) -> [PathBuf; 3] {
     ["", "-wal", "-shm"].map(|suffix| {
         let mut name = path.as_os_str().to_owned();
@@ -51,7 +51,7 @@ pub(super) fn open(path: &Path, key: &Key, durability: Durability) -> Result<Con
     Ok(connection)
 }
 
-/// Opens `file` and makes sure that the key fits: SQLite would only notice at the first use. Errors call the file `named`.
+/// Opens `file` and checks the key, which SQLite would do at the first use only. Errors call the file `named`.
 pub(super) fn unlocked(file: &Path, flags: OpenFlags, key: &Key, named: &Path) -> Result<Connection> {
     let connection = Connection::open_with_flags(file, flags)?;
     connection.busy_timeout(PATIENCE)?;
@@ -66,7 +66,7 @@ pub(super) fn unlocked(file: &Path, flags: OpenFlags, key: &Key, named: &Path) -
     }
 }
 
-/// Only the user may read the file, although it is encrypted.
+/// Creates the file so that only its user may read it, although it is encrypted.
 fn private(path: &Path) -> Result<()> {
     if path.exists() {
         return Ok(());

@@ -18,12 +18,12 @@ mod facets;
 mod graph;
 mod index;
 mod link;
+mod maintenance;
 mod options;
 mod points;
 mod saved;
 mod search;
 mod segment;
-mod upkeep;
 mod walk;
 
 pub use blob::BlobError;
