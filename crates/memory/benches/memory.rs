@@ -59,7 +59,7 @@ fn main() {
             started.elapsed() / entries as u32
         })
         .collect();
-    memory.maintain().expect("upkeep");
+    memory.maintain().expect("maintenance");
     drop(memory);
     let opening = (0..OPENINGS)
         .map(|_| {

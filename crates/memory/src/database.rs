@@ -157,8 +157,16 @@ impl Value {
         if *self == Self::Null { Ok(None) } else { read(self).map(Some) }
     }
 
+    /// Names the kind of the value, never its contents.
     fn not_a(&self, expected: &str) -> MemoryError {
-        MemoryError::damaged(format!("a column holds {self:?} where a {expected} was expected"))
+        let got = match self {
+            Self::Null => "nothing",
+            Self::Integer(_) => "a whole number",
+            Self::Real(_) => "a number",
+            Self::Text(_) => "a text",
+            Self::Bytes(_) => "a byte string",
+        };
+        MemoryError::damaged(format!("a column holds {got} where a {expected} was expected"))
     }
 }
 

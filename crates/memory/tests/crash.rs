@@ -50,7 +50,7 @@ fn killed_a_hundred_times_it_loses_nothing_that_was_acknowledged() {
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let mut acknowledged = lines.filter_map(|line| line.rsplit_once("stored ").map(|(_, name)| name.to_owned()));
-        // Spread over opening, writing and upkeep: every fourth may not come to write, the others have written.
+        // Spread over opening, writing and maintenance: every fourth may not come to write, the others have written.
         let batches = (round % 4) * (round % 9);
         stored.extend(acknowledged.by_ref().take(batches));
         std::thread::sleep(Duration::from_millis((round as u64 * 37) % 90));
