@@ -15,7 +15,7 @@ pub fn of_text(memory: &Memory, text: &str) -> Result<Vec<f32>> {
     if text.trim().is_empty() {
         bail!("there is no text to look for");
     }
-    let Some(name) = memory.embedding()? else {
+    let Some(name) = memory.embeddings().name()? else {
         bail!("nothing was embedded yet that a text could be compared with; search without one");
     };
     let Some(model) = hidden_model(&name) else { return Ok(vector_of(&*embedder(&name)?.model, text, memory)?) };
@@ -26,7 +26,7 @@ pub fn of_text(memory: &Memory, text: &str) -> Result<Vec<f32>> {
 
 /// The model whose embeddings a memory holds, where that is one for embeddings.
 pub fn embedder_of(memory: &Memory) -> Result<Option<Embedder>> {
-    match memory.embedding()? {
+    match memory.embeddings().name()? {
         Some(name) if hidden_model(&name).is_none() => embedder(&name).map(Some),
         _ => Ok(None),
     }

@@ -33,7 +33,7 @@ impl SessionFlags {
         let Some(name) = &self.session else { return Ok(None) };
         ruvllm_memory::check_session_name(name)?;
         let memory = Arc::new(Memory::open(self.memory.options()?)?);
-        if let Some(session) = memory.session("", name)?
+        if let Some(session) = memory.sessions().get("", name)?
             && session.model != model
         {
             let other = session.model;
@@ -70,7 +70,7 @@ impl KeptSession {
             self.remembering.recorder().flush();
             if let Some(mut session) = self.stored()? {
                 session.messages.truncate(common);
-                self.remembering.memory().put_session(&session)?;
+                self.remembering.memory().sessions().put(&session)?;
             }
         }
         let request = Request { session: Some(self.name.clone()), ..request };

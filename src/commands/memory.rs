@@ -113,7 +113,7 @@ impl Memory {
             What::Restore(command) => command.execute(),
             What::Rekey(command) => command.execute(),
             What::ForgetEmbeddings(command) => {
-                command.memory.open()?.forget_embeddings()?;
+                command.memory.open()?.embeddings().clear()?;
                 Ok(())
             }
         }

@@ -115,7 +115,7 @@ fn split(policy: &str) -> Result<(String, String)> {
 impl List {
     fn execute(self) -> Result<()> {
         let in_force: Vec<Policy> = match self.memory.open_if_there()? {
-            Some(memory) => memory.policies_in_force(&self.tenant)?.values().cloned().collect(),
+            Some(memory) => memory.policies().in_force(&self.tenant)?.values().cloned().collect(),
             None => default_policies(),
         };
         let asked: Vec<&Policy> =
@@ -144,7 +144,7 @@ fn source(policy: &Policy) -> String {
 fn find(memory: Option<&Memory>, tenant: &str, policy: &str) -> Result<Policy> {
     let (kind, name) = split(policy)?;
     let found = match memory {
-        Some(memory) => memory.policies_in_force(tenant)?.get(&(kind, name)).cloned(),
+        Some(memory) => memory.policies().in_force(tenant)?.get(&(kind, name)).cloned(),
         None => default_policies().into_iter().find(|policy| policy.kind == kind && policy.name == name),
     };
     match found {
@@ -185,7 +185,7 @@ impl Set {
         // Who sets one wants a memory to keep it in.
         let memory = Memory::open(self.memory.options()?)?;
         let about = self.about.map(|text| embedding::of_text(&memory, &text)).transpose()?;
-        memory.put_policy(&policy, about.as_deref())?;
+        memory.policies().put(&policy, about.as_deref())?;
         Ok(())
     }
 }
@@ -193,7 +193,7 @@ impl Set {
 impl Rm {
     fn execute(self) -> Result<()> {
         let (kind, name) = split(&self.policy)?;
-        if !self.memory.open()?.remove_policy(&self.tenant, &kind, &name)? {
+        if !self.memory.open()?.policies().remove(&self.tenant, &kind, &name)? {
             bail!("{:?} was not set; built-in policies cannot be removed", self.policy);
         }
         Ok(())

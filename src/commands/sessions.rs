@@ -34,9 +34,6 @@ struct List {
     /// Of this tenant [default: all]
     #[arg(long, value_name = "PATH")]
     tenant: Option<String>,
-    /// That use this adapter
-    #[arg(long, value_name = "NAME")]
-    adapter: Option<String>,
     /// How many at most
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     limit: u32,
@@ -99,13 +96,8 @@ impl Sessions {
 
 impl List {
     fn execute(self) -> Result<()> {
-        let query = SessionQuery {
-            tenant: self.tenant,
-            adapter: self.adapter,
-            count_max: self.limit as usize,
-            ..SessionQuery::default()
-        };
-        let sessions = self.memory.open()?.sessions(&query)?;
+        let query = SessionQuery { tenant: self.tenant, count_max: self.limit as usize, ..SessionQuery::default() };
+        let sessions = self.memory.open()?.sessions().list(&query)?;
         if self.json {
             return output::json(&json!({ "sessions": sessions }));
         }
@@ -125,7 +117,7 @@ impl List {
 }
 
 fn find(memory: &Memory, tenant: &str, name: &str) -> Result<Session> {
-    match memory.session(tenant, name)? {
+    match memory.sessions().get(tenant, name)? {
         Some(session) => Ok(session),
         None => bail!("there is no session {name:?}; `ruvllm sessions list` shows those that there are"),
     }
@@ -179,7 +171,7 @@ impl Rm {
             find(&memory, &self.tenant, name)?;
         }
         for name in &self.names {
-            memory.remove_session(&self.tenant, name)?;
+            memory.sessions().remove(&self.tenant, name)?;
         }
         Ok(())
     }

@@ -7,13 +7,15 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use ruvllm_memory::{Memory, MemoryOptions, Trace, WitnessQuery, now_ms};
+use ruvllm_memory::{ExportFormat, Memory, MemoryOptions, Trace, WitnessQuery, now_ms};
 use serde_json::json;
 use support::{entry, trace, turn, vector};
 
 /// As many as the recorder writes at a time.
 const BATCH: usize = 100;
 const LOOKUPS: usize = 2_000;
+const SCANS: usize = 20;
+const OPENINGS: usize = 200;
 /// Requests of a week at one a second.
 const WEEK: f64 = 7.0 * 24.0 * 3600.0;
 
@@ -34,22 +36,38 @@ fn main() {
         let batch: Vec<Trace> =
             (first..first + BATCH).map(|at| trace(entry(&format!("r{at}"), at as u64 % 500, now_ms()))).collect();
         let started = Instant::now();
-        memory.remember(batch).expect("it is stored");
+        memory.record(&batch).expect("it is stored");
         append.push(started.elapsed() / BATCH as u32);
     }
     for at in 0..200 {
         let turn = Some(turn("", &format!("session {at}"), "What is the weather in Oslo tomorrow?", now_ms()));
-        memory.remember(vec![Trace { turn, ..trace(entry("s", 1, now_ms())) }]).expect("it is stored");
+        memory.record(&[Trace { turn, ..trace(entry("s", 1, now_ms())) }]).expect("it is stored");
     }
-    let session = timed(|at| drop(memory.session("", &format!("session {}", at % 200)).expect("a session")));
-    let policies = timed(|_| drop(memory.policies_in_force("").expect("policies")));
+    let session = timed(|at| drop(memory.sessions().get("", &format!("session {}", at % 200)).expect("a session")));
+    let policies = timed(|_| drop(memory.policies().in_force("").expect("policies")));
     let search = timed(|at| {
         let like = Some(vector(at as u64 % 500, 1));
         let query = WitnessQuery { like, count_max: 10, since_ms: Some(0), ..WitnessQuery::default() };
-        assert_eq!(memory.search_witness(&query).expect("entries").len(), 10);
+        assert_eq!(memory.witness().search(&query).expect("entries").len(), 10);
     });
-    memory.upkeep().expect("upkeep");
+    // Far more than SQLite keeps decrypted: every page is read from the file.
+    let export = (0..SCANS)
+        .map(|_| {
+            let started = Instant::now();
+            let (query, out) = (WitnessQuery::default(), &mut std::io::sink());
+            memory.witness().export(&query, ExportFormat::Jsonl, out, &mut |_| {}).expect("an export");
+            started.elapsed() / entries as u32
+        })
+        .collect();
+    memory.maintain().expect("maintenance");
     drop(memory);
+    let opening = (0..OPENINGS)
+        .map(|_| {
+            let started = Instant::now();
+            drop(open());
+            started.elapsed()
+        })
+        .collect();
     let started = Instant::now();
     let memory = open();
     memory.recall(&vector(0, 0), &[], None, 1).expect("a search");
@@ -58,6 +76,8 @@ fn main() {
 
     let rows = [
         ("append, each of a hundred entries", append),
+        ("opening", opening),
+        ("export of everything, each entry", export),
         ("session look-up", session),
         ("policies in force", policies),
         ("search of 10 by meaning and time, with their texts", search),

@@ -1,9 +1,9 @@
-//! The time by which things become too old. A machine's clock may jump, by a wrong date at its start or a slip of whoever sets
-//! it; what was kept for weeks must not be gone a minute later.
+//! The clock that retention goes by. A machine's clock may jump, by a wrong date at its start or a mistake of its user; what
+//! was kept for weeks must not be removed a minute later.
 //!
-//! So this clock follows the machine's, and is never faster, either way, than [`RATE_MAX`] times the time that really passes
-//! while a server runs. After a jump there are hours to notice; after a pause it catches up a day in an hour. It is kept in
-//! the store, so a restart is no way around it.
+//! This clock follows the machine's, but never moves, in either direction, faster than [`RATE_MAX`] times the time that really
+//! passes while a server runs. After a jump there are hours to notice it; after a pause it catches up one day per hour. It is
+//! kept in the store, so that a restart does not reset it.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ const NAME: &str = "clock_ms";
 
 const RATE_MAX: i64 = 24;
 
-/// 2020: whoever believes it to be earlier was never told the time.
+/// 2020. A clock that shows an earlier time was never set.
 const BEGINNING_MS: i64 = 1_577_836_800_000;
 
-/// Moves the clock on, after `elapsed` of real time and with `wall_ms` on the machine's clock; what it shows then.
+/// Advances the clock by `elapsed` of real time towards `wall_ms` on the machine's clock. Returns the new time.
 pub(crate) fn advance(database: &mut dyn Writing, wall_ms: i64, elapsed: Duration) -> Result<i64> {
     let stored = now(database)?;
     let before = match stored {
@@ -32,13 +32,13 @@ pub(crate) fn advance(database: &mut dyn Writing, wall_ms: i64, elapsed: Duratio
     Ok(after)
 }
 
-/// What it showed last.
+/// Returns the time that was last stored.
 pub(crate) fn now(database: &mut dyn Writing) -> Result<Option<i64>> {
     let stored = meta(database, NAME)?.and_then(|text| text.parse().ok());
     Ok(stored.filter(|at_ms| *at_ms >= BEGINNING_MS))
 }
 
-/// The newest that was stored before there was a clock.
+/// Returns the time of the newest batch, for a store that has no clock yet.
 fn newest(database: &mut dyn Writing) -> Result<Option<i64>> {
     let row = first_row(database, "SELECT at_ms FROM batches ORDER BY id DESC LIMIT 1", &[])?;
     let at_ms = row.map(|row| row[0].integer()).transpose()?;

@@ -1,15 +1,17 @@
-//! What the memory asks of a database: SQL that both of them speak, and the nearest vectors.
+//! The interface to the two databases: SQL that both understand, and a method for each thing that differs.
 //!
 //! Statements are written once, with `$1`, `$2` in the order of their first appearance, and with the types `BIGINT`,
-//! `DOUBLE PRECISION`, `TEXT` and `BYTEA` only. What differs (vectors, backup) is a method of its own.
+//! `DOUBLE PRECISION`, `TEXT` and `BYTEA` only.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::error::{MemoryError, Result};
+use crate::key::Key;
 use crate::vector::{Facets, Filter, VectorCode};
 
-/// How long somebody who has time waits for a statement.
+/// How long a statement may take where nobody waits for its result.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A parameter or a column.
@@ -22,7 +24,7 @@ pub enum Value {
     Bytes(Vec<u8>),
 }
 
-/// A vector as it is kept, for each entry and part of it.
+/// A vector as it is stored, one for each part of an entry.
 #[derive(Clone, Debug)]
 pub struct StoredVector {
     pub id: i64,
@@ -30,22 +32,22 @@ pub struct StoredVector {
     pub facets: Facets,
 }
 
-/// A vector that is like another.
+/// A vector found by similarity.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Near {
+pub struct Neighbor {
     pub id: i64,
     pub similarity: f32,
 }
 
 pub trait Reading {
-    /// Hands each row to `each`.
+    /// Passes each row to `each`.
     fn rows(&mut self, sql: &str, params: &[Value], each: &mut dyn FnMut(&[Value]) -> Result<()>) -> Result<()>;
 }
 
-/// A transaction: all of it happens, or nothing.
+/// A transaction.
 pub trait Writing: Reading {
     fn as_reading(&mut self) -> &mut dyn Reading;
-    /// How many rows it changed.
+    /// Returns the number of rows changed.
     fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64>;
     fn put_vector(&mut self, vector: StoredVector) -> Result<()>;
     fn remove_vectors(&mut self, ids: &[i64]) -> Result<()>;
@@ -53,23 +55,31 @@ pub trait Writing: Reading {
 }
 
 pub trait Database: Send + Sync + fmt::Debug {
-    /// For people.
+    /// Names the database for people to read.
     fn place(&self) -> String;
     /// Fails if a statement takes longer than `patience`.
     fn read(&self, patience: Duration, work: &mut dyn FnMut(&mut dyn Reading) -> Result<()>) -> Result<()>;
     fn write(&self, work: &mut dyn FnMut(&mut dyn Writing) -> Result<()>) -> Result<()>;
-    fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Near>>;
-    /// What of it is encrypted, by whom, and what is not: for people.
+    fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Neighbor>>;
+    /// Says what is encrypted, by whom, and what is not. For people to read.
     fn encryption(&self) -> String;
-    /// On disk, with everything that belongs to it.
+    /// Returns the size on disk, with everything that belongs to the database.
     fn bytes(&self) -> Result<u64>;
-    /// What of that is in use: room that was given back is not, though it may still be on disk. Possibly an estimate.
+    /// Returns how much of that is in use, without freed space that is still on disk. May be an estimate.
     fn used_bytes(&self) -> Result<u64>;
-    /// Gives room back and saves what makes the next start faster. Called now and then.
+    /// Frees space and saves what makes the next start faster. Called by maintenance.
     fn tidy(&self) -> Result<()>;
+    /// Reads and checks everything, where the database does not do that itself.
+    fn check(&self) -> Result<()>;
+    /// Returns the memory that a vector index takes in this process.
+    fn index_bytes(&self) -> usize;
+    /// Copies the database to a file. `progress` receives the number of pages copied and of all pages.
+    fn backup(&self, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()>;
+    /// Encrypts the database with another key: a random one if none is given.
+    fn rekey(&self, new: Option<Key>) -> Result<()>;
 }
 
-/// One row, if there is one.
+/// Returns the first row, if there is one.
 pub(crate) fn first_row<R: Reading + ?Sized>(
     database: &mut R,
     sql: &str,
@@ -83,12 +93,12 @@ pub(crate) fn first_row<R: Reading + ?Sized>(
     Ok(found)
 }
 
-/// Runs a reading that has a result.
+/// Runs a read that returns a value.
 pub(crate) fn reading<T>(database: &dyn Database, work: impl Fn(&mut dyn Reading) -> Result<T>) -> Result<T> {
     reading_within(database, PATIENCE, work)
 }
 
-/// The same, for those who cannot wait for long.
+/// Runs a read that returns a value, and fails if a statement takes longer than `patience`.
 pub(crate) fn reading_within<T>(
     database: &dyn Database,
     patience: Duration,
@@ -99,17 +109,17 @@ pub(crate) fn reading_within<T>(
         result = Some(work(reading)?);
         Ok(())
     })?;
-    result.ok_or_else(|| MemoryError::damaged("a reading was not done"))
+    result.ok_or_else(|| MemoryError::damaged("a read was not executed"))
 }
 
-/// Runs a transaction that has a result.
+/// Runs a transaction that returns a value.
 pub(crate) fn writing<T>(database: &dyn Database, mut work: impl FnMut(&mut dyn Writing) -> Result<T>) -> Result<T> {
     let mut result = None;
     database.write(&mut |writing| {
         result = Some(work(writing)?);
         Ok(())
     })?;
-    result.ok_or_else(|| MemoryError::damaged("a transaction was not done"))
+    result.ok_or_else(|| MemoryError::damaged("a transaction was not executed"))
 }
 
 impl Value {
@@ -142,13 +152,21 @@ impl Value {
         }
     }
 
-    /// `None` for null.
+    /// Returns `None` for null.
     pub(crate) fn optional<T>(&self, read: impl FnOnce(&Self) -> Result<T>) -> Result<Option<T>> {
         if *self == Self::Null { Ok(None) } else { read(self).map(Some) }
     }
 
+    /// Names the kind of the value, never its contents.
     fn not_a(&self, expected: &str) -> MemoryError {
-        MemoryError::damaged(format!("a column holds {self:?} where a {expected} was expected"))
+        let got = match self {
+            Self::Null => "nothing",
+            Self::Integer(_) => "a whole number",
+            Self::Real(_) => "a number",
+            Self::Text(_) => "a text",
+            Self::Bytes(_) => "a byte string",
+        };
+        MemoryError::damaged(format!("a column holds {got} where a {expected} was expected"))
     }
 }
 

@@ -1,12 +1,12 @@
-//! The memory in one encrypted file: SQLite with SQLCipher, and our own index of vectors beside it.
+//! The memory in one encrypted file: SQLite with pages in SQLCipher's format, and our own vector index.
 //!
-//! One connection writes, others read; readers never wait. Vectors lie in the file as codes; the index over them is in
-//! memory and its finished segments are saved in the file too, so that it need not be built again at the next start.
+//! One connection writes, others read; readers never wait. Vectors are stored quantized. The index over them is in memory;
+//! its finished segments are saved in the file, so that it need not be rebuilt at the next start.
 
+mod backup;
 mod connect;
 mod index;
 mod lock;
-mod upkeep;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,46 +15,49 @@ use std::time::Duration;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ToSql, params_from_iter};
 
-use crate::database::{Database, Near, Reading, StoredVector, Value, Writing};
+use crate::database::{Database, Neighbor, Reading, StoredVector, Value, Writing};
 use crate::error::{MemoryError, Result};
-use crate::key::Key;
+use crate::key::{Key, KeySource};
 use crate::schema;
 use crate::vector::Filter;
 
+pub(crate) use backup::restore;
 pub use connect::Durability;
 use index::{Change, Index};
 use lock::Lock;
-pub(crate) use upkeep::restore;
 
-/// Readers that are kept for the next one who asks.
+/// Maximum number of idle read connections that are kept open.
 const IDLE_READERS_MAX: usize = 4;
 
-/// How long the end of a program waits for another that writes.
+/// How long closing the memory waits for another program that writes.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Pages of 4 KiB that are given back at a time: as many as hold nobody up.
+/// Frees 4000 pages of 4 KiB at a time, few enough that nobody has to wait.
 const VACUUM: &str = "PRAGMA incremental_vacuum(4000)";
 
 #[derive(Debug)]
 pub struct Embedded {
     path: PathBuf,
     key: Mutex<Key>,
+    key_source: KeySource,
     durability: Durability,
     writer: Mutex<Connection>,
     readers: Mutex<Vec<Connection>>,
     index: Index,
-    /// Last, so that it is given back when the file is closed.
+    /// Dropped last, so that it is released after the file is closed.
     lock: Lock,
 }
 
 impl Embedded {
-    /// Opens the file, made if it is not there, and brings it to this version.
-    pub(crate) fn open(path: &Path, key: Key, dimension: usize, durability: Durability) -> Result<Self> {
+    /// Opens the file, creates it if it does not exist, and migrates it to this version's schema.
+    pub(crate) fn open(path: &Path, key_source: KeySource, dimension: usize, durability: Durability) -> Result<Self> {
+        let key = key_source.key_of(path)?;
         let lock = Lock::shared(path)?;
-        let writer = connect::open(path, &key, durability)?;
+        let (key, writer) = unlock(path, key, &key_source, durability)?;
         let embedded = Self {
             path: path.to_owned(),
             key: Mutex::new(key),
+            key_source,
             durability,
             writer: Mutex::new(writer),
             readers: Mutex::default(),
@@ -68,7 +71,7 @@ impl Embedded {
     }
 
     fn writer(&self) -> MutexGuard<'_, Connection> {
-        // A transaction that was left by a panic is rolled back by the next one's start.
+        // A transaction left open by a panic is rolled back when the next one starts.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,7 +87,7 @@ impl Embedded {
         self.key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads with a connection that nobody else has meanwhile.
+    /// Lends a read connection to `work`.
     fn with_reader<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let reader = self.reader()?;
         let result = work(&reader);
@@ -101,11 +104,11 @@ impl Database for Embedded {
         self.path.display().to_string()
     }
 
-    /// A file on this machine is read at once, unless another program has it to itself: for as long as is waited for that
-    /// (`connect::PATIENCE`), somebody in a hurry can wait too.
+    /// Ignores the patience: a file is read at once, unless another program has locked it, and waiting for that is limited
+    /// to `connect::PATIENCE` anyway.
     fn read(&self, _: Duration, work: &mut dyn FnMut(&mut dyn Reading) -> Result<()>) -> Result<()> {
         self.with_reader(|reader| {
-            // All of one reading sees the same state.
+            // Everything is read from one snapshot.
             reader.execute_batch("BEGIN")?;
             let result = work(&mut ReadingNow(reader));
             reader.execute_batch("COMMIT")?;
@@ -123,7 +126,7 @@ impl Database for Embedded {
         let result = work(&mut transaction);
         let changes = transaction.changes;
         match result.and_then(|()| writer.execute_batch("COMMIT").map_err(MemoryError::from)) {
-            // Still under the writer's lock: the index sees changes in the order in which they were stored.
+            // Still under the writer's lock, so that the index is changed in the order of the transactions.
             Ok(()) => self.index.apply(changes),
             Err(error) => {
                 writer.execute_batch("ROLLBACK").ok();
@@ -132,7 +135,7 @@ impl Database for Embedded {
         }
     }
 
-    fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Near>> {
+    fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Neighbor>> {
         self.index.load(|| self.writer())?;
         self.index.nearest(vector, count, filter)
     }
@@ -162,7 +165,7 @@ impl Database for Embedded {
         let writer = self.writer();
         self.index.catch_up(&writer)?;
         self.index.save(&writer, index::Saved::Finished)?;
-        // What was deleted gives its room back a little at a time, which is done as its rows are read.
+        // The vacuum frees pages as its rows are read.
         for pragma in [VACUUM, "PRAGMA optimize", "PRAGMA wal_checkpoint(TRUNCATE)"] {
             let mut statement = writer.prepare(pragma)?;
             let mut rows = statement.query([])?;
@@ -170,16 +173,57 @@ impl Database for Embedded {
         }
         Ok(())
     }
+
+    /// Reads every page, also the unused ones: each is authenticated when it is read.
+    fn check(&self) -> Result<()> {
+        self.with_reader(|reader| {
+            reader.query_row("SELECT sum(length(data)) FROM sqlite_dbpage", [], |_| Ok(()))?;
+            let verdict: String = reader.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+            if verdict == "ok" { Ok(()) } else { Err(MemoryError::Damaged(verdict)) }
+        })
+    }
+
+    fn index_bytes(&self) -> usize {
+        self.index.memory_bytes()
+    }
+
+    fn backup(&self, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        self.copy_to(to, progress)
+    }
+
+    fn rekey(&self, new: Option<Key>) -> Result<()> {
+        let new = match (new, &self.key_source) {
+            (Some(new), _) => new,
+            (None, KeySource::File(_)) => Key::random()?,
+            (None, KeySource::Environment(_) | KeySource::Command(_)) => {
+                return Err(MemoryError::invalid("key", "it is kept elsewhere: give the new one too"));
+            }
+        };
+        self.change_key(&new)
+    }
+}
+
+/// Opens the file with its key. After a rekey that was interrupted, that may be the staged one: the rekey is completed then.
+fn unlock(path: &Path, key: Key, source: &KeySource, durability: Durability) -> Result<(Key, Connection)> {
+    match connect::open(path, &key, durability) {
+        Err(MemoryError::WrongKey { path: wrong }) => {
+            let staged = source.staged()?.ok_or(MemoryError::WrongKey { path: wrong })?;
+            let writer = connect::open(path, &staged, durability)?;
+            source.promote()?;
+            Ok((staged, writer))
+        }
+        opened => Ok((key, opened?)),
+    }
 }
 
 impl Drop for Embedded {
-    /// The next start need not build the index again. If this fails, it does, and nothing is lost.
+    /// Saves the index for the next start. If that fails, the index is rebuilt then, and nothing is lost.
     fn drop(&mut self) {
         let writer = self.writer();
-        // Whoever else writes now is not waited for.
+        // Does not wait long for another program that writes.
         writer.busy_timeout(LAST_PATIENCE).ok();
         if let Err(error) = self.index.save(&writer, index::Saved::Everything) {
-            tracing::warn!("the index of the memory was not saved; the next start takes longer: {error}");
+            tracing::warn!("the vector index was not saved; the next start takes longer: {error}");
         }
     }
 }
@@ -260,7 +304,7 @@ fn value(value: ValueRef<'_>) -> Result<Value> {
         ValueRef::Integer(value) => Value::Integer(value),
         ValueRef::Real(value) => Value::Real(value),
         ValueRef::Text(text) => {
-            let text = std::str::from_utf8(text).map_err(|_| MemoryError::damaged("a text is not UTF-8"))?;
+            let text = std::str::from_utf8(text).map_err(|_| MemoryError::damaged("a text column is not UTF-8"))?;
             Value::Text(text.to_owned())
         }
         ValueRef::Blob(bytes) => Value::Bytes(bytes.to_vec()),

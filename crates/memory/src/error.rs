@@ -1,4 +1,4 @@
-//! What can go wrong with a memory, told with the place and the remedy.
+//! Errors of a memory, with the place and the remedy.
 
 use std::error::Error;
 use std::io;
@@ -57,7 +57,7 @@ pub enum MemoryError {
     Vector(#[from] VectorError),
     #[error("the database: {0}")]
     Sqlite(rusqlite::Error),
-    #[error("the database: {}", told(.0))]
+    #[error("the database: {}", with_cause(.0))]
     Postgres(tokio_postgres::Error),
 }
 
@@ -69,12 +69,12 @@ impl MemoryError {
         move |error| Self::Io { path, error }
     }
 
-    /// A session whose messages make no sense.
+    /// Reports a session whose messages cannot be parsed.
     pub fn unreadable_session(name: &str) -> Self {
         Self::damaged(format!("the messages of the session {name:?} cannot be read"))
     }
 
-    /// Whether the same may well succeed later: the database is away, or others are in the way.
+    /// Returns whether the same operation may succeed later: the database is unavailable or busy.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Connect(_) | Self::Unavailable(_) | Self::Doubtful(_) => true,
@@ -82,7 +82,7 @@ impl MemoryError {
                 use ErrorCode::{CannotOpen, DatabaseBusy, DatabaseLocked, DiskFull, SystemIoFailure};
                 matches!(code, CannotOpen | DatabaseBusy | DatabaseLocked | DiskFull | SystemIoFailure)
             }),
-            // Connections, conflicts, resources and shutdowns: the classes of SQLSTATE that pass.
+            // SQLSTATE classes of transient errors: connections, conflicts, resources, shutdowns.
             Self::Postgres(error) => match error.code() {
                 Some(code) => ["08", "40", "53", "55", "57"].iter().any(|class| code.code().starts_with(class)),
                 None => true,
@@ -103,7 +103,7 @@ impl MemoryError {
 impl From<rusqlite::Error> for MemoryError {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
-            // Each page is authenticated: one changed byte, and it can no longer be read.
+            // Pages are authenticated: one with a changed byte cannot be read.
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::damaged(error.to_string()),
             _ => Self::Sqlite(error),
         }
@@ -116,8 +116,8 @@ impl From<tokio_postgres::Error> for MemoryError {
     }
 }
 
-/// With what is behind it: the client says only "db error" or "error performing TLS handshake" by itself.
-pub(crate) fn told(error: &tokio_postgres::Error) -> String {
+/// Describes an error with its cause: by itself, the client says only "db error" or "error performing TLS handshake".
+pub(crate) fn with_cause(error: &tokio_postgres::Error) -> String {
     if let Some(error) = error.as_db_error() {
         return error.to_string();
     }

@@ -1,8 +1,8 @@
-//! What the facets of a vector mean: by them a search is narrowed while it runs.
+//! The meaning of a vector's facets, by which a search is filtered while it runs.
 
 use crate::vector::{FACETS, Facets, Filter};
 
-/// Vectors of one entry: a request has two, of what was asked and of what was answered.
+/// Which vector of an entry: a request has one for its prompt and one for its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Whole = 0,
@@ -11,7 +11,7 @@ pub enum Part {
 
 const PARTS: i64 = 4;
 
-/// The id of a vector: its entry's and the part.
+/// Returns the id of a vector: its entry's id and the part.
 pub(crate) fn vector_id(entry: i64, part: Part) -> i64 {
     entry * PARTS + part as i64
 }
@@ -20,7 +20,7 @@ pub(crate) fn entry_of(vector: i64) -> (i64, Part) {
     (vector / PARTS, if vector % PARTS == Part::Answer as i64 { Part::Answer } else { Part::Whole })
 }
 
-/// What an entry is.
+/// What a vector belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Request = 1,
@@ -54,12 +54,12 @@ const QUALITY: usize = 4;
 const LATENCY: usize = 5;
 const FAILED: usize = 6;
 
-/// Of a vector whose entry has no quality (yet): beyond all that have one.
+/// Facet of an entry without a quality, above all others.
 const UNKNOWN: u32 = u32::MAX;
 
-/// What a vector is found by besides its meaning.
+/// What a vector can be filtered by.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Described {
+pub(crate) struct Metadata {
     pub kind: Kind,
     pub tenant: u32,
     pub model: u32,
@@ -69,8 +69,8 @@ pub(crate) struct Described {
     pub is_failed: bool,
 }
 
-impl Described {
-    /// An entry that is no request.
+impl Metadata {
+    /// Metadata of an entry that is not a request.
     pub fn plain(kind: Kind, tenant: u32, at_ms: i64) -> Self {
         Self { kind, tenant, model: 0, at_ms, quality: None, total_ms: 0.0, is_failed: false }
     }
@@ -88,7 +88,7 @@ impl Described {
     }
 }
 
-/// Limits of a search. A half-open range of times, inclusive ones of the rest; `None` is no limit.
+/// Limits of a search: a half-open range of times, closed ranges otherwise. `None` for no limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Limits {
     pub kinds: Vec<Kind>,
@@ -102,7 +102,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Never excludes what belongs to the limits; whoever needs them to the millisecond looks again at the entries.
+    /// Never excludes what is within the limits, but rounds them. Callers that need them exact check the entries, too.
     pub fn filter(&self) -> Filter {
         let mut filter = Filter::default();
         let kinds: Vec<u32> = self.kinds.iter().map(|kind| *kind as u32).collect();

@@ -1,31 +1,28 @@
-//! Weighted, typed edges between entries.
+//! Weighted edges between entries: from a session to its requests, and from a request to similar earlier ones.
 
 use std::collections::{HashSet, VecDeque};
 
-use crate::database::{Reading, Value, Writing};
+use crate::database::{Reading, Writing};
 use crate::error::{MemoryError, Result};
 
-/// Entries that a traversal visits at most, however far it may go.
+/// Maximum number of entries that a traversal visits.
 const VISITED_MAX: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EdgeKind {
-    /// From a session to a request of it.
+    /// From a session to one of its requests.
     Contains,
-    /// From a request to an earlier one that is like it.
+    /// From a request to a similar earlier one.
     Similar,
-    /// From a policy to a session that it was learned from.
-    LearnedFrom,
 }
 
 impl EdgeKind {
-    pub const ALL: [Self; 3] = [Self::Contains, Self::Similar, Self::LearnedFrom];
+    pub const ALL: [Self; 2] = [Self::Contains, Self::Similar];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Contains => "contains",
             Self::Similar => "similar",
-            Self::LearnedFrom => "learned_from",
         }
     }
 
@@ -43,50 +40,28 @@ pub struct Edge {
     pub weight: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    Outgoing,
-    Incoming,
-}
-
-/// Adds an edge, or gives it another weight.
+/// Adds an edge, or changes its weight.
 pub(crate) fn connect(database: &mut dyn Writing, edge: Edge, at_ms: i64) -> Result<()> {
-    if !edge.weight.is_finite() {
-        return Err(MemoryError::invalid("weight", "an edge's weight must be a finite number"));
-    }
     let sql = "INSERT INTO edges (source, kind, target, weight, at_ms) VALUES ($1, $2, $3, $4, $5) \
                ON CONFLICT (source, kind, target) DO UPDATE SET weight = excluded.weight, at_ms = excluded.at_ms";
     let Edge { source, kind, target, weight } = edge;
     database.execute(sql, &[source.into(), kind.name().into(), target.into(), weight.into(), at_ms.into()]).map(drop)
 }
 
-/// An entry goes, and so do its edges.
+/// Removes all edges of an entry.
 pub(crate) fn disconnect(database: &mut dyn Writing, entry: i64) -> Result<()> {
     database.execute("DELETE FROM edges WHERE source = $1", &[entry.into()])?;
     database.execute("DELETE FROM edges WHERE target = $1", &[entry.into()]).map(drop)
 }
 
-/// Edges of an entry, the heaviest first.
-pub(crate) fn neighbours(
-    database: &mut dyn Reading,
-    entry: i64,
-    direction: Direction,
-    kind: Option<EdgeKind>,
-    count_max: usize,
-) -> Result<Vec<Edge>> {
-    let near = match direction {
-        Direction::Outgoing => "source",
-        Direction::Incoming => "target",
-    };
-    let of_kind = if kind.is_some() { " AND kind = $2" } else { "" };
+/// Returns the edges that leave an entry, the heaviest first.
+fn outgoing(database: &mut dyn Reading, entry: i64, count_max: usize) -> Result<Vec<Edge>> {
     let sql = format!(
-        "SELECT source, kind, target, weight FROM edges WHERE {near} = $1{of_kind} \
+        "SELECT source, kind, target, weight FROM edges WHERE source = $1 \
          ORDER BY weight DESC, source, target LIMIT {count_max}"
     );
-    let mut params = vec![Value::from(entry)];
-    params.extend(kind.map(|kind| Value::from(kind.name())));
     let mut edges = Vec::new();
-    database.rows(&sql, &params, &mut |row| {
+    database.rows(&sql, &[entry.into()], &mut |row| {
         edges.push(Edge {
             source: row[0].integer()?,
             kind: EdgeKind::from_name(row[1].as_text()?)?,
@@ -98,8 +73,8 @@ pub(crate) fn neighbours(
     Ok(edges)
 }
 
-/// What can be reached from an entry along edges in their direction, in at most `steps`; the nearest first. An edge
-/// lighter than `weight_min` is not followed.
+/// Returns what can be reached from an entry in at most `steps`, with the number of steps, the nearest first. Edges lighter
+/// than `weight_min` are not followed.
 pub(crate) fn reachable(
     database: &mut dyn Reading,
     entry: i64,
@@ -115,7 +90,7 @@ pub(crate) fn reachable(
         if distance == steps {
             continue;
         }
-        for edge in neighbours(database, at, Direction::Outgoing, None, count_max)? {
+        for edge in outgoing(database, at, count_max)? {
             if found.len() == count_max {
                 return Ok(found);
             }
@@ -126,4 +101,30 @@ pub(crate) fn reachable(
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Memory, MemoryOptions};
+
+    fn edge(source: i64, target: i64, weight: f64) -> Edge {
+        Edge { source, kind: EdgeKind::Similar, target, weight }
+    }
+
+    #[test]
+    fn a_traversal_keeps_to_its_bounds_and_passes_through_cycles_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = Memory::open(MemoryOptions::in_folder(folder.path())).unwrap();
+        let connect = |edge| memory.write(|writing| connect(writing, edge, 1)).unwrap();
+        (0..10).for_each(|at| connect(edge(at, at + 1, 0.9)));
+        connect(edge(0, 5, 0.1));
+        connect(edge(3, 0, 0.9));
+        let reached = memory.witness().reachable(0, 3, 0.5, 100).unwrap();
+        let reached: Vec<_> = reached.iter().map(|(steps, edge)| (*steps, edge.target)).collect();
+        assert_eq!(reached, [(1, 1), (2, 2), (3, 3)]);
+        assert_eq!(memory.witness().reachable(0, 100, 0.5, 4).unwrap().len(), 4);
+        connect(edge(0, 5, 0.95));
+        assert_eq!(memory.witness().reachable(0, 1, 0.5, 1).unwrap(), [(1, edge(0, 5, 0.95))]);
+    }
 }

@@ -1,4 +1,4 @@
-//! The key that the memory is encrypted with, and where it comes from.
+//! The memory key and its sources.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -12,7 +12,7 @@ use crate::error::{MemoryError, Result};
 
 const BYTES: usize = 32;
 
-/// 256 random bits. Never shown, and wiped when it is no longer needed.
+/// 256 random bits. Never displayed, and wiped when dropped.
 #[derive(Clone)]
 pub struct Key([u8; BYTES]);
 
@@ -23,7 +23,7 @@ impl Key {
         Ok(key)
     }
 
-    /// Of 64 hexadecimal digits; white space around them is left out. `source_name` is for the error.
+    /// Parses 64 hexadecimal digits; white space around them is ignored. `source_name` is for the error.
     pub fn from_hex(text: &str, source_name: &str) -> Result<Self> {
         let malformed = || MemoryError::KeyMalformed { source_name: source_name.to_owned() };
         let text = text.trim().as_bytes();
@@ -38,7 +38,7 @@ impl Key {
         Ok(key)
     }
 
-    /// A key for another purpose, which does not give this one away.
+    /// Derives a key for another purpose, from which this one cannot be computed.
     pub fn derive(&self, purpose: &str) -> [u8; BYTES] {
         blake3::derive_key(purpose, &self.0)
     }
@@ -60,24 +60,24 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Where the key comes from.
+/// Where a key comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// A file that only its user can read, made together with the memory.
+    /// A file that only its user can read, created together with the memory.
     File(PathBuf),
     /// An environment variable.
     Environment(String),
-    /// What a command prints, such as one that asks the system's keyring: `secret-tool lookup service ruvllm`.
+    /// The output of a command, such as one that reads the system's keyring: `secret-tool lookup service ruvllm`.
     Command(String),
 }
 
 impl KeySource {
-    /// The key of something that can be made anew, such as a cache. A file that is not there is made.
+    /// Returns the key of something that can be recreated, such as a cache. A missing key file is created.
     pub fn key(&self) -> Result<Key> {
         self.key_of(Path::new(""))
     }
 
-    /// The key of the memory at `path`. A new memory may get a new key; an existing one never does.
+    /// Returns the key of the memory at `path`. A new memory may get a new key; an existing one never does.
     pub(crate) fn key_of(&self, path: &Path) -> Result<Key> {
         match self {
             Self::File(key) => key_in_file(key, path),
@@ -89,13 +89,13 @@ impl KeySource {
         }
     }
 
-    /// Puts another key beside the one in force, where keys are ours to keep. Until it is promoted, both are there: which of
-    /// them opens the memory depends on how far a change of keys came.
+    /// Writes the next key beside the current one, where keys are in a file. Until it is promoted both exist: which of them
+    /// opens the memory depends on how far the rekey came.
     pub(crate) fn stage(&self, key: &Key) -> Result<()> {
         self.staged_path().map_or(Ok(()), |path| write_key(&path, key))
     }
 
-    /// A key that a change which was cut off has left.
+    /// Returns the key that an interrupted rekey has left.
     pub(crate) fn staged(&self) -> Result<Option<Key>> {
         match self.staged_path() {
             Some(path) if path.exists() => {
@@ -106,7 +106,7 @@ impl KeySource {
         }
     }
 
-    /// The staged key is the one in force now.
+    /// Makes the staged key the current one.
     pub(crate) fn promote(&self) -> Result<()> {
         match (self, self.staged_path()) {
             (Self::File(path), Some(staged)) => fs::rename(&staged, path).map_err(MemoryError::io(path)),
@@ -138,7 +138,7 @@ fn key_in_file(key: &Path, memory: &Path) -> Result<Key> {
     }
 }
 
-/// Appears whole and durable under its name, or not at all.
+/// Writes a key file, durably and all at once.
 fn write_key(path: &Path, key: &Key) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(MemoryError::io(folder))?;
@@ -162,8 +162,8 @@ fn printed_by(command: &str) -> Result<Key> {
     let output = Command::new(shell).args([flag, command]).output();
     let output = output.map_err(|error| MemoryError::KeyCommand(error.to_string()))?;
     if !output.status.success() {
-        let told = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(MemoryError::KeyCommand(format!("{command:?} ended with {}: {told}", output.status)));
+        let printed = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(MemoryError::KeyCommand(format!("{command:?} ended with {}: {printed}", output.status)));
     }
     let printed = Zeroizing::new(output.stdout);
     let text = std::str::from_utf8(&printed).unwrap_or_default();

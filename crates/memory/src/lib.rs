@@ -1,19 +1,19 @@
-//! What RuvLLM remembers: policies, sessions and the witness log, in one encrypted store that is searched by meaning.
+//! RuvLLM's memory: policies, sessions and the witness log, in one encrypted store that can be searched by meaning.
 //!
-//! An entry has columns, a body, and vectors; vectors have facets, by which a search is narrowed while it runs. The store is
-//! a file ([`Place::Folder`]) or a server database that several machines share. The crate knows nothing of models: vectors
+//! An entry has columns, a body, and vectors; vectors have facets, by which a search is filtered while it runs. The store is
+//! a file ([`Place::Folder`]) or a server database that several machines share. The crate knows nothing about models: vectors
 //! and texts come from its callers.
 
 mod clock;
 mod database;
 mod embedded;
+mod embeddings;
 mod error;
 mod facets;
 mod graph;
 mod key;
 mod memory;
 mod names;
-mod pending;
 mod policies;
 mod postgres;
 mod recorder;
@@ -22,22 +22,24 @@ mod sessions;
 pub mod vector;
 mod witness;
 mod words;
+mod write_buffer;
 
 pub use embedded::Durability;
+pub use embeddings::{DimensionStats, Embeddings};
 pub use error::{MemoryError, Result};
 pub use facets::Kind;
-pub use graph::{Direction, Edge, EdgeKind};
+pub use graph::{Edge, EdgeKind};
 pub use key::{Key, KeySource};
-pub use memory::{Item, Memory, MemoryOptions, MemoryStatus, Place, Recalled, Standard, now_ms, restore_backup};
-pub use policies::{Policies, Policy, PolicyQuery, PolicySource, defaults as default_policies};
+pub use memory::{Item, Memory, MemoryOptions, MemoryStatus, Place, Recalled, now_ms, restore_backup};
+pub use policies::{Policies, Policy, PolicyQuery, PolicySource, PolicyStore, defaults as default_policies};
 pub use recorder::{Embed, Recorder, RecorderStats, Trace};
 pub use sessions::{
-    CONVERSATION_BYTES_MAX, KvState, Session, SessionQuery, SessionSummary, Turn, check_conversation,
+    CONVERSATION_BYTES_MAX, KvState, Session, SessionQuery, SessionStore, SessionSummary, Turn, check_conversation,
     check_name as check_session_name,
 };
 pub use witness::{
     Bucket, CacheUse, ChainError, ErrorFilter, ExportFormat, Exported, Failure, Found, Latency, ModelStats,
-    Percentiles, Quality, Removed, Retention, Routing, Texts, TokenCounts, Verified, WitnessEntry, WitnessQuery,
-    WitnessRecord, WitnessStats,
+    Percentiles, Quality, Removed, Retention, Routing, Texts, TokenCounts, Verified, WitnessEntry, WitnessLog,
+    WitnessQuery, WitnessRecord, WitnessStats,
 };
 pub use words::{Range, parse_bytes, parse_span};

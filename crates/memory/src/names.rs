@@ -7,17 +7,17 @@ use crate::database::{Reading, Writing, first_row};
 use crate::error::{MemoryError, Result};
 use crate::schema::take_numbers;
 
-/// The number of an empty name.
+/// Number of the empty name.
 pub(crate) const NOBODY: u32 = 0;
 
-/// Remembers what it looked up: names never change their numbers.
+/// Caches what it looked up: a name never changes its number.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     numbers: RwLock<HashMap<String, u32>>,
 }
 
 impl Names {
-    /// `None` if nothing was ever stored of this name.
+    /// Returns `None` if nothing was ever stored with this name.
     pub fn find(&self, database: &mut dyn Reading, name: &str) -> Result<Option<u32>> {
         if name.is_empty() {
             return Ok(Some(NOBODY));
@@ -34,20 +34,20 @@ impl Names {
         Ok(number)
     }
 
-    /// Gives the name a number if it has none. Not remembered: the transaction may fail.
+    /// Returns the number of a name, and assigns one if it has none. Not cached, since the transaction may fail.
     pub fn find_or_add(&self, database: &mut dyn Writing, name: &str) -> Result<u32> {
         if let Some(number) = self.find(database.as_reading(), name)? {
             return Ok(number);
         }
         let id = take_numbers(database, "name", 1)?;
-        // Another machine may have added it while this one waited for its turn.
+        // Another machine may have added it while this one waited for the counter.
         let sql = "INSERT INTO names (id, name) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
         database.execute(sql, &[id.into(), name.into()])?;
         let row = first_row(database, "SELECT id FROM names WHERE name = $1", &[name.into()])?;
         number(row.ok_or_else(|| MemoryError::damaged("a name was not stored"))?[0].integer()?)
     }
 
-    /// All that were ever given, by number.
+    /// Returns all names by number.
     pub fn all(database: &mut dyn Reading) -> Result<HashMap<u32, String>> {
         let mut all = HashMap::from([(NOBODY, String::new())]);
         database.rows("SELECT id, name FROM names", &[], &mut |row| {

@@ -1,7 +1,8 @@
-//! What was learned, or set by hand, about how to do things: known at every request without asking the store.
+//! Policies: parameters that were learned or set by hand, cached so that requests need not read the store.
 
 mod cache;
 mod defaults;
+mod store;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -9,10 +10,11 @@ use serde_json::Value as Json;
 pub use cache::Policies;
 pub(crate) use cache::PolicyCache;
 pub use defaults::defaults;
+pub use store::PolicyStore;
 
 use crate::database::{Reading, StoredVector, Value, Writing, first_row};
 use crate::error::{MemoryError, Result};
-use crate::facets::{Described, Kind, Part, vector_id};
+use crate::facets::{Kind, Metadata, Part, vector_id};
 use crate::graph;
 use crate::names::Names;
 use crate::schema::take_numbers;
@@ -21,7 +23,7 @@ use crate::vector::VectorCode;
 const NAME_CHARS_MAX: usize = 100;
 const PARAMETERS_BYTES_MAX: usize = 1 << 20;
 
-/// Who made a policy: learning at one of its time scales, other nodes, or whoever set it.
+/// The origin of a policy: learning at one of its time scales, other nodes, or a user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicySource {
@@ -37,14 +39,14 @@ pub enum PolicySource {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    /// What it is about: `router`, `quantization`, `ewc`, `pattern`, `kernel`, …
+    /// Its type: `router`, `quantization`, `ewc`, `pattern`, `kernel`, …
     pub kind: String,
     pub name: String,
-    /// Whose; empty is everybody's.
+    /// The tenant it holds for; empty for all tenants.
     #[serde(default)]
     pub tenant: String,
     pub parameters: Json,
-    /// How sure whoever made it was, from 0 to 1.
+    /// Confidence of its origin, from 0 to 1.
     pub confidence: f64,
     #[serde(default)]
     pub source: PolicySource,
@@ -52,7 +54,7 @@ pub struct Policy {
     pub created_ms: i64,
     #[serde(default)]
     pub accessed_ms: i64,
-    /// How much each weight mattered for what was learned before.
+    /// Fisher information: how much each weight mattered for what was learned before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fisher: Option<Vec<f32>>,
 }
@@ -96,15 +98,15 @@ impl Policy {
     }
 }
 
-/// Which policies.
+/// Selects policies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyQuery {
-    /// Those of a tenant and everybody's; `None`: of all tenants.
+    /// A tenant's own and those for all tenants; `None` for the policies of every tenant.
     pub tenant: Option<String>,
     pub kind: Option<String>,
 }
 
-/// Stores a policy in place of one of its type and name. Its number.
+/// Stores a policy, and replaces one of the same tenant, type and name. Returns its id.
 pub(crate) fn put(
     database: &mut dyn Writing,
     names: &Names,
@@ -131,25 +133,25 @@ pub(crate) fn put(
     let values = [id.into(), tenant_value, kind, name, body.into(), fisher.into(), created_ms.into(), at_ms.into()];
     database.execute(sql, &values)?;
     if let Some(code) = code {
-        let facets = Described::plain(Kind::Policy, tenant, at_ms).facets();
+        let facets = Metadata::plain(Kind::Policy, tenant, at_ms).facets();
         database.put_vector(StoredVector { id: vector_id(id, Part::Whole), code: code.clone(), facets })?;
     }
     take_numbers(database, "policies", 1)?;
     Ok(id)
 }
 
-/// Changes whenever a policy does, by whichever machine.
+/// Returns a number that changes whenever a policy does, on any machine.
 pub(crate) fn version(database: &mut dyn Reading) -> Result<i64> {
     let row = first_row(database, "SELECT value FROM counters WHERE name = 'policies'", &[])?;
     row.map_or(Ok(0), |row| row[0].integer())
 }
 
-/// Stored ones, by type and name; built-in ones are not among them.
+/// Returns stored policies by type and name. Built-in ones are not among them.
 pub(crate) fn list(database: &mut dyn Reading, names: &Names, query: &PolicyQuery) -> Result<Vec<(i64, Policy)>> {
     let mut params: Vec<Value> = Vec::new();
     let mut conditions = String::from("1 = 1");
     if let Some(tenant) = &query.tenant {
-        // A tenant that has stored nothing still sees everybody's.
+        // A tenant that has stored nothing still sees those for all tenants.
         let tenant = names.find(database, tenant)?.unwrap_or(crate::names::NOBODY);
         params.push(i64::from(tenant).into());
         conditions.push_str(" AND (tenant = $1 OR tenant = 0)");
@@ -173,7 +175,7 @@ pub(crate) fn by_id(database: &mut dyn Reading, id: i64) -> Result<Option<Policy
     row.map(|row| parse(&row)).transpose()
 }
 
-/// Whether there was one.
+/// Returns whether there was such a policy.
 pub(crate) fn remove(database: &mut dyn Writing, names: &Names, tenant: &str, kind: &str, name: &str) -> Result<bool> {
     let Some(tenant) = names.find(database.as_reading(), tenant)? else { return Ok(false) };
     let sql = "SELECT id FROM policies WHERE tenant = $1 AND kind = $2 AND name = $3";
@@ -188,7 +190,7 @@ pub(crate) fn remove(database: &mut dyn Writing, names: &Names, tenant: &str, ki
     Ok(true)
 }
 
-/// Notes that a policy, `type/name`, was used for a tenant: its own, or everybody's.
+/// Sets the time at which a policy, `type/name`, was last used for a tenant.
 pub(crate) fn touch(database: &mut dyn Writing, tenant: u32, policy: &str, at_ms: i64) -> Result<()> {
     let Some((kind, name)) = policy.split_once('/') else { return Ok(()) };
     let sql = "UPDATE policies SET accessed_ms = $1 WHERE kind = $2 AND name = $3 AND (tenant = $4 OR tenant = 0)";

@@ -1,10 +1,11 @@
-//! The memory in a PostgreSQL database with pgvector, so that several machines share one.
+//! The memory in a PostgreSQL database with pgvector, which several machines can share.
 
 mod connect;
 mod connection;
 mod outage;
 
 use std::error::Error;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,16 +17,17 @@ use tokio_postgres::Row;
 use tokio_postgres::config::Host;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-use crate::database::{Database, Near, PATIENCE, Reading, StoredVector, Value, Writing};
+use crate::database::{Database, Neighbor, PATIENCE, Reading, StoredVector, Value, Writing};
 use crate::error::{MemoryError, Result};
+use crate::key::Key;
 use crate::schema;
 use crate::vector::{FACETS, Filter, VectorCode};
 use crate::witness::ENTRY_BYTES;
 
-/// Connections that are kept for the next one who asks.
+/// Maximum number of idle connections that are kept open.
 const IDLE_MAX: usize = 8;
 
-/// Serialises the making of tables by several machines that start at once.
+/// Serialises the migrations of several machines that start at once.
 const MIGRATION_LOCK: i64 = 0x7275_766c;
 
 pub struct Postgres {
@@ -63,14 +65,14 @@ impl Postgres {
         Ok(postgres)
     }
 
-    /// A connection that nobody else has, with a transaction begun. Of those that were kept, some may have ended meanwhile.
+    /// Returns a connection with a transaction begun. Some of the idle ones may have been closed in the meantime.
     fn begun(&self, patience: Duration) -> Result<Connection> {
-        // A function, so that nobody holds the lock while it is tried.
+        // A function, so that the lock is not held while the connection is tried.
         let kept = || self.idle().pop();
         while let Some(mut connection) = kept() {
             match connection.begin(patience) {
                 Ok(()) => return Ok(connection),
-                // The others would not answer either.
+                // The other idle ones would not answer either.
                 Err(error @ MemoryError::Unavailable(_)) => {
                     self.idle().clear();
                     return Err(error);
@@ -87,7 +89,7 @@ impl Postgres {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works in a transaction. A connection that has failed is not used again.
+    /// Runs `work` in a transaction. A connection that has failed is not used again.
     fn in_transaction(
         &self,
         patience: Duration,
@@ -143,8 +145,8 @@ impl Database for Postgres {
         self.in_transaction(PATIENCE, &mut |transaction| work(transaction))
     }
 
-    /// By the index; if it finds too few that pass the filter, by looking at all that do.
-    fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Near>> {
+    /// Searches by the index, and if too few of its results pass the filter, by comparing with all vectors that do.
+    fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Neighbor>> {
         let conditions = conditions(filter);
         let sql = format!(
             "SELECT id, 1 - (embedding <=> $1) FROM vectors WHERE {conditions} ORDER BY embedding <=> $1 LIMIT {count}"
@@ -158,8 +160,10 @@ impl Database for Postgres {
             for mode in [format!("SET LOCAL hnsw.ef_search = {ef}"), "SET LOCAL enable_indexscan = off".to_owned()] {
                 transaction.0.run(&mode)?;
                 let rows = transaction.0.query_once(&sql, &[&wanted])?;
-                found =
-                    rows.iter().map(|row| Near { id: row.get(0), similarity: row.get::<_, f64>(1) as f32 }).collect();
+                found = rows
+                    .iter()
+                    .map(|row| Neighbor { id: row.get(0), similarity: row.get::<_, f64>(1) as f32 })
+                    .collect();
                 if found.len() >= count {
                     break;
                 }
@@ -187,7 +191,7 @@ impl Database for Postgres {
         )
     }
 
-    /// From what entries take; the tables themselves do not shrink when rows go.
+    /// Estimates from the entries: the tables themselves do not shrink when rows are deleted.
     fn used_bytes(&self) -> Result<u64> {
         self.number(&format!(
             "SELECT ((SELECT coalesce(sum(bytes) + sum(last - first + 1) * {ENTRY_BYTES}, 0) FROM batches) \
@@ -195,13 +199,30 @@ impl Database for Postgres {
         ))
     }
 
-    /// The database does that by itself.
+    /// The database server does that itself.
     fn tidy(&self) -> Result<()> {
         Ok(())
     }
+
+    /// The database server checks its own pages.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn index_bytes(&self) -> usize {
+        0
+    }
+
+    fn backup(&self, _: &Path, _: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        Err(MemoryError::NotOnServer("a backup"))
+    }
+
+    fn rekey(&self, _: Option<Key>) -> Result<()> {
+        Err(MemoryError::NotOnServer("another key"))
+    }
 }
 
-/// A filter as SQL: numbers only.
+/// Returns a filter as SQL, which contains nothing but numbers.
 fn conditions(filter: &Filter) -> String {
     let mut sql = String::from("true");
     for (facet, (least, most)) in filter.ranges().iter().enumerate() {
@@ -277,7 +298,7 @@ impl Writing for Transaction<'_> {
         self.0.execute("DELETE FROM vectors WHERE id = ANY($1)", &[&ids]).map(drop)
     }
 
-    /// At once, however many there are.
+    /// Takes no longer for more vectors.
     fn remove_all_vectors(&mut self) -> Result<()> {
         self.0.run("TRUNCATE vectors")
     }
@@ -306,7 +327,7 @@ impl ToSql for Value {
         }
     }
 
-    /// All columns have one of these types; a value of another kind than its column is refused by the server.
+    /// All columns have one of these types. The server refuses a value of another type than its column.
     fn accepts(kind: &Type) -> bool {
         matches!(*kind, Type::INT8 | Type::FLOAT8 | Type::TEXT | Type::BYTEA)
     }
@@ -318,7 +339,7 @@ fn floats(code: &VectorCode) -> Vec<f32> {
     code.codes().iter().map(|value| f32::from(*value) * code.scale()).collect()
 }
 
-/// pgvector's own form: how many, nothing, and the floats.
+/// pgvector's binary format: the number of dimensions, two zero bytes, the floats; big-endian.
 #[derive(Debug)]
 struct PgVector(Vec<f32>);
 

@@ -1,7 +1,7 @@
-//! Writes what requests leave behind, on a thread of its own, in batches. No request ever waits for it.
+//! Stores the traces of requests on its own thread, in batches. No request ever waits for it.
 //!
-//! A database that is away costs nothing until the queue is full: batches are tried again until they are stored. An entry that
-//! cannot be stored is left out alone.
+//! While the database is unavailable, batches are retried and the queue fills up. An entry that cannot be stored is left out
+//! on its own.
 
 mod queue;
 mod size;
@@ -14,51 +14,51 @@ use std::time::{Duration, Instant};
 
 use crate::Memory;
 use crate::error::{MemoryError, Result};
-use crate::pending::Pending;
 use crate::sessions::{Session, Turn};
 use crate::witness::WitnessRecord;
+use crate::write_buffer::WriteBuffer;
 use queue::{BYTES_MAX, Batch, Queue, Refusal};
 
-const UPKEEP_INTERVAL: Duration = Duration::from_secs(60);
-/// Policies are compared with the store's so often.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
+/// How often the store is asked whether policies have changed.
 const POLICY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Between attempts to write a batch.
+/// Pause between attempts to store a batch; it doubles each time.
 const RETRY_MIN: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(5);
-/// After so many it is asked whether it is the batch's own fault.
+/// After this many attempts, the recorder checks whether the batch itself is at fault.
 const ATTEMPTS_MAX: usize = 5;
 
 /// How long a request waits for its session.
 const SESSION_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the end waits for whoever reads policies just then.
+/// How long closing waits for a read of the policies.
 const WATCH_END_MAX: Duration = Duration::from_secs(1);
-/// How long somebody waits for everything to be written, at the end of the process above all.
+/// How long a flush, or closing, waits for everything to be stored.
 const FLUSH_MAX: Duration = Duration::from_secs(10);
 
-/// Makes vectors of texts, none of them empty, where they do not come with the traces. Called on the recorder's thread.
+/// Embeds texts, none of them empty, for traces that come without embeddings. Called on the recorder's thread.
 pub type Embed = Box<dyn Fn(&[&str]) -> std::result::Result<Vec<Vec<f32>>, String> + Send>;
 
-/// What a request leaves behind.
+/// What is stored of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     pub witness: WitnessRecord,
-    /// What was asked and answered, for an embedding model; not stored.
+    /// Prompt and answer for an embedding model; not stored.
     pub to_embed: Option<[String; 2]>,
-    /// The turn of its session, if it belongs to one.
+    /// The turn of its session, if it has one.
     pub turn: Option<Turn>,
 }
 
-/// Counts of what has happened to entries.
+/// Counts of entries since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecorderStats {
     pub written: u64,
-    /// Not taken, because the queue was full.
+    /// Not accepted, because the queue was full.
     pub overflowed: u64,
-    /// Taken, and then it could not be stored.
+    /// Accepted, but could not be stored.
     pub lost: u64,
     pub waiting: u64,
-    /// What those that wait take, and may take.
+    /// Size of those waiting, and its maximum.
     pub waiting_bytes: u64,
     pub waiting_bytes_max: u64,
 }
@@ -70,8 +70,8 @@ struct Counts {
     lost: AtomicU64,
 }
 
-/// Takes traces from requests. Clones are the same recorder; when the last is dropped, what is waiting is written first, if
-/// the store takes it.
+/// Accepts traces from requests. Clones share one recorder; when the last is dropped, the waiting traces are stored first, if
+/// the database accepts them.
 #[derive(Clone, Debug)]
 pub struct Recorder(Arc<Shared>);
 
@@ -80,50 +80,51 @@ struct Shared {
     memory: Arc<Memory>,
     queue: Arc<Queue>,
     counts: Arc<Counts>,
-    pending: Arc<Pending>,
+    unwritten: Arc<WriteBuffer>,
     thread: Mutex<Option<JoinHandle<()>>>,
     watch: Watch,
 }
 
 impl Recorder {
-    /// Starts the threads. `embed` makes vectors of texts, where traces come with texts.
+    /// Starts the threads. `embed` is for traces that come with texts instead of embeddings.
     pub fn start(memory: Arc<Memory>, embed: Option<Embed>) -> Result<Self> {
-        Self::start_with(memory, embed, UPKEEP_INTERVAL)
+        Self::start_with(memory, embed, MAINTENANCE_INTERVAL)
     }
 
-    fn start_with(memory: Arc<Memory>, embed: Option<Embed>, upkeep_interval: Duration) -> Result<Self> {
-        memory.refresh_policies()?;
+    fn start_with(memory: Arc<Memory>, embed: Option<Embed>, maintenance_interval: Duration) -> Result<Self> {
+        memory.policies().refresh()?;
         let watch = watch_policies(Arc::clone(&memory))?;
-        let (queue, counts, pending) = (Arc::<Queue>::default(), Arc::<Counts>::default(), Arc::<Pending>::default());
+        let (queue, counts, unwritten) =
+            (Arc::<Queue>::default(), Arc::<Counts>::default(), Arc::<WriteBuffer>::default());
         let writer = Writer {
             memory: Arc::clone(&memory),
             embed,
             queue: Arc::clone(&queue),
             counts: Arc::clone(&counts),
-            pending: Arc::clone(&pending),
-            upkeep_interval,
-            upkeep_at: Instant::now() + upkeep_interval,
+            unwritten: Arc::clone(&unwritten),
+            maintenance_interval,
+            maintenance_at: Instant::now() + maintenance_interval,
         };
         let thread = std::thread::Builder::new().name("witness".into()).spawn(move || writer.run());
         let thread = Mutex::new(Some(thread.map_err(MemoryError::Thread)?));
-        Ok(Self(Arc::new(Shared { memory, queue, counts, pending, thread, watch })))
+        Ok(Self(Arc::new(Shared { memory, queue, counts, unwritten, thread, watch })))
     }
 
     pub fn memory(&self) -> &Arc<Memory> {
         &self.0.memory
     }
 
-    /// A session with all its turns, also those that are not written yet. Fails if the store takes long to say.
+    /// Returns a session with all its turns, also those not yet stored. Fails if the database takes too long.
     pub fn session(&self, tenant: &str, name: &str) -> Result<Option<Session>> {
-        let stored = || self.0.memory.session_within(SESSION_PATIENCE, tenant, name);
-        self.0.pending.session(tenant, name, SESSION_PATIENCE, stored)
+        let stored = || self.0.memory.sessions().get_within(SESSION_PATIENCE, tenant, name);
+        self.0.unwritten.session(tenant, name, SESSION_PATIENCE, stored)
     }
 
-    /// Takes a trace, or counts that there was no room for it. Never waits.
+    /// Accepts a trace, or counts it as overflowed if the queue is full. Never waits.
     pub fn record(&self, trace: Trace) {
-        let Shared { queue, counts, pending, .. } = &*self.0;
+        let Shared { queue, counts, unwritten, .. } = &*self.0;
         if let Some(turn) = &trace.turn {
-            pending.add(turn.clone());
+            unwritten.add(turn.clone());
         }
         if let Err((refusal, trace)) = queue.offer(Box::new(trace)) {
             let count = match refusal {
@@ -131,22 +132,22 @@ impl Recorder {
                 Refusal::Closed => &counts.lost,
             };
             count.fetch_add(1, Ordering::Relaxed);
-            trace.turn.iter().for_each(|turn| pending.remove(turn));
+            trace.turn.iter().for_each(|turn| unwritten.remove(turn));
         }
     }
 
-    /// Waits until everything is settled that was taken before, but not forever: `false` if some of it still waits, because
-    /// the store does not take it.
+    /// Waits until all traces accepted before are stored or given up on. Returns `false` if some are still waiting after ten
+    /// seconds.
     pub fn flush(&self) -> bool {
         self.0.queue.flush(FLUSH_MAX)
     }
 
-    /// What entries that wait take in memory.
+    /// Returns the size of the waiting traces.
     pub fn queued_bytes(&self) -> usize {
         self.0.queue.load().1
     }
 
-    /// What they may take at most.
+    /// Returns the maximum size of the waiting traces.
     pub fn queued_bytes_max(&self) -> usize {
         BYTES_MAX
     }
@@ -167,7 +168,7 @@ impl Recorder {
 }
 
 impl Drop for Shared {
-    /// A thread that hangs in a database is left to itself.
+    /// Does not join a thread that hangs in a database.
     fn drop(&mut self) {
         self.watch.end(WATCH_END_MAX);
         let has_ended = self.queue.close(FLUSH_MAX);
@@ -178,16 +179,16 @@ impl Drop for Shared {
     }
 }
 
-/// The thread that follows what others change in the store.
+/// The thread that follows changes of policies by other programs.
 #[derive(Debug)]
 struct Watch {
-    /// The thread ends when it is dropped.
+    /// The thread ends when this is dropped.
     running: Option<mpsc::Sender<()>>,
     thread: JoinHandle<()>,
 }
 
 impl Watch {
-    /// Ends it, and waits for that unless it hangs in a database.
+    /// Ends the thread, and waits for it unless it hangs in a database.
     fn end(&mut self, patience: Duration) {
         self.running = None;
         let deadline = Instant::now() + patience;
@@ -202,12 +203,12 @@ fn watch_policies(memory: Arc<Memory>) -> Result<Watch> {
     let follow = move || {
         let mut is_known = true;
         while ended.recv_timeout(POLICY_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-            match memory.refresh_policies() {
+            match memory.policies().refresh() {
                 Ok(()) => is_known = true,
                 Err(error) => {
-                    // Once, not every five seconds.
+                    // Logged once, not every five seconds.
                     if std::mem::take(&mut is_known) {
-                        tracing::warn!("policies cannot be read; those that are known hold until they can: {error}");
+                        tracing::warn!("policies cannot be read; the known ones stay in force until they can: {error}");
                     }
                 }
             }
@@ -222,16 +223,16 @@ struct Writer {
     embed: Option<Embed>,
     queue: Arc<Queue>,
     counts: Arc<Counts>,
-    pending: Arc<Pending>,
-    upkeep_interval: Duration,
-    upkeep_at: Instant,
+    unwritten: Arc<WriteBuffer>,
+    maintenance_interval: Duration,
+    maintenance_at: Instant,
 }
 
 impl Writer {
     fn run(mut self) {
-        while let Some(batch) = self.queue.next(self.upkeep_at) {
+        while let Some(batch) = self.queue.next(self.maintenance_at) {
             self.write(batch);
-            self.upkeep();
+            self.maintain();
         }
     }
 
@@ -240,33 +241,33 @@ impl Writer {
         if traces.is_empty() {
             return;
         }
-        // As they were handed over: embeddings come on top.
+        // Before embeddings are added, since turns are compared with those in the write buffer.
         let turns: Vec<Turn> = traces.iter().filter_map(|trace| trace.turn.clone()).collect();
         self.embed(&mut traces);
         let written = self.store(&traces, &turns, false);
-        self.pending.settle(&turns);
+        self.unwritten.settle(&turns);
         self.counts.written.fetch_add(written as u64, Ordering::Relaxed);
         self.counts.lost.fetch_add((traces.len() - written) as u64, Ordering::Relaxed);
         self.queue.settle(traces.len(), bytes);
     }
 
-    /// Stores entries, for as long as that takes; how many. If the store refuses some, the others are stored without them.
-    /// `is_doubtful` if they may be stored already.
+    /// Stores entries, with retries, and returns how many. Entries that the database refuses are left out. `is_doubtful` if
+    /// they may be stored already.
     fn store(&self, traces: &[Trace], turns: &[Turn], mut is_doubtful: bool) -> usize {
         let mut wait = RETRY_MIN;
         for attempt in 1.. {
-            self.pending.begin_writing(turns);
+            self.unwritten.begin_writing(turns);
             let Err(error) = self.memory.store(traces, is_doubtful) else { return traces.len() };
             is_doubtful |= matches!(error, MemoryError::Doubtful(_));
             if !is_doubtful {
-                self.pending.not_written(turns);
+                self.unwritten.not_written(turns);
             }
             let is_own_fault = attempt >= ATTEMPTS_MAX && self.memory.is_writable();
             if !error.is_transient() || is_own_fault {
                 return self.store_apart(traces, turns, is_doubtful, &error);
             }
             if attempt == 1 {
-                tracing::warn!(entries = traces.len(), "the memory takes no entries at present; trying on: {error}");
+                tracing::warn!(entries = traces.len(), "the memory accepts no entries at present; retrying: {error}");
             }
             if !self.queue.pause(wait) {
                 tracing::error!(entries = traces.len(), "entries of the witness log are lost: {error}");
@@ -277,22 +278,23 @@ impl Writer {
         0
     }
 
-    /// Finds the one that cannot be stored. Of that, what can be is.
+    /// Halves a batch until the entry that cannot be stored is found. Of that one, the part that can be stored is.
     fn store_apart(&self, traces: &[Trace], turns: &[Turn], is_doubtful: bool, error: &MemoryError) -> usize {
         if let [trace] = traces {
             let request = &trace.witness.entry.request;
-            let Some(less) = without_the_least(trace) else {
+            let Some(less) = reduced(trace) else {
                 tracing::error!(request, "an entry of the witness log cannot be stored: {error}");
                 return 0;
             };
-            tracing::error!(request, "part of what a request left cannot be stored: {error}");
+            tracing::error!(request, "part of a request's trace cannot be stored: {error}");
             return self.store(&[less], turns, is_doubtful);
         }
         let (left, right) = traces.split_at(traces.len() / 2);
         self.store(left, turns, is_doubtful) + self.store(right, turns, is_doubtful)
     }
 
-    /// Vectors of all texts of a batch at once. Without them entries are still found, by everything but their meaning.
+    /// Embeds all texts of a batch at once. If that fails, entries are stored without embeddings: they can be found by
+    /// everything but their meaning.
     fn embed(&self, batch: &mut [Trace]) {
         let Some(embed) = &self.embed else { return };
         let started = Instant::now();
@@ -319,30 +321,30 @@ impl Writer {
         }
     }
 
-    /// Whatever else there is to do: a server that is never idle forgets, too.
-    fn upkeep(&mut self) {
-        if Instant::now() < self.upkeep_at {
+    /// Maintains the memory when that is due, also on a server that is never idle.
+    fn maintain(&mut self) {
+        if Instant::now() < self.maintenance_at {
             return;
         }
-        match self.memory.upkeep() {
+        match self.memory.maintain() {
             Ok(_) => {}
-            // It is due again soon.
-            Err(error) if error.is_transient() => tracing::warn!("the upkeep of the memory has to wait: {error}"),
-            Err(error) => tracing::error!("the upkeep of the memory failed: {error}"),
+            // Tried again after the interval.
+            Err(error) if error.is_transient() => tracing::warn!("maintenance of the memory is postponed: {error}"),
+            Err(error) => tracing::error!("maintenance of the memory failed: {error}"),
         }
-        self.upkeep_at = Instant::now() + self.upkeep_interval;
+        self.maintenance_at = Instant::now() + self.maintenance_interval;
     }
 }
 
 impl Drop for Writer {
-    /// Also if it panicked: nobody is to wait for it.
+    /// Also after a panic, so that nobody waits for this thread.
     fn drop(&mut self) {
         self.counts.lost.fetch_add(self.queue.end(), Ordering::Relaxed);
     }
 }
 
-/// An entry without its turn, or if it has none without its embeddings; `None` if there is nothing to leave out.
-fn without_the_least(trace: &Trace) -> Option<Trace> {
+/// Returns a trace without its turn, or if it has none without its embeddings; `None` if there is nothing to leave out.
+fn reduced(trace: &Trace) -> Option<Trace> {
     let mut less = trace.clone();
     if less.turn.take().is_some() {
         return Some(less);

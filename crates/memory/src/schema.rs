@@ -1,14 +1,14 @@
-//! The tables, and how older ones become them.
+//! The tables and their migrations.
 
 use crate::database::{Writing, first_row};
 use crate::error::{MemoryError, Result};
 use crate::sessions;
 
-/// One step for each version: what leads from the one before it. Steps are only ever added.
+/// The steps from each version to the next. Steps are only ever added.
 ///
 /// Names of tenants and models are numbers elsewhere (`names`), since they are facets of vectors. The bodies of witness
-/// entries lie apart, so that aggregates need not read them. `ID` is the database's own type of a numbered row's key.
-/// What is listed of sessions lies apart from their conversations for the same reason.
+/// entries are stored apart, so that aggregates need not read them, and for the same reason the summaries of sessions are
+/// stored apart from their messages. `ID` stands for the database's type of a primary key.
 const STEPS: [&[&str]; 2] = [
     &[
         "CREATE TABLE counters (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
@@ -38,15 +38,15 @@ const STEPS: [&[&str]; 2] = [
 
 pub(crate) const VERSION: i64 = STEPS.len() as i64;
 
-/// What a database has in its own way.
+/// What differs between the databases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dialect<'a> {
     pub id: &'a str,
-    /// Makes the tables of vectors.
+    /// Statements that create the tables of vectors.
     pub vectors: &'a [String],
 }
 
-/// Brings the tables to this version.
+/// Migrates the tables to this version.
 pub(crate) fn migrate(database: &mut dyn Writing, dialect: Dialect<'_>) -> Result<()> {
     database.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)", &[])?;
     let found = match meta(database, "schema")? {
@@ -85,8 +85,8 @@ pub(crate) fn set_meta(database: &mut dyn Writing, name: &str, value: &str) -> R
     database.execute(sql, &[name.into(), value.into()]).map(drop)
 }
 
-/// `count` numbers that nobody else gets: the first of them. Whoever asked goes first, on all machines, until the
-/// transaction ends.
+/// Reserves `count` numbers and returns the first of them. Serialises callers, on all machines, until the transaction
+/// ends.
 pub(crate) fn take_numbers(database: &mut dyn Writing, counter: &str, count: usize) -> Result<i64> {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     let sql = "UPDATE counters SET value = value + $1 WHERE name = $2 RETURNING value";

@@ -1,7 +1,8 @@
-//! Conversations that go on later: what was said, with whom, and where its keys and values are.
+//! Conversations that can be continued later: messages, model, and where the KV pages are.
 
 mod heads;
 mod room;
+mod store;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +12,7 @@ use serde_json::Value as Json;
 
 use crate::database::{Reading, StoredVector, Writing, first_row};
 use crate::error::{MemoryError, Result};
-use crate::facets::{Described, Kind, Part, vector_id};
+use crate::facets::{Kind, Metadata, Part, vector_id};
 use crate::graph;
 use crate::names::Names;
 use crate::schema::take_numbers;
@@ -20,20 +21,21 @@ use crate::vector::VectorCode;
 pub use heads::SessionSummary;
 pub(crate) use heads::{list, make_heads};
 pub(crate) use room::{expire, keep_quota, oldest};
+pub use store::SessionStore;
 
-/// Longer ones could not be read from a path or a table.
+/// Longer names would be unreadable in a path or a table.
 const NAME_CHARS_MAX: usize = 200;
 
-/// A conversation that has grown to this, as it is stored, does not go on.
+/// Maximum size of a conversation, as it is stored, that can be continued.
 pub const CONVERSATION_BYTES_MAX: usize = 8 << 20;
 
-/// What a last answer may add to it, and what a session is besides its conversation.
+/// What the last answer may add to it, and the rest of a session.
 const LAST_BYTES_MAX: usize = 2 << 20;
 
-/// Where the keys and values of a session were when its last turn ended.
+/// Where the KV pages of a session were when its last turn ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KvState {
-    /// `memory`, or `disk` where a disk tier keeps them through a restart.
+    /// `memory`, or `disk` if a disk tier keeps them across restarts.
     pub tier: String,
     /// The folder of the disk tier.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +47,7 @@ pub struct KvState {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
-    /// What it is called by whoever uses it; unique for a tenant.
+    /// Chosen by its user; unique for a tenant.
     pub name: String,
     pub tenant: String,
     pub model: String,
@@ -56,14 +58,14 @@ pub struct Session {
     pub turns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv: Option<KvState>,
-    /// The conversation so far, as messages of a chat.
+    /// The conversation so far, as chat messages.
     pub messages: Vec<Json>,
     #[serde(default)]
     pub metadata: BTreeMap<String, String>,
 }
 
 impl Session {
-    /// One that begins with this turn.
+    /// Creates a session that begins with this turn.
     pub(crate) fn begun_by(turn: &Turn) -> Self {
         Self { name: turn.session.clone(), tenant: turn.tenant.clone(), created_ms: turn.at_ms, ..Self::default() }
     }
@@ -78,43 +80,42 @@ impl Session {
     }
 }
 
-/// What one turn adds to a session.
+/// One request of a session and its answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Turn {
     pub session: String,
     pub tenant: String,
     pub model: String,
     pub adapter: Option<String>,
-    /// What was said since the turn before, with the answer.
+    /// The messages since the previous turn, with the answer.
     pub messages: Vec<Json>,
     pub kv: Option<KvState>,
-    /// Of the conversation; the newest is kept.
+    /// Embedding of the conversation; the session keeps the newest.
     pub embedding: Option<Vec<f32>>,
     pub at_ms: i64,
 }
 
-/// Which sessions; the most recent first.
+/// Selects sessions. The most recently used come first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionQuery {
-    /// `None`: of all tenants.
+    /// `None` for all tenants.
     pub tenant: Option<String>,
-    pub adapter: Option<String>,
     pub since_ms: Option<i64>,
     pub count_max: usize,
 }
 
 impl Default for SessionQuery {
     fn default() -> Self {
-        Self { tenant: None, adapter: None, since_ms: None, count_max: 100 }
+        Self { tenant: None, since_ms: None, count_max: 100 }
     }
 }
 
-/// Whether a session may be called so.
+/// Checks that a name is allowed for a session.
 pub fn check_name(name: &str) -> Result<()> {
     let problem = if name.is_empty() {
         "a session needs a name".to_owned()
     } else if name.chars().count() > NAME_CHARS_MAX {
-        format!("a session's name has at most {NAME_CHARS_MAX} characters")
+        format!("a session's name has a maximum of {NAME_CHARS_MAX} characters")
     } else if name.chars().any(char::is_control) {
         "a session's name cannot have control characters".to_owned()
     } else {
@@ -123,7 +124,7 @@ pub fn check_name(name: &str) -> Result<()> {
     Err(MemoryError::invalid("session", problem))
 }
 
-/// Whether a conversation may go on, or begin, with these messages: to be asked before anybody answers.
+/// Checks that a conversation of these messages can be stored. Called before a request is answered.
 pub fn check_conversation<'a>(messages: impl IntoIterator<Item = &'a Json>) -> Result<()> {
     let mut bytes = 0;
     for message in messages {
@@ -137,7 +138,7 @@ pub fn check_conversation<'a>(messages: impl IntoIterator<Item = &'a Json>) -> R
     Ok(())
 }
 
-/// How long a value is as JSON, without writing it.
+/// Returns the length of a value as JSON, without building the text.
 fn json_bytes(value: &impl Serialize) -> usize {
     struct Count(usize);
     impl io::Write for Count {
@@ -150,12 +151,12 @@ fn json_bytes(value: &impl Serialize) -> usize {
         }
     }
     let mut count = Count(0);
-    // Counting cannot fail; what cannot be written will be noticed by whoever writes it.
+    // Counting cannot fail; a value that cannot be written is reported when it is stored.
     serde_json::to_writer(&mut count, value).ok();
     count.0
 }
 
-/// The number of a session.
+/// Returns the id of a session.
 pub(crate) fn find(database: &mut dyn Reading, names: &Names, tenant: &str, name: &str) -> Result<Option<i64>> {
     let Some(tenant) = names.find(database, tenant)? else { return Ok(None) };
     let sql = "SELECT id FROM sessions WHERE tenant = $1 AND name = $2";
@@ -174,8 +175,8 @@ pub(crate) fn get(
     row.map(|row| Ok((row[0].integer()?, parse(row[1].as_text()?)?))).transpose()
 }
 
-/// Adds a turn; the session begins with its first. It was used at `least_ms` or later, whatever the machine's clock said. Its
-/// number.
+/// Adds a turn, and creates the session if it is the first. The session counts as used at `least_ms` or later, whatever the
+/// machine's clock said. Returns its id.
 pub(crate) fn add_turn(
     database: &mut dyn Writing,
     names: &Names,
@@ -196,7 +197,7 @@ pub(crate) fn add_turn(
     Ok(id)
 }
 
-/// Stores a session as it is, in place of one of this name.
+/// Stores a session, and replaces one of the same name.
 pub(crate) fn replace(database: &mut dyn Writing, names: &Names, session: &Session) -> Result<i64> {
     check_name(&session.name)?;
     let tenant = names.find_or_add(database, &session.tenant)?;
@@ -238,7 +239,7 @@ fn put(
         ],
     )?;
     if let Some(code) = code {
-        let facets = Described::plain(Kind::Session, tenant, session.active_ms).facets();
+        let facets = Metadata::plain(Kind::Session, tenant, session.active_ms).facets();
         database.put_vector(StoredVector { id: vector_id(id, Part::Whole), code: code.clone(), facets })?;
     }
     Ok(())
@@ -249,7 +250,7 @@ pub(crate) fn by_id(database: &mut dyn Reading, id: i64) -> Result<Option<Sessio
     row.map(|row| parse(row[0].as_text()?)).transpose()
 }
 
-/// Whether there was one.
+/// Returns whether there was such a session.
 pub(crate) fn remove(database: &mut dyn Writing, names: &Names, tenant: &str, name: &str) -> Result<bool> {
     let Some(id) = find(database.as_reading(), names, tenant, name)? else { return Ok(false) };
     forget(database, id)?;

@@ -1,9 +1,10 @@
-//! The witness log: one entry for each request, chained by hash, found again by time, figures and meaning.
+//! The witness log: one entry for each request, in a hash chain, searchable by time, figures and meaning.
 
 mod append;
 mod chain;
 mod entry;
 mod export;
+mod log;
 mod parquet;
 mod query;
 mod retention;
@@ -12,6 +13,7 @@ mod stats;
 pub use chain::{ChainError, Verified};
 pub use entry::{CacheUse, Failure, Latency, Quality, Routing, Texts, TokenCounts, WitnessEntry, WitnessRecord};
 pub use export::{ExportFormat, Exported};
+pub use log::WitnessLog;
 pub use query::{ErrorFilter, Found, WitnessQuery};
 pub use retention::{Removed, Retention};
 pub use stats::{Bucket, ModelStats, Percentiles, WitnessStats};

@@ -1,10 +1,10 @@
-//! Ranges and times as people write them: `<0.5`, `200..400`, `2d`.
+//! Ranges, times and sizes as people write them: `<0.5`, `200..400`, `2d`.
 
 use std::time::Duration;
 
 use crate::error::{MemoryError, Result};
 
-/// Inclusive bounds of a number; infinite where there is none.
+/// Inclusive bounds of a number; infinite where there is no bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
     pub min: f64,
@@ -16,7 +16,7 @@ impl Range {
         (self.min..=self.max).contains(&value)
     }
 
-    /// `<0.5`, `<=0.5`, `>0.5`, `>=0.5`, `0.2..0.5` or `0.5`. `field` is for the error.
+    /// Parses `<0.5`, `<=0.5`, `>0.5`, `>=0.5`, `0.2..0.5` or `0.5`. `field` is for the error.
     pub fn parse(field: &'static str, text: &str) -> Result<Self> {
         let wrong = || MemoryError::invalid(field, format!("{text:?} is not like '<0.5', '>=0.9' or '0.2..0.5'"));
         let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| number.is_finite()).ok_or_else(wrong);
@@ -38,7 +38,7 @@ impl Range {
     }
 }
 
-/// `90s`, `15m`, `36h`, `2d`, `1w`.
+/// Parses `90s`, `15m`, `36h`, `2d` or `1w`.
 pub fn parse_span(field: &'static str, text: &str) -> Result<Duration> {
     let wrong = || MemoryError::invalid(field, format!("{text:?} is not a time like 90s, 15m, 36h, 2d or 1w"));
     let unit = text.chars().next_back().ok_or_else(wrong)?;
@@ -54,7 +54,7 @@ pub fn parse_span(field: &'static str, text: &str) -> Result<Duration> {
     count.checked_mul(seconds).filter(|total| *total < 1 << 40).map(Duration::from_secs).ok_or_else(wrong)
 }
 
-/// `512MB`, `5GB`, or bytes.
+/// Parses `512MB`, `5GB`, or a number of bytes.
 pub fn parse_bytes(field: &'static str, text: &str) -> Result<u64> {
     let wrong = || MemoryError::invalid(field, format!("{text:?} is not a size like 500MB or 5GB"));
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -27,11 +27,11 @@ fn child() {
         let turn = (at % 3 == 0).then(|| turn("", "talk", &request, now_ms()));
         let mut traces = vec![Trace { witness: entry(&request, at % 7, now_ms()), turn, ..Trace::default() }];
         traces.extend((0..at % 4).map(|more| trace(entry(&format!("{request}-{more}"), more, now_ms()))));
-        memory.remember(traces).unwrap();
+        memory.record(&traces).unwrap();
         writeln!(out, "stored {request}").unwrap();
         out.flush().unwrap();
         if at % 50 == 0 {
-            memory.upkeep().unwrap();
+            memory.maintain().unwrap();
         }
     }
 }
@@ -50,7 +50,7 @@ fn killed_a_hundred_times_it_loses_nothing_that_was_acknowledged() {
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let mut acknowledged = lines.filter_map(|line| line.rsplit_once("stored ").map(|(_, name)| name.to_owned()));
-        // Spread over opening, writing and upkeep: every fourth may not come to write, the others have written.
+        // Spread over opening, writing and maintenance: every fourth may not come to write, the others have written.
         let batches = (round % 4) * (round % 9);
         stored.extend(acknowledged.by_ref().take(batches));
         std::thread::sleep(Duration::from_millis((round as u64 * 37) % 90));
@@ -60,10 +60,10 @@ fn killed_a_hundred_times_it_loses_nothing_that_was_acknowledged() {
 
         let memory = Memory::open(MemoryOptions::in_folder(folder.path())).unwrap();
         if let Some(last) = stored.last() {
-            assert_eq!(memory.witness_of_request(last).unwrap().len(), 1, "round {round}: {last}");
+            assert_eq!(memory.witness().by_request(last).unwrap().len(), 1, "round {round}: {last}");
         }
         if round % 10 == 9 {
-            let verified = memory.verify_witness(&mut |_| {}).unwrap();
+            let verified = memory.witness().verify(&mut |_| {}).unwrap();
             assert!(verified.is_sound(), "round {round}: {:?}", verified.problems);
         }
         std::mem::forget(memory);
@@ -72,10 +72,10 @@ fn killed_a_hundred_times_it_loses_nothing_that_was_acknowledged() {
     let memory = Memory::open(MemoryOptions::in_folder(folder.path())).unwrap();
     memory.check().unwrap();
     for request in &stored {
-        assert_eq!(memory.witness_of_request(request).unwrap().len(), 1, "{request}");
+        assert_eq!(memory.witness().by_request(request).unwrap().len(), 1, "{request}");
     }
-    let verified = memory.verify_witness(&mut |_| {}).unwrap();
+    let verified = memory.witness().verify(&mut |_| {}).unwrap();
     assert!(verified.is_sound(), "{:?}", verified.problems);
     let like = WitnessQuery { like: Some(support::vector(2, 0)), count_max: 5, ..WitnessQuery::default() };
-    assert_eq!(memory.search_witness(&like).unwrap().len(), 5);
+    assert_eq!(memory.witness().search(&like).unwrap().len(), 5);
 }

@@ -33,8 +33,9 @@ fn at(folder: &Path) -> Result<Memory, MemoryError> {
 
 fn fill(memory: &Memory, count: usize) {
     let now = now_ms();
-    let traces = (0..count).map(|at| trace(entry(&format!("r{at}"), at as u64 % 10, now + at as i64))).collect();
-    memory.remember(traces).unwrap();
+    let traces: Vec<Trace> =
+        (0..count).map(|at| trace(entry(&format!("r{at}"), at as u64 % 10, now + at as i64))).collect();
+    memory.record(&traces).unwrap();
 }
 
 #[test]
@@ -43,11 +44,11 @@ fn everything_is_there_after_a_restart() {
     let memory = at(folder.path()).unwrap();
     fill(&memory, 300);
     let like = || WitnessQuery { like: Some(vector(3, 1)), count_max: 5, ..WitnessQuery::default() };
-    let before = memory.search_witness(&like()).unwrap();
+    let before = memory.witness().search(&like()).unwrap();
     drop(memory);
     let memory = at(folder.path()).unwrap();
-    assert_eq!(memory.search_witness(&like()).unwrap(), before);
-    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+    assert_eq!(memory.witness().search(&like()).unwrap(), before);
+    assert!(memory.witness().verify(&mut |_| {}).unwrap().is_sound());
 }
 
 #[test]
@@ -56,7 +57,7 @@ fn nothing_can_be_read_without_the_key() {
     let memory = at(folder.path()).unwrap();
     let mut record = entry("a-secret-request", 1, now_ms());
     record.entry.session = Some("a-secret-session".into());
-    memory.remember(vec![trace(record)]).unwrap();
+    memory.record(&[trace(record)]).unwrap();
     for name in ["memory.db", "memory.db-wal"] {
         let bytes = fs::read(folder.path().join(name)).unwrap();
         assert!(bytes.len() > 1000, "{name}");
@@ -102,9 +103,9 @@ fn a_flipped_byte_is_detected() {
         damaged[at_byte] ^= 0x10;
         fs::write(&file, damaged).unwrap();
         let read = at(folder.path()).and_then(|memory| {
-            memory.search_witness(&WitnessQuery { like: Some(vector(1, 1)), ..WitnessQuery::default() })?;
-            memory.sessions(&Default::default())?;
-            let verified = memory.verify_witness(&mut |_| {})?;
+            memory.witness().search(&WitnessQuery { like: Some(vector(1, 1)), ..WitnessQuery::default() })?;
+            memory.sessions().list(&Default::default())?;
+            let verified = memory.witness().verify(&mut |_| {})?;
             memory.check()?;
             Ok(verified.is_sound())
         });
@@ -113,7 +114,7 @@ fn a_flipped_byte_is_detected() {
     }
     assert!(detected >= 40);
     fs::write(&file, sound).unwrap();
-    assert!(at(folder.path()).unwrap().verify_witness(&mut |_| {}).unwrap().is_sound());
+    assert!(at(folder.path()).unwrap().witness().verify(&mut |_| {}).unwrap().is_sound());
 }
 
 #[test]
@@ -181,7 +182,7 @@ fn a_backup_is_whole_and_takes_the_place_of_what_is_lost() {
     restore_backup(&copy, folder.path(), None).unwrap();
     let memory = at(folder.path()).unwrap();
     assert_eq!(memory.status().unwrap().entries, 120);
-    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+    assert!(memory.witness().verify(&mut |_| {}).unwrap().is_sound());
     assert!(folder.path().join("memory.replaced").exists());
 }
 
@@ -191,7 +192,7 @@ fn two_programs_share_a_file() {
     let (one, other) = (at(folder.path()).unwrap(), at(folder.path()).unwrap());
     let like = || WitnessQuery { like: Some(vector(3, 1)), count_max: 50, ..WitnessQuery::default() };
     let alike = |memory: &Memory| {
-        let found = memory.search_witness(&like()).unwrap();
+        let found = memory.witness().search(&like()).unwrap();
         found.iter().filter(|found| found.similarity.unwrap() > 0.8).count()
     };
     assert_eq!(alike(&other), 0);
@@ -200,8 +201,8 @@ fn two_programs_share_a_file() {
         scope.spawn(|| (0..10).for_each(|_| fill(&other, 20)));
     });
     assert_eq!(one.status().unwrap().entries, 400);
-    assert!(one.verify_witness(&mut |_| {}).unwrap().is_sound());
-    other.upkeep().unwrap();
+    assert!(one.witness().verify(&mut |_| {}).unwrap().is_sound());
+    other.maintain().unwrap();
     assert_eq!(alike(&other), 40, "what the other stored is caught up with");
 }
 
@@ -217,11 +218,11 @@ fn old_entries_make_room_when_the_memory_is_too_large() {
     let before = memory.status().unwrap();
     assert!(before.bytes > 2_000_000);
     for _ in 0..5 {
-        memory.upkeep().unwrap();
+        memory.maintain().unwrap();
     }
     let after = memory.status().unwrap();
     assert!(after.entries >= 100 && after.entries < before.entries && after.bytes < 2_500_000, "{after:?}");
-    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+    assert!(memory.witness().verify(&mut |_| {}).unwrap().is_sound());
 }
 
 fn limited(limit: impl FnOnce(&mut ruvllm_memory::Retention)) -> Memory {
@@ -251,7 +252,7 @@ fn a_backup_ends_however_much_is_written_meanwhile() {
     for at in 0..20 {
         let mut large = entry(&format!("large-{at}"), 1, now_ms());
         large.entry.documents = vec!["x".repeat(1 << 20)];
-        memory.remember(vec![trace(large)]).unwrap();
+        memory.record(&[trace(large)]).unwrap();
     }
     let copy = folder.path().join("copy");
     let mut steps = 0;
@@ -268,7 +269,7 @@ fn a_backup_ends_however_much_is_written_meanwhile() {
     restore_backup(&copy, elsewhere.path(), None).unwrap();
     let restored = at(elsewhere.path()).unwrap();
     assert_eq!(restored.status().unwrap().entries, 20, "as it was when the backup began");
-    assert!(restored.verify_witness(&mut |_| {}).unwrap().is_sound());
+    assert!(restored.witness().verify(&mut |_| {}).unwrap().is_sound());
 }
 
 #[test]
@@ -324,10 +325,10 @@ fn verification_compares_every_column_with_what_the_entry_says() {
     for name in ["one", "two"] {
         let mut trace = Trace { turn: Some(turn("", name, "hello", now_ms())), ..trace(entry(name, 1, now_ms())) };
         trace.witness.entry.session = Some(name.into());
-        memory.remember(vec![trace]).unwrap();
+        memory.record(&[trace]).unwrap();
     }
     fill(&memory, 1);
-    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+    assert!(memory.witness().verify(&mut |_| {}).unwrap().is_sound());
     let other = another_program(folder.path());
     for change in [
         "witness SET prompt_tokens = 0",
@@ -344,15 +345,15 @@ fn verification_compares_every_column_with_what_the_entry_says() {
     ] {
         let saved = "CREATE TEMP TABLE w AS SELECT * FROM witness; CREATE TEMP TABLE b AS SELECT * FROM batches;";
         other.execute_batch(&format!("{saved} UPDATE {change};")).unwrap();
-        assert!(!memory.verify_witness(&mut |_| {}).unwrap().is_sound(), "{change}");
+        assert!(!memory.witness().verify(&mut |_| {}).unwrap().is_sound(), "{change}");
         let put_back = "DELETE FROM witness; INSERT INTO witness SELECT * FROM w; DROP TABLE w; \
                         DELETE FROM batches; INSERT INTO batches SELECT * FROM b; DROP TABLE b;";
         other.execute_batch(put_back).unwrap();
-        assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound(), "{change} was put back");
+        assert!(memory.witness().verify(&mut |_| {}).unwrap().is_sound(), "{change} was put back");
     }
     // A session that is forgotten leaves its entries as they are.
-    assert!(memory.remove_session("", "one").unwrap());
-    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+    assert!(memory.sessions().remove("", "one").unwrap());
+    assert!(memory.witness().verify(&mut |_| {}).unwrap().is_sound());
 }
 
 #[test]
@@ -361,9 +362,9 @@ fn a_list_of_sessions_reads_no_conversations_and_older_memories_get_what_it_read
     let memory = at(folder.path()).unwrap();
     for name in ["one", "two"] {
         let trace = Trace { turn: Some(turn("", name, "hello", now_ms())), ..trace(entry(name, 1, now_ms())) };
-        memory.remember(vec![trace]).unwrap();
+        memory.record(&[trace]).unwrap();
     }
-    let before = memory.sessions(&Default::default()).unwrap();
+    let before = memory.sessions().list(&Default::default()).unwrap();
     assert_eq!(before.len(), 2);
     drop(memory);
     // As the version before left it.
@@ -371,10 +372,10 @@ fn a_list_of_sessions_reads_no_conversations_and_older_memories_get_what_it_read
                  UPDATE meta SET value = '1' WHERE name = 'schema';";
     another_program(folder.path()).execute_batch(older).unwrap();
     let memory = at(folder.path()).unwrap();
-    assert_eq!(memory.sessions(&Default::default()).unwrap(), before);
+    assert_eq!(memory.sessions().list(&Default::default()).unwrap(), before);
     another_program(folder.path()).execute_batch("UPDATE sessions SET body = 'no conversation'").unwrap();
-    assert_eq!(memory.sessions(&Default::default()).unwrap(), before);
-    assert!(memory.session("", "one").is_err());
+    assert_eq!(memory.sessions().list(&Default::default()).unwrap(), before);
+    assert!(memory.sessions().get("", "one").is_err());
 }
 
 #[test]

@@ -150,15 +150,16 @@ fn several_machines_share_one_memory() {
         for (at, machine) in machines.iter().enumerate() {
             scope.spawn(move || {
                 for batch in 0..5 {
-                    let traces = (0..4).map(|i| trace(entry(&format!("m{at}-{batch}-{i}"), i, now_ms()))).collect();
-                    machine.remember(traces).unwrap();
+                    let traces: Vec<_> =
+                        (0..4).map(|i| trace(entry(&format!("m{at}-{batch}-{i}"), i, now_ms()))).collect();
+                    machine.record(&traces).unwrap();
                 }
             });
         }
     });
     for machine in &machines {
         assert_eq!(machine.status().unwrap().entries, 60);
-        let verified = machine.verify_witness(&mut |_| {}).unwrap();
+        let verified = machine.witness().verify(&mut |_| {}).unwrap();
         assert!(verified.is_sound(), "{:?}", verified.problems);
         assert_eq!(verified.batches, 15);
     }
@@ -200,7 +201,7 @@ fn a_stalled_server_costs_no_answers_and_is_picked_up_again() {
     let server = Server::start();
     server.create("stalled");
     let memory = Arc::new(server.open("stalled", |_| {}));
-    memory.put_policy(&Policy::new("router", "default", json!({ "temperature": 0.2 })), None).unwrap();
+    memory.policies().put(&Policy::new("router", "default", json!({ "temperature": 0.2 })), None).unwrap();
     let recorder = Recorder::start(Arc::clone(&memory), None).unwrap();
     let witness =
         |name: &str| Trace { turn: Some(turn("", "talk", name, now_ms())), ..trace(entry(name, 1, now_ms())) };
@@ -208,7 +209,7 @@ fn a_stalled_server_costs_no_answers_and_is_picked_up_again() {
     assert!(recorder.flush());
 
     server.signal("STOP");
-    let known = memory.policies_known("");
+    let known = memory.policies().known("");
     assert_eq!(known[&("router".into(), "default".into())].parameters["temperature"], 0.2);
     // Whoever names a session is told, and not kept waiting; that would be for minutes otherwise.
     let error = recorder.session("", "talk").unwrap_err();
@@ -228,7 +229,7 @@ fn a_stalled_server_costs_no_answers_and_is_picked_up_again() {
         recorder.session("", "talk").map(|found| turns = found.unwrap().turns).is_ok()
     });
     assert_eq!((turns, memory.status().unwrap().entries), (51, 51), "each once");
-    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+    assert!(memory.witness().verify(&mut |_| {}).unwrap().is_sound());
 
     // Connections that ended with a server are not used again.
     server.restart();

@@ -24,13 +24,13 @@ fn what_was_taken_is_written_in_batches_and_at_the_end() {
     recorder.flush();
     let stats = recorder.stats();
     assert_eq!((stats.written, stats.overflowed, stats.lost, stats.waiting), (250, 0, 0, 0));
-    let verified = memory.verify_witness(&mut |_| {}).unwrap();
+    let verified = memory.witness().verify(&mut |_| {}).unwrap();
     assert_eq!((verified.entries, verified.batches), (250, 3), "a hundred at a time");
     let last = Trace { turn: Some(turn("", "talk", "hello", now_ms())), ..trace(entry("last", 1, now_ms())) };
     recorder.record(last);
     drop(recorder);
-    assert_eq!(memory.witness_of_request("last").unwrap().len(), 1, "nothing is left when it ends");
-    assert_eq!(memory.session("", "talk").unwrap().unwrap().turns, 1);
+    assert_eq!(memory.witness().by_request("last").unwrap().len(), 1, "nothing is left when it ends");
+    assert_eq!(memory.sessions().get("", "talk").unwrap().unwrap().turns, 1);
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn an_entry_does_not_wait_for_others_for_long() {
     let recorder = Recorder::start(Arc::clone(&memory), None).unwrap();
     recorder.record(trace(entry("alone", 1, now_ms())));
     let deadline = Instant::now() + Duration::from_secs(300);
-    while memory.search_witness(&WitnessQuery::default()).unwrap().is_empty() {
+    while memory.witness().search(&WitnessQuery::default()).unwrap().is_empty() {
         assert!(Instant::now() < deadline, "it was never written");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -74,7 +74,7 @@ fn a_session_has_its_turns_before_they_are_written() {
         assert_eq!((session.turns, session.messages.len()), (at + 1, 2 * (at as usize + 1)));
         if at % 7 == 0 {
             recorder.flush();
-            assert_eq!(memory.session("acme", "talk").unwrap().unwrap(), session);
+            assert_eq!(memory.sessions().get("acme", "talk").unwrap().unwrap(), session);
         }
     }
     assert!(recorder.session("", "talk").unwrap().is_none());
@@ -97,7 +97,7 @@ fn texts_become_vectors_on_the_way() {
     assert_eq!(recorder.session("", "talk").unwrap().unwrap().turns, 3, "each counts once");
     assert_eq!(memory.status().unwrap().vectors, 3, "of two requests and the session");
     let like = WitnessQuery { like: Some(support::vector(8, 1)), count_max: 1, ..WitnessQuery::default() };
-    assert_eq!(memory.search_witness(&like).unwrap()[0].entry.request, "long");
+    assert_eq!(memory.witness().search(&like).unwrap()[0].entry.request, "long");
 }
 
 #[test]
@@ -114,9 +114,9 @@ fn a_session_that_is_too_large_costs_no_other_tenants_entries() {
     assert!(recorder.flush());
     let stats = recorder.stats();
     assert_eq!((stats.written, stats.lost, stats.waiting, stats.waiting_bytes), (21, 0, 0, 0));
-    assert_eq!(memory.witness_of_request("huge").unwrap().len(), 1, "what can be stored of it is");
+    assert_eq!(memory.witness().by_request("huge").unwrap().len(), 1, "what can be stored of it is");
     assert!(recorder.session("globex", "talk").unwrap().is_none());
-    assert!(memory.verify_witness(&mut |_| {}).unwrap().is_sound());
+    assert!(memory.witness().verify(&mut |_| {}).unwrap().is_sound());
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn an_entry_that_cannot_be_stored_is_left_out_alone() {
     assert!(recorder.flush());
     let stats = recorder.stats();
     assert_eq!((stats.written, stats.lost), (9, 1));
-    assert!(memory.witness_of_request("r6").unwrap().is_empty());
-    assert_eq!(memory.witness_of_request("r3").unwrap().len(), 1, "without its embedding");
+    assert!(memory.witness().by_request("r6").unwrap().is_empty());
+    assert_eq!(memory.witness().by_request("r3").unwrap().len(), 1, "without its embedding");
 }
 
 /// Another program writes and does not end.
@@ -158,7 +158,7 @@ fn a_locked_file_holds_up_nobody_and_is_written_when_it_is_free_again() {
     assert!(stats.overflowed >= 100 && stats.waiting >= 10, "bounded in bytes: {stats:?}");
     assert!(recorder.queued_bytes() <= recorder.queued_bytes_max(), "{stats:?}");
     assert_eq!(recorder.session("", "talk").unwrap().unwrap().turns, 1, "reading goes on");
-    assert!(!memory.policies_known("").is_empty());
+    assert!(!memory.policies().known("").is_empty());
     assert!(!recorder.flush(), "it says that it could not");
     assert_eq!(recorder.stats().lost, 0);
     other.execute_batch("COMMIT").unwrap();

@@ -12,7 +12,7 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ruvllm_memory::{Embed, Memory, MemoryError, Recorder, Session, Standard};
+use ruvllm_memory::{DimensionStats, Embed, Memory, MemoryError, Recorder, Session};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -61,7 +61,7 @@ enum Vectors {
 struct HiddenStates {
     /// What the store calls them; another name where other embeddings are stored.
     name: String,
-    standard: Option<Arc<Standard>>,
+    standard: Option<Arc<DimensionStats>>,
 }
 
 /// An embedding model, with the name that the store notes.
@@ -120,7 +120,7 @@ impl Remembering {
     pub fn start(memory: Arc<Memory>, embedder: Option<Embedder>, keeps_text: bool) -> Result<Self, MemoryError> {
         let (vectors, embed) = match embedder {
             Some(Embedder { name, model }) => {
-                memory.use_embedding(&name, None)?;
+                memory.embeddings().declare(&name, None)?;
                 let embedding = Arc::clone(&model);
                 let embed: Embed =
                     Box::new(move |texts: &[&str]| vectors_of(&*embedding, texts).map_err(|error| error.to_string()));
@@ -171,7 +171,7 @@ impl Remembering {
         let mut witness = Witness::new(self.clone(), remember, requests.first());
         let session = self.restore(&mut requests, &remember.model);
         let session = session.inspect_err(|error| witness.clone().refused("invalid_session", &error.to_string()))?;
-        let policies = self.memory().policies_known(witness.tenant());
+        let policies = self.memory().policies().known(witness.tenant());
         witness.retrieved(started.elapsed());
         let standard = self.standard_for(engine, &remember.model);
         let mut witnesses = Vec::new();
@@ -242,7 +242,7 @@ impl Remembering {
 
     /// What the hidden states of requests to this model are measured by. `None` if they are not stored: those of several models
     /// could not be compared. If that is open yet, it is decided aside, and no request waits for it.
-    fn standard_for(&self, engine: &Engine, model: &str) -> Option<Arc<Standard>> {
+    fn standard_for(&self, engine: &Engine, model: &str) -> Option<Arc<DimensionStats>> {
         let Vectors::HiddenStates(stored) = &self.0.vectors else { return None };
         let stored = lock(stored);
         if let Some(stored) = &*stored {
@@ -270,7 +270,7 @@ impl Remembering {
 
     /// The memory is to store the hidden states of this model from now on.
     fn adopt(&self, engine: &Engine, name: &str) -> Result<Option<HiddenStates>, Box<dyn Error>> {
-        self.memory().use_embedding(name, Some(&standard::measure(engine)?))?;
+        self.memory().embeddings().declare(name, Some(&standard::measure(engine)?))?;
         // Another machine may have been first, with a standard of its own.
         Ok(stored_states(self.memory())?)
     }
@@ -281,8 +281,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn stored_states(memory: &Memory) -> Result<Option<HiddenStates>, MemoryError> {
-    let Some(name) = memory.embedding()? else { return Ok(None) };
-    Ok(Some(HiddenStates { name, standard: memory.standard()?.map(Arc::new) }))
+    let Some(name) = memory.embeddings().name()? else { return Ok(None) };
+    Ok(Some(HiddenStates { name, standard: memory.embeddings().dimension_stats()?.map(Arc::new) }))
 }
 
 /// What a text that is searched for is compared by, by the model whose embeddings a memory holds.
@@ -291,7 +291,7 @@ pub fn vector_of(model: &dyn Backend, text: &str, memory: &Memory) -> Result<Vec
         return Err(RecallError::Empty);
     }
     let vector = vectors_of(model, &[text])?.pop().ok_or(RecallError::Nothing)?;
-    let vector = match memory.standard()? {
+    let vector = match memory.embeddings().dimension_stats()? {
         Some(standard) => standardised(&vector, &standard).ok_or(RecallError::OtherModel)?,
         None => vector,
     };

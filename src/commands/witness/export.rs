@@ -49,7 +49,7 @@ impl Export {
         let mut progress = |entries| bar.set_position(entries);
         if self.file.as_os_str() == "-" {
             let mut out = BufWriter::new(io::stdout().lock());
-            memory.export_witness(&query, format, &mut out, &mut progress)?;
+            memory.witness().export(&query, format, &mut out, &mut progress)?;
             bar.finish_and_clear();
             return Ok(out.flush()?);
         }
@@ -60,7 +60,7 @@ impl Export {
         let beside = self.file.with_extension("partial");
         let cannot = || format!("cannot write {}", beside.display());
         let mut out = BufWriter::new(File::create(&beside).with_context(cannot)?);
-        let exported = memory.export_witness(&query, format, &mut out, &mut progress);
+        let exported = memory.witness().export(&query, format, &mut out, &mut progress);
         bar.finish_and_clear();
         let exported = exported.and_then(|exported| {
             let finish = out.flush().and_then(|()| std::fs::rename(&beside, &self.file));

@@ -46,7 +46,7 @@ impl Search {
         let memory = self.memory.open()?;
         let like = self.text.as_deref().map(|text| embedding::of_text(&memory, text)).transpose()?;
         let query = WitnessQuery { like, is_answer_searched: !self.asked, count_max: self.limit as usize, ..query };
-        let found = memory.search_witness(&query)?;
+        let found = memory.witness().search(&query)?;
         if self.json {
             return found.iter().try_for_each(|found| output::json(&to_json(found)));
         }

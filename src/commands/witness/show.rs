@@ -43,8 +43,8 @@ impl Show {
             bail!("there is no request {:?} in the witness log; `ruvllm witness search` lists them", self.request);
         };
         let mut similar = Vec::new();
-        for (steps, edge) in memory.reachable(id, self.steps, 0.0, SHOWN_MAX)? {
-            if let Some(other) = memory.witness(edge.target)? {
+        for (steps, edge) in memory.witness().reachable(id, self.steps, 0.0, SHOWN_MAX)? {
+            if let Some(other) = memory.witness().get(edge.target)? {
                 similar.push(Similar { request: other.request, similarity: edge.weight, steps });
             }
         }
@@ -55,10 +55,10 @@ impl Show {
     }
 
     fn find(&self, memory: &Memory) -> Result<Option<(i64, WitnessEntry)>> {
-        let by_name = memory.witness_of_request(&self.request)?.into_iter().next();
+        let by_name = memory.witness().by_request(&self.request)?.into_iter().next();
         Ok(match (by_name, self.request.parse::<i64>()) {
             (Some(found), _) => Some(found),
-            (None, Ok(number)) => memory.witness(number)?.map(|entry| (number, entry)),
+            (None, Ok(number)) => memory.witness().get(number)?.map(|entry| (number, entry)),
             (None, Err(_)) => None,
         })
     }

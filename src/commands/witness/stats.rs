@@ -50,7 +50,7 @@ const TRENDS: [Trend; 6] = [
 impl Stats {
     pub fn execute(self) -> Result<()> {
         let query = self.which.query()?;
-        let stats = self.memory.open()?.witness_stats(&query, self.buckets as usize)?;
+        let stats = self.memory.open()?.witness().stats(&query, self.buckets as usize)?;
         if let Some(path) = &self.report {
             std::fs::write(path, page(&stats)).with_context(|| format!("cannot write {}", path.display()))?;
             output::remark(&format!("plots are in {}", path.display()));

@@ -26,7 +26,7 @@ impl Verify {
         let memory = self.memory.open()?;
         memory.check()?;
         let bar = crate::progress::counter("batches verified");
-        let verified = memory.verify_witness(&mut |batches| bar.set_position(batches))?;
+        let verified = memory.witness().verify(&mut |batches| bar.set_position(batches))?;
         bar.finish_and_clear();
         if self.json {
             let problems: Vec<String> = verified.problems.iter().map(ToString::to_string).collect();

@@ -2,7 +2,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -10,23 +9,23 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::error::{MemoryError, Result};
 use crate::key::Key;
 
-/// SQLCipher's default.
+/// SQLCipher 4's default.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// How long a program waits for another that writes. Requests wait for that at worst.
+/// How long a statement waits for another program that writes. The longest that a request may have to wait.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What "stored" means.
+/// What stored data survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Survives the end of the process, however it comes. The last second may be lost with the machine's power.
+    /// The end of the process, however it ends. A power failure may lose the last second.
     #[default]
     Process,
-    /// Survives loss of power: every transaction waits for the disk.
+    /// A power failure, too: every transaction waits for the disk.
     Power,
 }
 
-/// The file and what SQLite keeps beside it.
+/// Returns the file and those that SQLite keeps beside it.
 pub(super) fn files(path: &Path) -> [PathBuf; 3] {
     ["", "-wal", "-shm"].map(|suffix| {
         let mut name = path.as_os_str().to_owned();
@@ -43,26 +42,19 @@ pub(super) fn open(path: &Path, key: &Key, durability: Durability) -> Result<Con
         Durability::Process => "NORMAL",
         Durability::Power => "FULL",
     };
-    // Nothing that is stored may lie unencrypted in a temporary file.
+    // The cache spares reading pages again: most of that time goes into checking their HMAC.
     connection.execute_batch(&format!(
-        "PRAGMA temp_store = MEMORY; PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; \
-         PRAGMA synchronous = {synchronous}; PRAGMA cache_size = -2000; PRAGMA journal_size_limit = 16777216;"
+        "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; \
+         PRAGMA synchronous = {synchronous}; PRAGMA cache_size = -4000; PRAGMA journal_size_limit = 16777216;"
     ))?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }
 
-/// Opens `file` and makes sure that the key fits: SQLite would only notice at the first use. Errors call the file `named`.
+/// Opens `file` and checks the key, which SQLite would do at the first use only. Errors call the file `named`.
 pub(super) fn unlocked(file: &Path, flags: OpenFlags, key: &Key, named: &Path) -> Result<Connection> {
-    // SQLite counts itself as ready before SQLCipher has been set up: who opens a file just then cannot give its key. So the first opening in the process is done
-    // alone.
-    static SET_UP: Once = Once::new();
-    SET_UP.call_once(|| drop(Connection::open_in_memory()));
-
     let connection = Connection::open_with_flags(file, flags)?;
     connection.busy_timeout(PATIENCE)?;
-    // What is wrong is told by our errors; it would write to the terminal by itself.
-    connection.execute_batch("PRAGMA cipher_log_level = NONE")?;
     connection.execute_batch(&format!("PRAGMA key = \"x'{}'\"", key.hex().as_str()))?;
     let first_page = connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get::<_, i64>(0));
     match first_page {
@@ -74,7 +66,7 @@ pub(super) fn unlocked(file: &Path, flags: OpenFlags, key: &Key, named: &Path) -
     }
 }
 
-/// Only the user may read the file, although it is encrypted.
+/// Creates the file so that only its user may read it, although it is encrypted.
 fn private(path: &Path) -> Result<()> {
     if path.exists() {
         return Ok(());

@@ -1,14 +1,14 @@
-//! The index of vectors beside the file, and what of it lies in the file.
+//! The vector index of the file, and its tables.
 //!
-//! It is read when somebody first searches. From then on it follows what is stored; what other programs store is caught up
-//! with now and then.
+//! The index is loaded at the first search. From then on it follows the transactions of this process; maintenance adds what
+//! other programs have stored.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rusqlite::{Connection, params};
 
-use crate::database::{Near, StoredVector};
+use crate::database::{Neighbor, StoredVector};
 use crate::error::{MemoryError, Result};
 use crate::vector::{Blob, FACETS, Facets, Filter, IndexOptions, Query, SegmentId, VectorCode, VectorIndex};
 
@@ -17,10 +17,10 @@ pub(super) const TABLES: [&str; 2] = [
     "CREATE TABLE segments (id INTEGER PRIMARY KEY, bytes BYTEA NOT NULL)",
 ];
 
-/// Entries that are linked at a time: others may search in between.
+/// Vectors linked at a time; others may search in between.
 const LINKED_AT_ONCE: usize = 16;
 
-/// What became of a vector in a transaction.
+/// A change of a vector by a transaction.
 #[derive(Debug)]
 pub(super) enum Change {
     Put(StoredVector),
@@ -28,10 +28,10 @@ pub(super) enum Change {
     Clear,
 }
 
-/// How much of the index is written.
+/// Which segments of the index are saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Saved {
-    /// Segments that will not change much any more.
+    /// Those that will hardly change any more.
     Finished,
     Everything,
 }
@@ -40,7 +40,7 @@ pub(super) enum Saved {
 pub(super) struct Index {
     dimension: usize,
     loaded: OnceLock<RwLock<VectorIndex>>,
-    /// All vectors up to this id are in it. Whoever stores later gets a higher one.
+    /// All vectors up to this id are in the index. Later ones get higher ids.
     known: AtomicI64,
 }
 
@@ -49,7 +49,7 @@ impl Index {
         Self { dimension, loaded: OnceLock::new(), known: AtomicI64::new(0) }
     }
 
-    /// Reads it if that was not done yet. Nobody writes meanwhile, so that no change is missed.
+    /// Loads the index if that has not been done. Holds the writer, so that no change is missed.
     pub fn load<'a>(&self, writer: impl FnOnce() -> MutexGuard<'a, Connection>) -> Result<()> {
         if self.loaded.get().is_some() {
             return Ok(());
@@ -57,19 +57,19 @@ impl Index {
         let writer = writer();
         if self.loaded.get().is_none() {
             let index = read(&writer, self.dimension)?;
-            // Only whoever holds the writer sets it.
+            // Set under the writer's lock only, so it cannot be set already.
             self.loaded.set(RwLock::new(index)).ok();
         }
         Ok(())
     }
 
-    /// Follows what was stored. What nobody has searched yet will be read with the rest.
+    /// Applies the changes of a transaction. An index that is not loaded yet will read them with the rest.
     pub fn apply(&self, changes: Vec<Change>) -> Result<()> {
         if self.loaded.get().is_none() {
             return Ok(());
         }
         for change in changes {
-            // Locked anew for each, so that searches wait for one insertion at most.
+            // Locked for each change, so that a search waits for one insertion only.
             let Some(mut index) = self.write() else { return Ok(()) };
             match change {
                 Change::Put(vector) => index.insert(key(vector.id), &vector.code, vector.facets)?,
@@ -82,17 +82,17 @@ impl Index {
         Ok(())
     }
 
-    pub fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Near>> {
+    pub fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Neighbor>> {
         let Some(index) = self.read() else { return Ok(Vec::new()) };
         let hits = index.search(&Query { vector, k: count, filter: filter.clone(), ef: None })?;
-        Ok(hits.into_iter().map(|hit| Near { id: hit.id as i64, similarity: hit.similarity }).collect())
+        Ok(hits.into_iter().map(|hit| Neighbor { id: hit.id as i64, similarity: hit.similarity }).collect())
     }
 
     pub fn memory_bytes(&self) -> usize {
         self.read().map_or(0, |index| index.memory_bytes())
     }
 
-    /// Takes over what other programs stored, and links what is waiting to be.
+    /// Adds what other programs have stored, and links the vectors that are not linked yet.
     pub fn catch_up(&self, connection: &Connection) -> Result<()> {
         let Some(index) = self.read() else { return Ok(()) };
         let mut ids = connection.prepare_cached("SELECT id FROM vectors WHERE id > ?1 ORDER BY id")?;
@@ -113,7 +113,7 @@ impl Index {
     }
 
     pub fn save(&self, connection: &Connection, saved: Saved) -> Result<()> {
-        // Under a read lock, which holds up no search.
+        // A read lock does not block searches.
         let Some(unsaved) = self.read().map(|index| match saved {
             Saved::Finished => index.unsaved(),
             Saved::Everything => index.all_unsaved(),
@@ -175,7 +175,7 @@ fn read(connection: &Connection, dimension: usize) -> Result<VectorIndex> {
     let entries = vectors.query_map([], entry)?.map(|row| row?).collect::<Result<Vec<_>>>()?;
     let (index, report) = VectorIndex::load(dimension, IndexOptions::default(), blobs, entries)?;
     for (SegmentId(id), problem) in report.unreadable {
-        tracing::warn!("part {id} of the memory's index is built again: {problem}");
+        tracing::warn!("segment {id} of the vector index is rebuilt: {problem}");
     }
     Ok(index)
 }
@@ -193,7 +193,7 @@ fn facet_bytes(facets: Facets) -> Vec<u8> {
 fn facets_of(bytes: &[u8]) -> Result<Facets> {
     let mut facets = [0; FACETS];
     if bytes.len() != 4 * FACETS {
-        return Err(MemoryError::damaged("facets of a vector have the wrong length"));
+        return Err(MemoryError::damaged("the facets of a vector have the wrong length"));
     }
     for (facet, bytes) in facets.iter_mut().zip(bytes.chunks_exact(4)) {
         *facet = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
@@ -201,7 +201,7 @@ fn facets_of(bytes: &[u8]) -> Result<Facets> {
     Ok(Facets(facets))
 }
 
-/// Numbers of the store are never negative.
+/// Ids of the store are never negative.
 fn key(id: i64) -> u64 {
     id as u64
 }

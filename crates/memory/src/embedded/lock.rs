@@ -1,12 +1,12 @@
-//! Who uses the file. SQLite lets several programs read and write it; to put another file in its place, or to encrypt it anew,
-//! one must be alone.
+//! A lock file that every user of the memory holds. SQLite lets several programs share the file; replacing it or changing its
+//! key needs the file for one alone.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
 use crate::error::{MemoryError, Result};
 
-/// Held for as long as the file is used; ends with the process in any case.
+/// Held while the file is in use; released with the process at the latest.
 #[derive(Debug)]
 pub(super) struct Lock {
     file: File,
@@ -14,7 +14,7 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Uses the file together with others.
+    /// Locks the file for shared use.
     pub fn shared(memory: &Path) -> Result<Self> {
         let lock = Self::open(memory)?;
         match lock.file.try_lock_shared() {
@@ -23,16 +23,16 @@ impl Lock {
         }
     }
 
-    /// Uses the file alone, or not at all.
+    /// Locks the file for exclusive use, or fails if it is in use.
     pub fn exclusive(memory: &Path) -> Result<Self> {
         let lock = Self::open(memory)?;
         lock.be_alone()?;
         Ok(lock)
     }
 
-    /// Goes on alone, unless somebody else uses the file.
+    /// Turns a shared lock into an exclusive one, or fails if another program uses the file.
     pub fn be_alone(&self) -> Result<()> {
-        // A lock is not turned into another one on every system.
+        // Not every system can convert a lock.
         self.file.unlock().map_err(MemoryError::io(&self.memory))?;
         match self.file.try_lock() {
             Ok(()) => Ok(()),
@@ -43,7 +43,7 @@ impl Lock {
         }
     }
 
-    /// Lets others in again.
+    /// Turns an exclusive lock back into a shared one.
     pub fn share(&self) -> Result<()> {
         self.file.unlock().map_err(MemoryError::io(&self.memory))?;
         self.file.lock_shared().map_err(MemoryError::io(&self.memory))

@@ -1,5 +1,5 @@
-//! Policies as requests see them: all that are stored, in memory. Requests never read the store for them; somebody else looks
-//! now and then whether they have changed.
+//! All stored policies in memory. Requests never read the store for them; a thread of the recorder checks regularly whether
+//! they have changed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Policy, defaults};
 use crate::error::Result;
 
-/// Tenants for whom what holds is kept ready; beyond that, it is put together again.
+/// Maximum number of tenants whose policies in force are kept ready.
 const TENANTS_MAX: usize = 10_000;
 
-/// All policies that hold for one tenant, by type and name.
+/// The policies in force for one tenant, by type and name.
 pub type Policies = BTreeMap<(String, String), Policy>;
 
-/// What is known of the stored policies.
+/// Cache of the stored policies.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyCache {
     known: Mutex<Known>,
@@ -21,15 +21,16 @@ pub(crate) struct PolicyCache {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Of what was read; `None` before the first time.
+    /// Version that was read; `None` before the first read.
     version: Option<i64>,
-    /// All that are stored, by tenant. What is everybody's is the empty one's.
+    /// All stored policies by tenant. The empty tenant has those for all tenants.
     stored: HashMap<String, Vec<Policy>>,
     ready: HashMap<String, Arc<Policies>>,
 }
 
 impl PolicyCache {
-    /// What holds for a tenant, as far as is known: its own before everybody's before the built-in ones.
+    /// Returns the policies in force for a tenant: its own take precedence over those for all tenants, and these over the
+    /// built-in ones.
     pub fn of_tenant(&self, tenant: &str) -> Arc<Policies> {
         let mut known = self.known();
         if let Some(ready) = known.ready.get(tenant) {
@@ -44,14 +45,14 @@ impl PolicyCache {
         policies
     }
 
-    /// Reads them if they have changed: `version` tells, and `read` gives all. If that fails, what was known before goes on
-    /// to hold. Nobody is kept waiting meanwhile.
+    /// Reads all policies if the version has changed. If that fails, the known ones stay in force. Does not block readers of
+    /// the cache.
     pub fn refresh(
         &self,
         version: impl FnOnce() -> Result<i64>,
         read: impl FnOnce() -> Result<Vec<Policy>>,
     ) -> Result<()> {
-        // First, so that a change in between is seen the next time.
+        // The version first, so that a change in between is seen the next time.
         let version = version()?;
         if self.known().version == Some(version) {
             return Ok(());
@@ -69,7 +70,7 @@ impl PolicyCache {
     }
 }
 
-/// Later ones replace earlier ones.
+/// Later policies replace earlier ones.
 fn in_force(stored: impl Iterator<Item = Policy>) -> Policies {
     let key = |policy: Policy| ((policy.kind.clone(), policy.name.clone()), policy);
     defaults().into_iter().chain(stored).map(key).collect()
@@ -107,7 +108,7 @@ mod tests {
         cache.refresh(|| Ok(1), || Ok(vec![router("a", 0.1)])).unwrap();
         cache.refresh(|| Ok(1), || panic!("nothing has changed")).unwrap();
         let failing = || Err(MemoryError::damaged("test"));
-        assert!(cache.refresh(failing, || panic!("of no use")).is_err());
+        assert!(cache.refresh(failing, || panic!("not to be read")).is_err());
         assert!(cache.refresh(|| Ok(2), || Err(MemoryError::damaged("test"))).is_err());
         assert_eq!(temperature(&cache.of_tenant("a")), Some(0.1));
         cache.refresh(|| Ok(2), || Ok(vec![router("a", 0.3)])).unwrap();

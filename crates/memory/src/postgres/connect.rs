@@ -1,4 +1,4 @@
-//! Connections to the server: encrypted, and with its certificate checked, unless it is on this machine.
+//! Connections to the server: encrypted, with its certificate checked, unless it is on this machine.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::error::{MemoryError, Result, told};
+use crate::error::{MemoryError, Result, with_cause};
 
-/// Of one of several addresses, so that the next gets its turn.
+/// Limit for one of several addresses, before the next is tried.
 const ADDRESS_MAX: Duration = Duration::from_secs(3);
-/// Until a machine that is gone, or a network that swallows packets, is noticed.
+/// Time until a machine that is gone, or a network that drops packets, is noticed.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 pub(super) struct Connector {
     config: Config,
-    /// `None` where nothing is encrypted.
+    /// `None` if the connection is not encrypted.
     tls: Option<MakeRustlsConnect>,
 }
 
 impl Connector {
-    /// `sslmode=disable` and `sslmode=require` in the address are obeyed. Without them, what leaves the machine is encrypted.
+    /// Follows `sslmode=disable` and `sslmode=require` in the address. Without them, what leaves the machine is encrypted.
     pub fn new(url: &str) -> Result<Self> {
         // The error would show the password.
         let mut config: Config =
@@ -55,7 +55,7 @@ impl Connector {
         self.tls.is_some()
     }
 
-    /// Connects; what the connection does is done in a task of the runtime that this runs in.
+    /// Connects. The connection runs as a task of the current runtime.
     pub async fn connect(&self) -> Result<Client> {
         match &self.tls {
             Some(tls) => self.connect_by(tls.clone()).await,
@@ -69,14 +69,14 @@ impl Connector {
         T::Stream: Send + 'static,
     {
         let (client, connection) =
-            self.config.connect(tls).await.map_err(|error| MemoryError::Connect(told(&error)))?;
-        // What ends it is told to whoever waits for an answer.
+            self.config.connect(tls).await.map_err(|error| MemoryError::Connect(with_cause(&error)))?;
+        // Its error is reported to the caller that waits for an answer.
         tokio::spawn(async move { connection.await.ok() });
         Ok(client)
     }
 }
 
-/// With the certificates that this machine trusts; `SSL_CERT_FILE` names others.
+/// Uses the certificates that this machine trusts; `SSL_CERT_FILE` names others.
 fn tls() -> Result<MakeRustlsConnect> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
@@ -92,7 +92,7 @@ fn tls() -> Result<MakeRustlsConnect> {
     Ok(MakeRustlsConnect::new(builder.with_root_certificates(roots).with_no_client_auth()))
 }
 
-/// Whether nothing that is sent leaves the machine.
+/// Returns whether nothing that is sent leaves the machine.
 fn is_local(config: &Config) -> bool {
     let is_loopback = |name: &str| name == "localhost" || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     let addresses = config.get_hostaddrs();

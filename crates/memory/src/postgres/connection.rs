@@ -1,5 +1,5 @@
-//! One connection, with a limit to how long anything is waited for: a server that was stopped still holds its connections
-//! open, and neither TCP nor its own timeouts end the wait for it.
+//! One connection, with our own deadlines: a server that was stopped keeps its connections open, and neither TCP nor its own
+//! timeouts end the wait for it.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -13,21 +13,21 @@ use tokio_postgres::{Client, Row, Statement};
 use super::connect::Connector;
 use crate::error::{MemoryError, Result};
 
-/// Prepared statements of a connection. Those with numbers in their text would pile up.
+/// Maximum number of prepared statements of a connection. Statements with numbers in their text would accumulate.
 const STATEMENTS_MAX: usize = 128;
 
-/// The server's own limits, for what nobody waits for any more: a lock of a machine that is gone would stop all others.
+/// The server's own limits, for abandoned statements: a lock of a machine that is gone would block all others.
 const SETTINGS: &str =
     "SET statement_timeout = '60s'; SET lock_timeout = '20s'; SET idle_in_transaction_session_timeout = '30s'";
 
-/// How long a server may take to let somebody in, or to say that it is there.
+/// How long a server may take to accept a connection, or to answer a ping.
 const GREETING_MAX: Duration = Duration::from_secs(5);
 
 pub(super) struct Connection {
-    /// Runs the connection while somebody waits for it. Taken when it is dropped.
+    /// Runs the connection while a caller waits for it. Taken when it is dropped.
     runtime: Option<Runtime>,
     client: Client,
-    /// What was prepared, so that it costs no further round trip.
+    /// Prepared statements, which save a round trip.
     statements: HashMap<String, Statement>,
     patience: Duration,
 }
@@ -45,7 +45,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Begins a transaction, whose statements may take as long as `patience` each.
+    /// Begins a transaction whose statements may take `patience` each.
     pub fn begin(&mut self, patience: Duration) -> Result<()> {
         self.patience = patience.min(GREETING_MAX);
         let begun = self.run("BEGIN");
@@ -53,7 +53,7 @@ impl Connection {
         begun
     }
 
-    /// Ends the transaction. If the server does not say that it has, nobody knows.
+    /// Commits the transaction. If the server does not confirm it, the outcome is unknown.
     pub fn commit(&mut self) -> Result<()> {
         self.run("COMMIT").map_err(|error| match error {
             MemoryError::Postgres(error) if error.code().is_some() => MemoryError::Postgres(error),
@@ -70,7 +70,7 @@ impl Connection {
         self.wait_for(self.client.query(&statement, params))
     }
 
-    /// For a statement that will hardly come again.
+    /// Runs a statement that is not worth preparing.
     pub fn query_once(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
         self.wait_for(self.client.query(sql, params))
     }

@@ -1,22 +1,21 @@
-//! A server that does not answer is not asked by everybody in turn: all are refused at once, but for one now and then who
-//! finds out whether it is back.
+//! While the server does not answer, callers are refused at once, except for one now and then that tries whether it is back.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{MemoryError, Result};
 
-/// Between two who may try.
+/// Time between two attempts.
 const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct Outage {
-    /// When the next may try; `None` while all is well.
+    /// When the next caller may try; `None` while the server answers.
     next_try: Mutex<Option<Instant>>,
 }
 
 impl Outage {
-    /// Lets somebody ask the server, or says at once that there is no use in it.
+    /// Lets a caller ask the server, or refuses it at once.
     pub fn enter(&self, now: Instant) -> Result<()> {
         let mut next_try = self.next_try();
         match *next_try {
@@ -29,11 +28,11 @@ impl Outage {
         }
     }
 
-    /// Learns from what became of it.
+    /// Takes note of the outcome.
     pub fn note<T>(&self, result: &Result<T>, now: Instant) {
         *self.next_try() = match result {
             Err(MemoryError::Connect(_) | MemoryError::Unavailable(_) | MemoryError::Doubtful(_)) => Some(now + RETRY),
-            // Without a code it was not the server who spoke.
+            // Without a code, the error is not the server's.
             Err(MemoryError::Postgres(error)) if error.code().is_none() => Some(now + RETRY),
             _ => None,
         };
@@ -59,7 +58,7 @@ mod tests {
         assert!(outage.enter(at(1030)).is_err(), "and only one");
         outage.note(&Ok(()), at(1040));
         assert!(outage.enter(at(1050)).is_ok() && outage.enter(at(1051)).is_ok());
-        // What is wrong with a statement says nothing of the server.
+        // An error of a statement says nothing about the server.
         outage.note::<()>(&Err(MemoryError::damaged("test")), at(1060));
         assert!(outage.enter(at(1061)).is_ok());
     }

@@ -1,4 +1,4 @@
-//! What waits to be written: bounded in entries and in bytes, so that no database, however slow, costs a server its memory.
+//! Traces waiting to be stored: bounded in number and bytes, however slow the database.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,33 +8,33 @@ use super::Trace;
 use super::size::bytes_of;
 
 const ENTRIES_MAX: u64 = 10_000;
-/// Of all that is not settled, with what the batch at hand takes.
+/// Maximum size of all that is not settled, with the batch being stored.
 pub(super) const BYTES_MAX: usize = 64 << 20;
 
 const BATCH_MAX: usize = 100;
-/// How long an entry waits for others.
+/// How long an entry waits for others to fill its batch.
 const BATCH_AGE_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
-    /// Told when there may be something to do.
+    /// Notified when there may be something to do.
     work: Condvar,
-    /// Told when entries are settled, or nothing will be any more.
+    /// Notified when entries are settled, or when nothing will be settled any more.
     settled: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    /// Of all that were taken and are not settled.
+    /// Size of what was accepted and is not settled.
     bytes: usize,
-    /// Entries since the start.
+    /// Entries accepted since the start.
     taken: u64,
     settled: u64,
-    /// All up to this one are to be written without waiting for others.
+    /// Entries up to this one are written without waiting for more.
     wanted: u64,
-    /// Until when what waits may be written; `None` while more may come.
+    /// Deadline for writing what is waiting; `None` while the queue is open.
     closes_at: Option<Instant>,
     has_ended: bool,
 }
@@ -46,14 +46,14 @@ struct Waiting {
     since: Instant,
 }
 
-/// What is written together.
+/// Traces that are stored together.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub traces: Vec<Trace>,
     pub bytes: usize,
 }
 
-/// Why a trace was not taken.
+/// Why a trace was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Full,
@@ -61,7 +61,7 @@ pub(super) enum Refusal {
 }
 
 impl Queue {
-    /// Takes a trace, or gives it back.
+    /// Accepts a trace, or returns it.
     pub fn offer(&self, trace: Box<Trace>) -> Result<(), (Refusal, Box<Trace>)> {
         let bytes = bytes_of(&trace);
         let mut state = self.state();
@@ -74,7 +74,7 @@ impl Queue {
         state.bytes += bytes;
         state.taken += 1;
         state.waiting.push_back(Waiting { trace, bytes, since: Instant::now() });
-        // The first one's age counts, and so does a full batch; nothing is to be done between.
+        // The writer waits for the first trace to age, or for a full batch; it need not wake in between.
         let is_news = state.waiting.len() == 1 || state.waiting.len() == BATCH_MAX;
         drop(state);
         if is_news {
@@ -83,7 +83,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for a batch; it is empty if there is none at `until`. `None` when there will be no more.
+    /// Waits for a batch. It is empty if there is none by `until`; `None` when there will be no more.
     pub fn next(&self, until: Instant) -> Option<Batch> {
         let mut state = self.state();
         loop {
@@ -109,7 +109,7 @@ impl Queue {
         Some(batch)
     }
 
-    /// A batch has found its end, in the store or not.
+    /// Reports that a batch is stored, or given up on.
     pub fn settle(&self, entries: usize, bytes: usize) {
         let mut state = self.state();
         state.settled += entries as u64;
@@ -118,7 +118,7 @@ impl Queue {
         self.settled.notify_all();
     }
 
-    /// Waits before another attempt. `false` if there is no time for one.
+    /// Waits before another attempt. Returns `false` if the queue closes before it.
     pub fn pause(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut state = self.state();
@@ -136,7 +136,7 @@ impl Queue {
         }
     }
 
-    /// Has everything written that was taken before. `false` if that took longer than there was time.
+    /// Waits until everything accepted before is settled. Returns `false` if that takes longer than `within`.
     pub fn flush(&self, within: Duration) -> bool {
         let mut state = self.state();
         let all = state.taken;
@@ -147,7 +147,7 @@ impl Queue {
         waited.unwrap_or_else(PoisonError::into_inner).0.settled >= all
     }
 
-    /// Takes nothing more. What waits may be written for a while yet; `false` if it was not done by then.
+    /// Closes the queue and waits until what is waiting is settled. Returns `false` if that takes longer than `within`.
     pub fn close(&self, within: Duration) -> bool {
         let mut state = self.state();
         state.closes_at = Some(Instant::now() + within);
@@ -156,7 +156,7 @@ impl Queue {
         waited.unwrap_or_else(PoisonError::into_inner).0.has_ended
     }
 
-    /// Nobody takes batches any more. How many entries were left.
+    /// Reports that no more batches will be taken. Returns how many entries are left.
     pub fn end(&self) -> u64 {
         let mut state = self.state();
         state.has_ended = true;
@@ -166,7 +166,7 @@ impl Queue {
         left
     }
 
-    /// Entries and bytes that are not settled.
+    /// Returns the number and size of the entries that are not settled.
     pub fn load(&self) -> (u64, usize) {
         let state = self.state();
         (state.taken - state.settled, state.bytes)
@@ -178,7 +178,7 @@ impl Queue {
 }
 
 impl State {
-    /// Whether what waits is to be written now.
+    /// Returns whether the waiting traces are to be written now.
     fn is_urgent(&self) -> bool {
         self.waiting.len() >= BATCH_MAX || self.closes_at.is_some() || self.settled < self.wanted
     }

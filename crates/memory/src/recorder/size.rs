@@ -1,11 +1,11 @@
-//! What a trace takes in memory while it waits.
+//! An estimate of the memory that a waiting trace takes.
 
 use serde_json::Value as Json;
 
 use super::Trace;
 use crate::sessions::Turn;
 
-/// A structure with its strings' and lists' own headers, about.
+/// About the size of the structures, with the headers of their strings and lists.
 const ENTRY_BYTES: usize = 1024;
 const VALUE_BYTES: usize = 64;
 
@@ -20,7 +20,7 @@ pub(super) fn bytes_of(trace: &Trace) -> usize {
     let embedded: usize = to_embed.iter().flatten().map(String::len).sum();
     let vectors = vector(&witness.prompt_embedding) + vector(&witness.answer_embedding);
     let said = strings.iter().sum::<usize>() + text(&entry.session) + text(&entry.adapter) + documents;
-    // Turns are kept twice: here, and for those who go on with the session meanwhile.
+    // Turns are kept twice: here and in the write buffer.
     let turn = turn.as_ref().map_or(0, |turn| 2 * bytes_of_turn(turn));
     ENTRY_BYTES + said + texts + error + embedded + vectors + turn
 }

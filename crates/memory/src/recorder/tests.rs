@@ -1,4 +1,4 @@
-//! What only the inside of the recorder can show.
+//! Tests that need the inside of the recorder.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::{MemoryOptions, clock};
 
-/// Under load there is always something to write; what is too old has to go all the same.
+/// Under load there is always something to write; retention must be applied all the same.
 #[test]
-fn upkeep_comes_round_while_entries_never_stop_coming() {
+fn maintenance_is_done_while_entries_never_stop_coming() {
     let folder = tempfile::tempdir().unwrap();
     let memory = Arc::new(Memory::open(MemoryOptions::in_folder(folder.path())).unwrap());
     let recorder = Recorder::start_with(Arc::clone(&memory), None, Duration::from_millis(100)).unwrap();
@@ -25,20 +25,20 @@ fn upkeep_comes_round_while_entries_never_stop_coming() {
             }
         });
         let deadline = Instant::now() + Duration::from_secs(120);
-        // Upkeep leaves the time behind.
-        let is_tended = || memory.clock_ms().unwrap().is_some();
-        while !is_tended() && Instant::now() < deadline {
+        // Maintenance stores the time.
+        let is_maintained = || memory.clock_ms().unwrap().is_some();
+        while !is_maintained() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
         is_over.store(true, Ordering::Relaxed);
-        assert!(is_tended(), "there was no upkeep");
+        assert!(is_maintained(), "there was no maintenance");
     });
-    let batches = memory.verify_witness(&mut |_| {}).unwrap();
+    let batches = memory.witness().verify(&mut |_| {}).unwrap();
     assert!(batches.entries >= 10 * batches.batches, "batches stay large: {batches:?}");
 }
 
 impl Memory {
     fn clock_ms(&self) -> Result<Option<i64>> {
-        self.in_transaction(clock::now)
+        self.write(clock::now)
     }
 }

@@ -1,4 +1,4 @@
-//! What is listed of sessions, apart from what was said in them: a list need not read conversations.
+//! Summaries of sessions, stored apart from their messages: a list need not read conversations.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::database::{Reading, Value, Writing, first_row};
 use crate::error::{MemoryError, Result};
 use crate::names::Names;
 
-/// A session without what was said.
+/// A session without its messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionSummary {
     pub name: String,
@@ -22,9 +22,9 @@ pub struct SessionSummary {
     pub turns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv: Option<KvState>,
-    /// How many.
+    /// Number of messages.
     pub messages: usize,
-    /// Of the whole session as it is stored.
+    /// Size of the whole session as it is stored.
     pub bytes: usize,
     #[serde(default)]
     pub metadata: BTreeMap<String, String>,
@@ -66,7 +66,7 @@ pub(super) fn put(database: &mut dyn Writing, (id, tenant): (i64, u32), session:
     database.execute(sql, &values).map(drop)
 }
 
-/// Makes what an older version did not have.
+/// Creates the summaries of a store whose schema did not have them.
 pub(crate) fn make_heads(database: &mut dyn Writing) -> Result<()> {
     let mut sessions = Vec::new();
     database.rows("SELECT id, tenant FROM sessions", &[], &mut |row| {
@@ -74,7 +74,7 @@ pub(crate) fn make_heads(database: &mut dyn Writing) -> Result<()> {
         Ok(())
     })?;
     for (id, tenant) in sessions {
-        // One at a time: conversations are long.
+        // One at a time, since conversations are long.
         if let Some(row) = first_row(database, "SELECT body FROM sessions WHERE id = $1", &[id.into()])? {
             let body = row[0].as_text()?;
             put(database, (id, tenant), &parse(body)?, body.len())?;
@@ -93,9 +93,6 @@ pub(crate) fn list(database: &mut dyn Reading, names: &Names, query: &SessionQue
     if let Some(tenant) = &query.tenant {
         let Some(tenant) = names.find(database, tenant)? else { return Ok(Vec::new()) };
         limit_by("tenant =", i64::from(tenant).into());
-    }
-    if let Some(adapter) = &query.adapter {
-        limit_by("adapter =", adapter.as_str().into());
     }
     if let Some(since_ms) = query.since_ms {
         limit_by("active_ms >=", since_ms.into());

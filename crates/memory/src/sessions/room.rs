@@ -1,10 +1,10 @@
-//! Which sessions go, when there is no room or they are too old.
+//! Which sessions are removed when they are too old or take too much space.
 
 use super::forget;
 use crate::database::{Reading, Writing, first_row};
 use crate::error::Result;
 
-/// A session, for those who look for room: its number, when it was used last, what it takes.
+/// A candidate for removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Oldest {
     pub id: i64,
@@ -12,7 +12,7 @@ pub(crate) struct Oldest {
     pub bytes: u64,
 }
 
-/// Those that were not used for longest, the oldest first.
+/// Returns the least recently used sessions, the oldest first.
 pub(crate) fn oldest(database: &mut dyn Reading, tenant: Option<u32>, count_max: usize) -> Result<Vec<Oldest>> {
     let (condition, params) = match tenant {
         Some(tenant) => ("WHERE tenant = $1", vec![i64::from(tenant).into()]),
@@ -29,7 +29,8 @@ pub(crate) fn oldest(database: &mut dyn Reading, tenant: Option<u32>, count_max:
     Ok(oldest)
 }
 
-/// Removes those that nobody used since. At most `count_max` at a time, so that others get their turn; how many.
+/// Removes sessions that were last used before a time, a maximum of `count_max`, so that others can write in between. Returns
+/// how many.
 pub(crate) fn expire(database: &mut dyn Writing, before_ms: i64, count_max: usize) -> Result<usize> {
     let mut old = oldest(database.as_reading(), None, count_max)?;
     old.retain(|session| session.active_ms < before_ms);
@@ -39,10 +40,11 @@ pub(crate) fn expire(database: &mut dyn Writing, before_ms: i64, count_max: usiz
     Ok(old.len())
 }
 
-/// Sessions that are looked at together for what they take.
+/// Candidates that are read at a time.
 const LOOKED_AT: usize = 100;
 
-/// Keeps a tenant within what its sessions may take: its own oldest make room. How many went. The newest stays in any case.
+/// Removes the oldest sessions of a tenant until the others fit its quota. The newest stays in any case. Returns how many were
+/// removed.
 pub(crate) fn keep_quota(database: &mut dyn Writing, tenant: u32, bytes_max: u64) -> Result<usize> {
     let sql = "SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT), count(*) FROM session_heads WHERE tenant = $1";
     let Some(row) = first_row(database, sql, &[i64::from(tenant).into()])? else { return Ok(0) };

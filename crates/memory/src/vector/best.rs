@@ -1,4 +1,4 @@
-//! Numbers with a similarity, in the order of it.
+//! The best candidates of a search, by similarity.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,7 +21,7 @@ impl Rank {
     }
 }
 
-/// A number and how similar what it stands for is. Sorts by similarity; of equals the lower number is the greater.
+/// A number and the similarity of what it stands for. Sorts by similarity; of equals, the lower number is the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Scored(u64);
 
@@ -43,7 +43,7 @@ impl Scored {
     }
 }
 
-/// The best so far, at most so many.
+/// The best candidates so far, up to a maximum.
 #[derive(Debug)]
 pub(super) struct Best {
     most: usize,
@@ -65,7 +65,7 @@ impl Best {
         }
     }
 
-    /// What is not above this is not among the best.
+    /// Returns the key that a candidate must exceed to be among the best.
     pub fn bound(&self) -> Rank {
         match self.heap.peek() {
             Some(Reverse(worst)) if self.heap.len() == self.most => worst.rank(),
@@ -73,7 +73,7 @@ impl Best {
         }
     }
 
-    /// Best first.
+    /// Returns the candidates, best first.
     pub fn into_sorted(self) -> Vec<Scored> {
         self.heap.into_sorted_vec().into_iter().map(|scored| scored.0).collect()
     }

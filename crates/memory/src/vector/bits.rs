@@ -1,13 +1,13 @@
-//! A set of small numbers.
+//! A bit set.
 
-/// Numbers below a limit, a bit for each.
+/// A set of numbers below a limit, one bit for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct BitSet {
     words: Vec<u64>,
 }
 
 impl BitSet {
-    /// Becomes empty, with room for numbers below `len`.
+    /// Empties the set and makes room for numbers below `len`.
     pub fn reset(&mut self, len: usize) {
         self.words.clear();
         self.words.resize(len.div_ceil(64), 0);
@@ -22,7 +22,7 @@ impl BitSet {
         self.words[number / 64] >> (number % 64) & 1 == 1
     }
 
-    /// Whether it was not there yet.
+    /// Adds a number. Returns whether it is new.
     pub fn insert(&mut self, number: usize) -> bool {
         let (word, bit) = (&mut self.words[number / 64], 1 << (number % 64));
         let fresh = *word & bit == 0;
@@ -30,7 +30,7 @@ impl BitSet {
         fresh
     }
 
-    /// Whether it was there.
+    /// Removes a number. Returns whether it was in the set.
     pub fn remove(&mut self, number: usize) -> bool {
         let (word, bit) = (&mut self.words[number / 64], 1 << (number % 64));
         let there = *word & bit != 0;
@@ -42,7 +42,7 @@ impl BitSet {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// The numbers from `first` on, in order.
+    /// Returns the numbers from `first` on, in ascending order.
     pub fn iter_from(&self, first: usize) -> impl Iterator<Item = usize> + '_ {
         let skipped = first / 64;
         self.words.iter().enumerate().skip(skipped).flat_map(move |(i, word)| {

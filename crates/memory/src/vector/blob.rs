@@ -1,15 +1,15 @@
-//! A graph as bytes. Vectors and entries are not in it: points are known by the fingerprints of their vectors.
+//! A graph as bytes, without vectors and entries: points are identified by the fingerprints of their vectors.
 //!
 //! | bytes | |
 //! | --- | --- |
 //! | 4 | `RVG1` |
-//! | 4 | points |
-//! | 2 | the top |
-//! | 8 a point | fingerprint |
-//! | 1 a point | its level |
-//! | for each point and level, from the ground up | 1 byte: links, then 2 bytes each |
+//! | 4 | number of points |
+//! | 2 | entry point |
+//! | 8 for each point | fingerprint |
+//! | 1 for each point | its highest level |
+//! | for each point and each of its levels from 0 up | 1 byte: number of links; 2 bytes for each |
 //!
-//! All numbers have their lowest byte first.
+//! Little-endian.
 
 use thiserror::Error;
 
@@ -18,7 +18,7 @@ use super::points::POINTS_MAX;
 
 const MAGIC: [u8; 4] = *b"RVG1";
 
-/// Why bytes are no graph.
+/// Why bytes are not a valid graph.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum BlobError {
     #[error("a graph of another kind or version")]
@@ -57,7 +57,7 @@ pub(super) fn to_bytes(graph: &Graph, fingerprints: impl Iterator<Item = u64>) -
     bytes
 }
 
-/// The graph, and the fingerprints of its points.
+/// Returns the graph and the fingerprints of its points.
 pub(super) fn from_bytes(bytes: &[u8]) -> Result<(Graph, Vec<u64>), BlobError> {
     let mut reader = Reader { left: bytes, len: bytes.len() };
     if reader.take(4)? != MAGIC {
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         Ok(*taken)
     }
 
-    /// The links of one point on one level.
+    /// Reads the links of one point on one level.
     fn links(&mut self, level: usize, levels: &[u8], links: &mut Vec<u16>) -> Result<(), BlobError> {
         let count = usize::from(self.array::<1>()?[0]);
         if count > Graph::links_max(level) {

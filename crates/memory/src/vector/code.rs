@@ -1,15 +1,15 @@
-//! A direction in 8 bits a dimension: all that is kept of an embedding.
+//! Embeddings quantized to 8 bits per dimension, the form in which they are stored.
 
 use thiserror::Error;
 
-/// Dimensions of an index, unless told otherwise.
+/// Default number of dimensions.
 pub const DIMENSION_DEFAULT: usize = 768;
-/// Products of two codes are summed in 32 bits, which this keeps far from overflowing.
+/// Keeps the 32-bit sum of products of two codes far from overflowing.
 pub const DIMENSION_MAX: usize = 16_384;
 /// Largest absolute value of a code.
 const CODE_MAX: f32 = 127.0;
 
-/// Why something is no vector of an index.
+/// Why a vector is not valid for an index.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum VectorError {
     #[error("an index has 1 to {DIMENSION_MAX} dimensions, not {0}")]
@@ -26,16 +26,16 @@ pub enum VectorError {
     StoredByte { at: usize },
 }
 
-/// A vector's direction. Lengths are not kept: cosine does not see them.
+/// The quantized direction of a vector. Its length is not kept: cosine similarity ignores it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VectorCode {
     codes: Box<[i8]>,
-    /// The inverse of the codes' length.
+    /// Inverse of the length of the codes.
     scale: f32,
 }
 
 impl VectorCode {
-    /// The nearest code; a vector that is shorter than the dimension is continued with zeros.
+    /// Quantizes a vector. One with fewer dimensions is padded with zeros.
     pub fn new(vector: &[f32], dimension: usize) -> Result<Self, VectorError> {
         if vector.len() > dimension {
             return Err(VectorError::TooLong { got: vector.len(), expected: dimension });
@@ -47,7 +47,7 @@ impl VectorCode {
         if largest == 0.0 {
             return Err(VectorError::Zero);
         }
-        // In two steps, because the inverse of a tiny number is infinite.
+        // Divided first, because the inverse of a tiny number is infinite.
         let mut codes = vec![0; dimension].into_boxed_slice();
         for (code, x) in codes.iter_mut().zip(vector) {
             *code = (x / largest * CODE_MAX).round_ties_even() as i8;
@@ -55,7 +55,7 @@ impl VectorCode {
         Ok(Self::from_codes(codes))
     }
 
-    /// From what `to_bytes` gave.
+    /// Reads what `to_bytes` returned.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, VectorError> {
         if bytes.is_empty() || bytes.len() > DIMENSION_MAX {
             return Err(VectorError::Dimension(bytes.len()));
@@ -70,13 +70,13 @@ impl VectorCode {
         Ok(Self::from_codes(codes))
     }
 
-    /// From codes that are not all 0, and none -128.
+    /// Expects codes that are not all 0, and none of them -128.
     pub(super) fn from_codes(codes: Box<[i8]>) -> Self {
         let squares: i32 = codes.iter().map(|code| i32::from(*code) * i32::from(*code)).sum();
         Self { scale: 1.0 / (squares as f32).sqrt(), codes }
     }
 
-    /// A byte for each dimension. The scale follows from them.
+    /// Returns one byte for each dimension. The scale follows from them.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.codes.iter().map(|code| *code as u8).collect()
     }
@@ -85,17 +85,17 @@ impl VectorCode {
         self.codes.len()
     }
 
-    /// Numbers in -127..=127, one for each dimension.
+    /// Returns the codes, each in -127..=127.
     pub fn codes(&self) -> &[i8] {
         &self.codes
     }
 
-    /// What makes the codes a vector of length 1.
+    /// Returns the factor that makes the codes a vector of length 1.
     pub fn scale(&self) -> f32 {
         self.scale
     }
 
-    /// A number that equal vectors share and, for all practical purposes, no others; never 0.
+    /// Returns a hash of the codes, never 0. Different vectors have different ones for all practical purposes.
     pub(super) fn fingerprint(&self) -> u64 {
         let mut hash = 0x243f_6a88_85a3_08d3u64;
         for chunk in self.codes.chunks(8) {
@@ -107,7 +107,7 @@ impl VectorCode {
         hash.max(1)
     }
 
-    /// The cosine between two vectors of one dimension.
+    /// Returns the cosine similarity of two vectors of the same dimension.
     pub fn similarity(&self, other: &Self) -> f32 {
         let dot: i32 = self.codes.iter().zip(&other.codes).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum();
         dot as f32 * self.scale * other.scale

@@ -1,4 +1,4 @@
-//! The facets of a segment's entries, a column for each, so that a filter reads only those that it asks about.
+//! The facets of a segment's entries, stored by column, so that a filter reads only the facets it needs.
 
 use ruvllm_kernels::KernelSet;
 use ruvllm_kernels::ops::keep_in_range;
@@ -14,7 +14,7 @@ pub(super) struct Columns {
 #[derive(Debug)]
 struct Column {
     values: Vec<u32>,
-    /// No value is below or above these; there may be no such values any more.
+    /// Bounds of all values. Entries with the extreme values may have been removed.
     least: u32,
     most: u32,
 }
@@ -51,7 +51,7 @@ impl Columns {
         Facets(std::array::from_fn(|facet| self.columns[facet].values[entry]))
     }
 
-    /// Takes out the entries that a filter does not accept.
+    /// Removes the entries that a filter does not accept.
     pub fn keep_accepted(&self, filter: &Filter, entries: &mut BitSet) {
         let kernels = KernelSet::best();
         for (column, (least, most)) in self.columns.iter().zip(*filter.ranges()) {

@@ -1,4 +1,4 @@
-//! The entries of a segment: whose vector each point is. Several entries may share a point: requests repeat.
+//! The entries of a segment. Several may share a point, since requests repeat.
 
 use super::bits::BitSet;
 use super::columns::Columns;
@@ -9,7 +9,7 @@ use super::points::NONE;
 pub(super) struct Entries {
     ids: Vec<u64>,
     points: Vec<u16>,
-    /// The entry before of the same point.
+    /// The previous entry of the same point.
     before: Vec<u16>,
     /// The last entry of each point.
     last: Vec<u16>,
@@ -18,7 +18,7 @@ pub(super) struct Entries {
     live_count: usize,
 }
 
-/// The entries that a search may find.
+/// The entries that a search may return.
 #[derive(Debug)]
 pub(super) struct Accepted {
     pub entries: BitSet,
@@ -26,17 +26,17 @@ pub(super) struct Accepted {
 }
 
 impl Entries {
-    /// All that were ever added.
+    /// Returns the number of entries ever added.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Those that were not removed.
+    /// Returns the number of entries that were not removed.
     pub fn live_count(&self) -> usize {
         self.live_count
     }
 
-    /// Adds an entry; there are fewer than 65,535.
+    /// Adds an entry. A segment has fewer than 65,535.
     pub fn push(&mut self, id: u64, point: u16, facets: Facets) -> u16 {
         let entry = self.len();
         if self.last.len() <= usize::from(point) {
@@ -74,19 +74,19 @@ impl Entries {
         self.points[entry]
     }
 
-    /// Entries that were not removed, with their ids.
+    /// Returns the entries that were not removed, with their ids.
     pub fn live(&self) -> impl Iterator<Item = (u16, u64)> + '_ {
         self.live.iter_from(0).map(|entry| (entry as u16, self.ids[entry]))
     }
 
-    /// The entries of a point, newest first, with removed ones.
+    /// Returns the entries of a point, the newest first, including removed ones.
     pub fn of_point(&self, point: u16) -> impl Iterator<Item = usize> + '_ {
         let known = |entry: u16| (entry != NONE).then_some(entry);
         let last = self.last.get(usize::from(point)).copied().and_then(known);
         std::iter::successors(last, move |entry| known(self.before[usize::from(*entry)])).map(usize::from)
     }
 
-    /// Entries that are live and that the filter accepts.
+    /// Returns the live entries that the filter accepts.
     pub fn accepted(&self, filter: &Filter) -> Accepted {
         let mut entries = self.live.clone();
         if filter.accepts_everything() {

@@ -1,15 +1,15 @@
-//! What entries are filtered by: a few numbers each, whose meaning is decided elsewhere.
+//! Facets: a few numbers of each entry that searches are filtered by. Their meaning is defined elsewhere.
 
 use std::ops::RangeInclusive;
 
-/// Facets of an entry.
+/// Number of facets of an entry.
 pub const FACETS: usize = 8;
 
-/// Numbers that filters ask about, such as kind, tenant or time in seconds.
+/// The facets of one entry, such as kind, tenant or time in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facets(pub [u32; FACETS]);
 
-/// A range for each facet, and perhaps a few values of which one facet must have one. The default accepts everything.
+/// A range for each facet, and optionally a list of allowed values for one of them. The default accepts everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     ranges: [(u32, u32); FACETS],
@@ -23,19 +23,19 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// Also asks that a facet lies in a range. Panics if there is no such facet.
+    /// Restricts a facet to a range. Panics if there is no such facet.
     pub fn with_range(mut self, facet: usize, range: RangeInclusive<u32>) -> Self {
         let (least, most) = self.ranges[facet];
         self.ranges[facet] = (least.max(*range.start()), most.min(*range.end()));
         self
     }
 
-    /// Also asks that a facet has a value.
+    /// Restricts a facet to one value.
     pub fn with_value(self, facet: usize, value: u32) -> Self {
         self.with_range(facet, value..=value)
     }
 
-    /// Asks that a facet has one of a few values, instead of what was asked so before. Time grows with their number.
+    /// Restricts a facet to a list of values, and replaces an earlier list. The time of a search grows with its length.
     pub fn with_one_of(mut self, facet: usize, values: &[u32]) -> Self {
         assert!(facet < FACETS, "there are {FACETS} facets");
         self.one_of = Some((facet, values.to_vec()));

@@ -1,30 +1,30 @@
-//! Who is linked to whom: the levels of an HNSW graph over numbered points.
+//! The levels and links of an HNSW graph over numbered points.
 
 use super::points::NONE;
 
-/// Links of a point on each level but the ground (the M of HNSW), and those that a new point gets there.
+/// Maximum number of links of a point on each level above 0 (the M of HNSW); a new point gets this many on level 0.
 pub(super) const LINKS: usize = 32;
-/// Links of a point on the ground.
+/// Maximum number of links of a point on level 0.
 pub(super) const GROUND_LINKS: usize = 2 * LINKS;
-/// A level above these holds one point of 32^8: there is none.
+/// A higher level would hold one point in 32^9.
 pub(super) const LEVELS_MAX: usize = 8;
 
-/// Links of points by level. Lists end at their end or with `NONE`.
+/// Links of points by level. A list ends at its capacity or with `NONE`.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     ground: Vec<[u16; GROUND_LINKS]>,
-    /// Of each point the levels above the ground.
+    /// The levels above 0 of each point.
     upper: Vec<Box<[[u16; LINKS]]>>,
     top: Option<u16>,
 }
 
 impl Graph {
-    /// Points that are linked.
+    /// Returns the number of linked points.
     pub fn len(&self) -> usize {
         self.ground.len()
     }
 
-    /// A point on the highest level, where walks begin.
+    /// Returns the entry point of a search, a point on the highest level.
     pub fn top(&self) -> Option<u16> {
         self.top
     }
@@ -33,12 +33,12 @@ impl Graph {
         self.top = point;
     }
 
-    /// The highest level of a point.
+    /// Returns the highest level of a point.
     pub fn level(&self, point: u16) -> usize {
         self.upper[usize::from(point)].len()
     }
 
-    /// Adds a point without links, which is the new top if none is higher.
+    /// Adds a point without links. It becomes the entry point if no other is on a level as high.
     pub fn add(&mut self, level: usize) -> u16 {
         let point = self.len() as u16;
         self.ground.push([NONE; GROUND_LINKS]);
@@ -68,20 +68,20 @@ impl Graph {
         }
     }
 
-    /// Replaces a point's links; there are at most `links_max`.
+    /// Replaces the links of a point, a maximum of `links_max`.
     pub fn set_links(&mut self, point: u16, level: usize, links: &[u16]) {
         let (used, free) = self.room(point, level).split_at_mut(links.len());
         used.copy_from_slice(links);
         free.fill(NONE);
     }
 
-    /// Adds a link if there is room for it, and says whether there was.
+    /// Adds a link if there is room for it. Returns whether there was.
     pub fn push_link(&mut self, point: u16, level: usize, to: u16) -> bool {
         let free = self.room(point, level).iter_mut().find(|link| **link == NONE);
         free.map(|link| *link = to).is_some()
     }
 
-    /// Leads around points that are gone: who was linked to one is linked to some of those that it was linked to.
+    /// Bypasses points that are gone: points linked to one are linked to some of its neighbors instead.
     pub fn bypass(&mut self, gone: impl Fn(u16) -> bool) {
         let all = 0..self.len() as u16;
         for point in all.clone().filter(|point| !gone(*point)) {

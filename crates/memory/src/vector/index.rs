@@ -1,4 +1,4 @@
-//! The index as its callers see it.
+//! The vector index.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -13,18 +13,18 @@ use super::search::Search;
 use super::segment::Segment;
 use super::walk::Scratch;
 
-/// Points linked for each entry that is inserted: more than one, so that a backlog shrinks.
+/// Points linked with each insertion. More than one, so that a backlog shrinks.
 const LINKED_PER_INSERT: usize = 2;
 
-/// Vectors by id, found by likeness.
+/// Vectors by id, searched by similarity.
 #[derive(Debug)]
 pub struct VectorIndex {
     pub(super) dimension: usize,
     pub(super) options: IndexOptions,
     pub(super) segments: BTreeMap<SegmentId, Segment>,
     pub(super) growing: Growing,
-    pub(super) places: HashMap<u64, Place>,
-    /// Blobs of segments that are no more.
+    pub(super) positions: HashMap<u64, Position>,
+    /// Segments that were removed and whose blobs are not deleted yet.
     pub(super) dropped: Vec<SegmentId>,
     scratches: Mutex<Vec<Scratch>>,
 }
@@ -37,9 +37,9 @@ pub(super) struct Growing {
     pub points: HashMap<u64, u16>,
 }
 
-/// Where an entry is.
+/// The position of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub segment: SegmentId,
     pub entry: u16,
 }
@@ -55,16 +55,16 @@ impl VectorIndex {
             options,
             segments: BTreeMap::from([(growing.id, Segment::new(dimension, options.points_max()))]),
             growing,
-            places: HashMap::new(),
+            positions: HashMap::new(),
             dropped: Vec::new(),
             scratches: Mutex::default(),
         })
     }
 
-    /// Adds an entry, or replaces the one of the same id.
+    /// Inserts an entry, and replaces one of the same id.
     pub fn insert(&mut self, id: u64, code: &VectorCode, facets: Facets) -> Result<(), VectorError> {
         self.check(code)?;
-        if let Some(place) = self.places.get(&id).copied() {
+        if let Some(place) = self.positions.get(&id).copied() {
             let segment = self.segment_mut(place.segment);
             if segment.points.is(segment.entries.point(usize::from(place.entry)), code) {
                 segment.entries.set_facets(place.entry, facets);
@@ -76,11 +76,11 @@ impl VectorIndex {
         let ef = self.options.ef_construction;
         let mut scratch = self.scratch();
         self.segment_mut(self.growing.id).link(LINKED_PER_INSERT, ef, &mut scratch);
-        self.give_back(scratch);
+        self.release(scratch);
         Ok(())
     }
 
-    /// Adds an entry that is not there to the growing segment, without linking it.
+    /// Adds a new entry to the growing segment, without linking it.
     pub(super) fn put(&mut self, id: u64, code: &VectorCode, facets: Facets) {
         if self.growing_segment().is_full() {
             self.seal();
@@ -96,19 +96,19 @@ impl VectorIndex {
                 entry
             }
         };
-        self.places.insert(id, Place { segment: self.growing.id, entry });
+        self.positions.insert(id, Position { segment: self.growing.id, entry });
     }
 
-    /// Begins a new segment.
+    /// Seals the growing segment and starts a new one.
     pub(super) fn seal(&mut self) {
         let id = SegmentId(self.growing.id.0 + 1);
         self.growing = Growing { id, points: HashMap::new() };
         self.segments.insert(id, Segment::new(self.dimension, self.options.points_max()));
     }
 
-    /// Whether there was such an entry.
+    /// Removes an entry. Returns whether there was one.
     pub fn remove(&mut self, id: u64) -> bool {
-        let Some(place) = self.places.remove(&id) else { return false };
+        let Some(place) = self.positions.remove(&id) else { return false };
         let segment = self.segment_mut(place.segment);
         segment.entries.remove(place.entry);
         if segment.entries.live_count() == 0 {
@@ -126,7 +126,7 @@ impl VectorIndex {
         }
     }
 
-    /// The nearest entries that the filter accepts, best first.
+    /// Returns the nearest entries that the filter accepts, the most similar first.
     pub fn search(&self, query: &Query<'_>) -> Result<Vec<Hit>, VectorError> {
         let code = VectorCode::new(query.vector, self.dimension)?;
         let row = ByteRow::new(code.codes());
@@ -142,12 +142,12 @@ impl VectorIndex {
         };
         let mut scratch = self.scratch();
         let hits = search.run(self.segments.values(), &mut scratch);
-        self.give_back(scratch);
+        self.release(scratch);
         Ok(hits)
     }
 
     pub fn contains(&self, id: u64) -> bool {
-        self.places.contains_key(&id)
+        self.positions.contains_key(&id)
     }
 
     pub fn dimension(&self) -> usize {
@@ -159,19 +159,19 @@ impl VectorIndex {
     }
 
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.positions.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.positions.is_empty()
     }
 
-    /// About how much memory the index takes.
+    /// Estimates the memory that the index takes.
     pub fn memory_bytes(&self) -> usize {
         let segments: usize = self.segments.values().map(Segment::memory_bytes).sum();
-        // A hash map has a byte more for each place.
+        // A hash map has one more byte for each slot.
         segments
-            + self.places.capacity() * (size_of::<(u64, Place)>() + 1)
+            + self.positions.capacity() * (size_of::<(u64, Position)>() + 1)
             + self.growing.points.capacity() * (size_of::<(u64, u16)>() + 1)
     }
 
@@ -184,17 +184,17 @@ impl VectorIndex {
         &self.segments[&self.growing.id]
     }
 
-    /// A segment that places name: it is there for as long as they do.
+    /// Returns a segment that holds entries: it exists for as long as they do.
     pub(super) fn segment_mut(&mut self, id: SegmentId) -> &mut Segment {
         self.segments.get_mut(&id).expect("a segment outlives its entries")
     }
 
-    /// One that no other search uses now.
+    /// Returns buffers that no other search uses now.
     pub(super) fn scratch(&self) -> Scratch {
         self.scratches.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
-    pub(super) fn give_back(&self, scratch: Scratch) {
+    pub(super) fn release(&self, scratch: Scratch) {
         self.scratches.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
     }
 }

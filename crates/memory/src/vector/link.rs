@@ -1,16 +1,16 @@
-//! Adding a point to a graph.
+//! Adds points to a graph.
 
 use super::best::{Best, Scored};
 use super::graph::{Graph, LEVELS_MAX, LINKS};
 use super::points::Points;
 use super::walk::{Scratch, Space};
 
-/// Links that are chosen are compared with a candidate so many at a time: most candidates are refused by the first of them.
+/// Chosen links that a candidate is compared with at a time. Most candidates are rejected by the first of them.
 const COMPARED_AT_ONCE: usize = 8;
 
-/// The level of a new point: each has a 32nd of the points below it. Follows from `seed` alone.
+/// Returns the highest level of a new point: each level has a 32nd of the points below it. Depends on `seed` only.
 pub(super) fn level_of(seed: u64) -> usize {
-    // SplitMix64's finish: all bits of the result depend on all bits of the seed.
+    // The finalizer of SplitMix64: every bit of the result depends on every bit of the seed.
     let mut bits = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -18,7 +18,7 @@ pub(super) fn level_of(seed: u64) -> usize {
     (bits.leading_zeros() / LINKS.ilog2()).min(LEVELS_MAX as u32) as usize
 }
 
-/// Links the first point that is not linked yet, to those that are.
+/// Links the first point that is not linked yet.
 pub(super) fn link_next(points: &Points, graph: &mut Graph, level: usize, ef: usize, scratch: &mut Scratch) {
     let before = graph.top();
     let level_before = before.map_or(0, |top| graph.level(top));
@@ -27,8 +27,8 @@ pub(super) fn link_next(points: &Points, graph: &mut Graph, level: usize, ef: us
         graph.add(level);
         return;
     };
-    // Levels that the point shares with others, from above; it is added when all its links are known, so that no walk
-    // meets it.
+    // From the highest shared level down. The point is added when all its links are known, so that no walk meets
+    // it before.
     let mut chosen = Vec::new();
     for level in (0..=level.min(level_before)).rev() {
         let mut nearest = Best::new(ef);
@@ -46,7 +46,7 @@ pub(super) fn link_next(points: &Points, graph: &mut Graph, level: usize, ef: us
     }
 }
 
-/// Adds a link to a point, for which some of those that it has may have to go.
+/// Adds a link to a point, and drops others if there is no room for it.
 fn link_back(points: &Points, graph: &mut Graph, from: u16, level: usize, to: u16, scratch: &mut Scratch) {
     if graph.push_link(from, level, to) {
         return;
@@ -56,13 +56,13 @@ fn link_back(points: &Points, graph: &mut Graph, from: u16, level: usize, to: u1
     let probe = points.probe(from);
     let mut candidates: Vec<Scored> = points.score(&probe, &scratch.numbers, &mut scratch.dots).collect();
     candidates.sort_unstable_by(|a, b| b.cmp(a));
-    // Leaves some room, so that this is not done for every link.
+    // Leaves some room, so that this is not needed for every link.
     let links = choose(points, &candidates, Graph::links_max(level) * 3 / 4, &mut scratch.dots);
     graph.set_links(from, level, &links);
 }
 
-/// Links in many directions: from the nearest candidate on, those that are nearer to the point than to all that were chosen
-/// before. What is near to one of these can be reached through it.
+/// Chooses links in different directions: from the nearest candidate on, those nearer to the point than to all chosen before.
+/// A rejected candidate can be reached through the chosen one it is near to.
 fn choose(points: &Points, candidates: &[Scored], most: usize, dots: &mut Vec<i32>) -> Vec<u16> {
     let mut chosen: Vec<u32> = Vec::with_capacity(most);
     for candidate in candidates {

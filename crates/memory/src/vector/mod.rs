@@ -1,12 +1,12 @@
-//! The vector index: nearest neighbours by cosine, filtered by facets, of entries that change.
+//! The vector index: nearest neighbors by cosine similarity, filtered by facets, of entries that change.
 //!
-//! It lives in memory. What lasts is in a database that the index does not know: the code and facets of each entry, and a
-//! blob for each segment's graph, without which an index finds the same but takes longer to be fast after it is loaded.
+//! It lives in memory. A database, which the index does not know, stores the code and facets of each entry, and a blob for
+//! the graph of each segment. Without the blobs an index finds the same, but is slower until its points are linked again.
 //!
 //! - A *point* is a vector (`points.rs`) that is linked to others by a graph (`graph.rs`, `link.rs`, `walk.rs`).
-//! - An *entry* (`entries.rs`) is an id with facets (`columns.rs`), whose vector is a point. Equal vectors are one point.
+//! - An *entry* (`entries.rs`) is an id with facets (`columns.rs`), whose vector is a point. Equal vectors share a point.
 //! - A *segment* (`segment.rs`) is a graph with its entries. New ones go to the growing segment; when it is full, it is
-//!   sealed and another begun. A search (`search.rs`) asks all of them.
+//!   sealed and another one is started. A search (`search.rs`) covers all of them.
 
 mod best;
 mod bits;
@@ -18,12 +18,12 @@ mod facets;
 mod graph;
 mod index;
 mod link;
+mod maintenance;
 mod options;
 mod points;
 mod saved;
 mod search;
 mod segment;
-mod upkeep;
 mod walk;
 
 pub use blob::BlobError;

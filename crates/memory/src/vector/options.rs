@@ -1,17 +1,17 @@
-//! What goes into an index and comes out of it.
+//! Options, queries and results of an index.
 
 use super::blob::BlobError;
 use super::facets::Filter;
 use super::points::POINTS_MAX;
 
-/// How an index is built and searched.
+/// Parameters of building and searching an index.
 #[derive(Clone, Copy, Debug)]
 pub struct IndexOptions {
-    /// Candidates that a search keeps, unless the query says otherwise.
+    /// Candidates that a search keeps by default.
     pub ef_search: usize,
     /// Candidates from which the links of a new entry are chosen.
     pub ef_construction: usize,
-    /// Different vectors after which a segment is sealed and the next begun; at most 65,535.
+    /// Number of different vectors after which a segment is sealed; a maximum of 65,535.
     pub segment_vectors_max: usize,
 }
 
@@ -27,26 +27,26 @@ impl IndexOptions {
     }
 }
 
-/// What is looked for.
+/// A search.
 #[derive(Clone, Debug)]
 pub struct Query<'a> {
     pub vector: &'a [f32],
-    /// Entries wanted.
+    /// Number of entries wanted.
     pub k: usize,
     pub filter: Filter,
-    /// Candidates to keep; the index's default if none.
+    /// Candidates to keep; `None` for the index's default.
     pub ef: Option<usize>,
 }
 
-/// An entry that was found.
+/// A search result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hit {
     pub id: u64,
-    /// The cosine.
+    /// Cosine similarity.
     pub similarity: f32,
 }
 
-/// The name of a segment's blob in the database; never used again for another.
+/// Id of a segment's blob in the database. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId(pub u64);
 
@@ -57,21 +57,21 @@ pub struct Blob {
     pub bytes: Vec<u8>,
 }
 
-/// What a database should do to have the blobs of an index. Should that fail, nothing is lost but time when it is loaded.
+/// Changes of the stored blobs. If they are not applied, nothing is lost but time at the next start.
 #[derive(Clone, Debug, Default)]
 pub struct Unsaved {
-    /// New, or instead of one of the same id.
+    /// Blobs that are new, or replace one of the same id.
     pub write: Vec<Blob>,
     pub delete: Vec<SegmentId>,
-    /// Points in each blob.
+    /// Number of points in each blob.
     pub(super) linked: Vec<(SegmentId, usize)>,
 }
 
-/// What became of blobs that were loaded.
+/// The outcome of loading an index.
 #[derive(Clone, Debug, Default)]
 pub struct LoadReport {
-    /// Blobs that could not be used. They are deleted with what is saved next.
+    /// Blobs that could not be used. They are deleted with the next save.
     pub unreadable: Vec<(SegmentId, BlobError)>,
-    /// Entries that were in none: found by comparing all of them, until `maintain` has linked them.
+    /// Entries that were in no blob. Searches compare with all of them until `maintain` has linked them.
     pub unlinked: usize,
 }

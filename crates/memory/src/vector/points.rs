@@ -1,4 +1,4 @@
-//! The vectors of a segment, each different from the others.
+//! The distinct vectors of a segment.
 
 use ruvllm_kernels::KernelSet;
 use ruvllm_kernels::ops::ByteRows;
@@ -6,7 +6,7 @@ use ruvllm_kernels::ops::ByteRows;
 use super::best::Scored;
 use super::code::VectorCode;
 
-/// Most points of a segment, so that a number of one fits 16 bits, with one left over.
+/// Maximum number of points of a segment: 16 bits, with one value left for `NONE`.
 pub(super) const POINTS_MAX: usize = u16::MAX as usize;
 /// Stands for no point or no entry.
 pub(super) const NONE: u16 = u16::MAX;
@@ -21,10 +21,10 @@ pub(super) struct Points {
     fingerprints: Vec<u64>,
 }
 
-/// A vector that others are compared with.
+/// A vector to compare others with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe<'a> {
-    /// With zeros up to a whole number of cache lines.
+    /// Padded with zeros to whole cache lines.
     pub row: &'a [i8],
     pub scale: f32,
 }
@@ -50,7 +50,7 @@ impl Points {
         (self.len() - 1) as u16
     }
 
-    /// So many points whose vectors are not known yet.
+    /// Adds `count` points whose vectors are not known yet.
     pub fn extend_unknown(&mut self, points: usize) {
         self.rows.extend_to(points);
         self.scales.resize(points, 0.0);
@@ -75,7 +75,7 @@ impl Points {
         self.rows.row(usize::from(point)).starts_with(code.codes())
     }
 
-    /// The numbers of a point's vector, with the zeros that follow them.
+    /// Returns the codes of a point's vector, with their padding.
     pub fn row(&self, point: u16) -> &[i8] {
         self.rows.row(usize::from(point))
     }
@@ -88,7 +88,7 @@ impl Points {
         Probe { row: self.row(point), scale: self.scales[usize::from(point)] }
     }
 
-    /// The cosines with some points.
+    /// Computes the cosine similarities with the given points.
     pub fn score(&self, probe: &Probe<'_>, points: &[u32], dots: &mut Vec<i32>) -> impl Iterator<Item = Scored> {
         dots.resize(points.len(), 0);
         self.rows.dots(probe.row, points, dots);

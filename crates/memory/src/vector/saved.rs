@@ -1,4 +1,4 @@
-//! Getting graphs into a database and back.
+//! Loads graphs from blobs and saves them again.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,17 +6,17 @@ use super::blob;
 use super::code::{VectorCode, VectorError};
 use super::facets::Facets;
 use super::graph::Graph;
-use super::index::{Place, VectorIndex};
+use super::index::{Position, VectorIndex};
 use super::options::{Blob, IndexOptions, LoadReport, SegmentId, Unsaved};
 use super::points::Points;
 use super::segment::Segment;
 
-/// Points that a growing graph has more than its blob before it is saved again.
+/// New points after which the graph of the growing segment is saved again.
 const SAVE_STEP: usize = 2048;
 
 impl VectorIndex {
-    /// An index of all entries that a database has, with the graphs that were saved. Entries that are in none of these, or
-    /// with another vector, are found at once and linked by later calls of `maintain`.
+    /// Creates an index of all entries that a database has, with the saved graphs. Entries that are in none of these, or have
+    /// another vector there, can be found at once and are linked by later calls of `maintain`.
     pub fn load(
         dimension: usize,
         options: IndexOptions,
@@ -47,26 +47,26 @@ impl VectorIndex {
         Ok((index, report))
     }
 
-    /// Segments without entries, and where to find a point by its fingerprint.
+    /// Creates segments without entries. Returns the position of each point by its fingerprint.
     fn add_graphs(&mut self, graphs: BTreeMap<SegmentId, (Graph, Vec<u64>)>) -> HashMap<u64, (SegmentId, u16)> {
         self.segments.clear();
-        let mut places = HashMap::new();
+        let mut positions = HashMap::new();
         let newest = graphs.keys().chain(&self.dropped).max().copied();
         for (id, (graph, fingerprints)) in graphs {
             let mut points = Points::new(self.dimension, self.options.points_max().max(graph.len()));
             points.extend_unknown(graph.len());
             self.segments.insert(id, Segment::with(points, graph));
-            places.extend(fingerprints.into_iter().zip(0..).map(|(fingerprint, point)| (fingerprint, (id, point))));
+            positions.extend(fingerprints.into_iter().zip(0..).map(|(fingerprint, point)| (fingerprint, (id, point))));
         }
-        // The last one was growing when it was saved, and goes on if it has room.
+        // The newest segment was growing when it was saved, and continues if it has room.
         self.growing.id = newest.unwrap_or(self.growing.id);
         if self.segments.get(&self.growing.id).is_none_or(Segment::is_full) {
             self.seal();
         }
-        places
+        positions
     }
 
-    /// Adds an entry to the point that has its vector, if there is one.
+    /// Adds an entry to the point that has its vector, or as a new one.
     fn claim(&mut self, id: u64, code: &VectorCode, facets: Facets, points: &HashMap<u64, (SegmentId, u16)>) {
         self.remove(id);
         let place = points.get(&code.fingerprint()).copied();
@@ -77,13 +77,13 @@ impl VectorIndex {
         }
         if segment.takes_twin() && segment.points.is(point, code) {
             let entry = segment.entries.push(id, point, facets);
-            self.places.insert(id, Place { segment: segment_id, entry });
+            self.positions.insert(id, Position { segment: segment_id, entry });
         } else {
             self.put(id, code, facets);
         }
     }
 
-    /// Points whose entries are gone have no vectors any more: links that led over them lead around them.
+    /// Removes points whose entries are gone: their vectors are unknown, so links bypass them.
     fn forget_unclaimed(&mut self) {
         let ids: Vec<SegmentId> = self.segments.keys().copied().collect();
         for id in ids {
@@ -97,12 +97,12 @@ impl VectorIndex {
         }
     }
 
-    /// Blobs to write and to delete: of sealed segments, and of growing ones that have changed much.
+    /// Returns the blobs to write and to delete: sealed segments, and the growing one if it has changed much.
     pub fn unsaved(&self) -> Unsaved {
         self.unsaved_from(SAVE_STEP)
     }
 
-    /// Also what has changed little: for a shutdown.
+    /// Returns the same with everything that has changed, for a shutdown.
     pub fn all_unsaved(&self) -> Unsaved {
         self.unsaved_from(1)
     }
@@ -122,13 +122,13 @@ impl VectorIndex {
         unsaved
     }
 
-    /// The database did what it should.
+    /// Reports that the database has applied the changes.
     pub fn mark_saved(&mut self, saved: &Unsaved) {
         self.dropped.retain(|id| !saved.delete.contains(id));
         for (id, linked) in &saved.linked {
             match self.segments.get_mut(id) {
                 Some(segment) => segment.saved = *linked,
-                // Its last entry was removed meanwhile.
+                // Its last entry was removed in the meantime.
                 None if self.dropped.contains(id) => {}
                 None => self.dropped.push(*id),
             }

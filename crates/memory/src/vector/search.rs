@@ -1,8 +1,8 @@
-//! One search through all segments.
+//! One search over all segments.
 //!
-//! The filter becomes a bit for each entry first, so how many it accepts is known before anything is compared. Few are
-//! compared one by one; among many, a walk through the graph finds the nearest. What one segment gives sets a bound for the
-//! next.
+//! The filter is evaluated to a bit for each entry first, so it is known how many it accepts before anything is compared. A
+//! few are compared one by one; among many, a walk through the graph finds the nearest. The results of one segment are a bound
+//! for the next.
 
 use super::best::{Best, Rank, Scored};
 use super::bits::BitSet;
@@ -13,22 +13,22 @@ use super::points::Probe;
 use super::segment::Segment;
 use super::walk::{Goal, Scratch};
 
-/// Nearest points that are looked for in each segment at least, however good those of other segments are.
+/// Minimum number of nearest points to look for in each segment, however good those of other segments are.
 const NEAREST_MIN: usize = 16;
-/// Candidates are fewer where a filter accepts few, because a walk goes farther for each: so many for each entry wanted.
+/// Candidates for each entry wanted, where a filter accepts few: a walk then goes farther for each candidate.
 const CANDIDATES_PER_HIT_MIN: usize = 3;
-/// Rows that a scan multiplies at once.
+/// Rows that a scan multiplies at a time.
 const SCANNED_AT_ONCE: usize = 256;
-/// Comparing so many rows for each candidate, one after the other, finds all and is not much slower than a walk.
+/// Comparing this many rows for each candidate is exhaustive and not much slower than a walk.
 const SCANNED_PER_CANDIDATE: usize = 110;
-/// From this share of accepted entries on, the others are compared too: they show the way.
+/// From this share of accepted entries on, the others are compared, too: they lead to accepted ones.
 const SHARE_FOR_PLAIN_WALK: f32 = 0.4;
-/// Accepted points, evenly picked, of which the best are where a walk starts as well: what is near to the query may all be
-/// refused.
+/// Evenly sampled accepted points; a walk also starts from the best of them, since all points near the query may be
+/// rejected by the filter.
 const PICKED: usize = 256;
 const STARTS: usize = 8;
 
-/// What is searched for.
+/// The parameters of a search.
 #[derive(Debug)]
 pub(super) struct Search<'a> {
     pub probe: Probe<'a>,
@@ -37,21 +37,21 @@ pub(super) struct Search<'a> {
     pub filter: &'a Filter,
 }
 
-/// A segment, and what may be found in it.
+/// A segment and the entries that the filter accepts.
 struct Part<'a> {
     segment: &'a Segment,
     accepted: Accepted,
 }
 
 /// The nearest points of a segment that `counts` accepts.
-struct Nearest<'a, F> {
+struct Neighbors<'a, F> {
     counts: F,
     here: Best,
-    /// In all segments so far.
+    /// Best entries of all segments so far.
     everywhere: &'a mut Best,
 }
 
-impl<F: Fn(u16) -> bool> Goal for Nearest<'_, F> {
+impl<F: Fn(u16) -> bool> Goal for Neighbors<'_, F> {
     fn bound(&self) -> Rank {
         self.here.bound().min(self.everywhere.bound())
     }
@@ -65,11 +65,11 @@ impl<F: Fn(u16) -> bool> Goal for Nearest<'_, F> {
 }
 
 impl Search<'_> {
-    /// The best entries, best first.
+    /// Returns the best entries, best first.
     pub fn run<'s>(&self, segments: impl Iterator<Item = &'s Segment>, scratch: &mut Scratch) -> Vec<Hit> {
         let part = |segment: &'s Segment| Part { segment, accepted: segment.entries.accepted(self.filter) };
         let mut parts: Vec<Part<'_>> = segments.map(part).collect();
-        // Where there is most to be found comes first: what it gives shortens the rest.
+        // The segment with the most accepted entries comes first: its results shorten the rest.
         parts.sort_by_key(|part| std::cmp::Reverse(part.accepted.count));
         let mut everywhere = Best::new(self.candidates(&parts));
         let mut hits = Vec::new();
@@ -99,7 +99,7 @@ impl Search<'_> {
         ((self.ef as f32 * share) as usize).max(CANDIDATES_PER_HIT_MIN * self.k).min(self.ef)
     }
 
-    /// The nearest accepted points that are linked, best first.
+    /// Returns the nearest accepted points that are linked, best first.
     fn walk(&self, part: &Part<'_>, everywhere: &mut Best, scratch: &mut Scratch) -> Vec<Scored> {
         let (space, probe) = (part.segment.space(), &self.probe);
         let Some(start) = space.descend(probe, 0, scratch) else { return Vec::new() };
@@ -107,18 +107,18 @@ impl Search<'_> {
         let share = part.accepted.count as f32 / part.segment.entries.len() as f32;
         if share >= SHARE_FOR_PLAIN_WALK {
             let counts = |point| part.accepted_of(point).next().is_some();
-            let mut nearest = Nearest { counts, here, everywhere };
+            let mut nearest = Neighbors { counts, here, everywhere };
             space.walk(probe, 0, start, &mut nearest, scratch);
             return nearest.here.into_sorted();
         }
         let points = part.segment.accepted_points(&part.accepted);
         let starts = self.starts(part.segment, &points, start, scratch);
-        let mut nearest = Nearest { counts: |_| true, here, everywhere };
+        let mut nearest = Neighbors { counts: |_| true, here, everywhere };
         space.walk_accepted(probe, &points, &starts, &mut nearest, scratch);
         nearest.here.into_sorted()
     }
 
-    /// The best of some accepted points, and where a walk would start anyway.
+    /// Returns the best of some sampled accepted points, and the usual start of a walk.
     fn starts(&self, segment: &Segment, points: &BitSet, start: Scored, scratch: &mut Scratch) -> Vec<Scored> {
         let linked = segment.graph.len();
         let picked = (0..PICKED).filter_map(|i| points.iter_from(linked * i / PICKED).next());
@@ -166,7 +166,7 @@ impl Search<'_> {
 }
 
 impl Part<'_> {
-    /// The accepted entries of a point.
+    /// Returns the accepted entries of a point.
     fn accepted_of(&self, point: u16) -> impl Iterator<Item = usize> + '_ {
         self.segment.entries.of_point(point).filter(|entry| self.accepted.entries.contains(*entry))
     }

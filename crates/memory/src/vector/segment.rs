@@ -1,4 +1,4 @@
-//! A part of the index with a graph of its own.
+//! A part of the index with its own graph.
 
 use super::bits::BitSet;
 use super::code::VectorCode;
@@ -9,13 +9,13 @@ use super::link::{level_of, link_next};
 use super::points::{POINTS_MAX, Points};
 use super::walk::{Scratch, Space};
 
-/// Points, of which the first are linked, and the entries that have them as vectors.
+/// Points, the first of which are linked, and the entries whose vectors they are.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub points: Points,
     pub graph: Graph,
     pub entries: Entries,
-    /// Linked points in the blob that was last written.
+    /// Number of linked points in the blob that was last written.
     pub saved: usize,
 }
 
@@ -32,22 +32,22 @@ impl Segment {
         Space { points: &self.points, graph: &self.graph }
     }
 
-    /// Whether there is room for another entry, whatever its vector.
+    /// Returns whether there is no room for another entry with a new vector.
     pub fn is_full(&self) -> bool {
         self.points.is_full() || !self.takes_twin()
     }
 
-    /// Whether there is room for another entry with a vector that is there.
+    /// Returns whether there is room for another entry with a known vector.
     pub fn takes_twin(&self) -> bool {
         self.entries.len() < POINTS_MAX
     }
 
-    /// Points that are not linked yet.
+    /// Returns the number of points that are not linked yet.
     pub fn unlinked(&self) -> usize {
         self.points.len() - self.graph.len()
     }
 
-    /// Links up to `most` points, and says how many.
+    /// Links up to `most` points. Returns how many.
     pub fn link(&mut self, most: usize, ef: usize, scratch: &mut Scratch) -> usize {
         let count = most.min(self.unlinked());
         for _ in 0..count {
@@ -57,13 +57,13 @@ impl Segment {
         count
     }
 
-    /// Adds an entry with a vector of its own.
+    /// Adds an entry with a new vector.
     pub fn push(&mut self, id: u64, code: &VectorCode, facets: Facets) -> (u16, u16) {
         let point = self.points.push(code);
         (point, self.entries.push(id, point, facets))
     }
 
-    /// The linked points of some entries.
+    /// Returns the linked points of some entries.
     pub fn accepted_points(&self, accepted: &Accepted) -> BitSet {
         let mut points = BitSet::default();
         points.reset(self.points.len());
@@ -75,7 +75,7 @@ impl Segment {
         points
     }
 
-    /// The part of what is kept that is of use.
+    /// Returns the share of live entries.
     pub fn live_share(&self) -> f32 {
         self.entries.live_count() as f32 / self.entries.len().max(self.points.len()).max(1) as f32
     }

@@ -1,4 +1,4 @@
-//! Walking a graph towards a vector.
+//! Walks through a graph towards a vector.
 
 use std::collections::BinaryHeap;
 
@@ -7,10 +7,10 @@ use super::bits::BitSet;
 use super::graph::Graph;
 use super::points::{Points, Probe};
 
-/// Accepted points that a step finds before it stops taking detours.
+/// Accepted points that a step finds before it stops following rejected ones.
 const DETOURS_UNTIL: usize = 32;
 
-/// What a walk needs room for, kept from one to the next.
+/// Buffers of a walk, reused by the next.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     visited: BitSet,
@@ -27,15 +27,15 @@ pub(super) struct Space<'a> {
     pub graph: &'a Graph,
 }
 
-/// What a walk is for.
+/// The goal of a walk.
 pub(super) trait Goal {
-    /// Points that are not above this are of no use, nor are those behind them.
+    /// Returns the bound that a point must exceed to be of use, or to be followed.
     fn bound(&self) -> Rank;
-    /// A point was met.
+    /// Offers a point that was met.
     fn meet(&mut self, point: Scored);
 }
 
-/// The nearest points, whatever they are.
+/// A goal that accepts every point.
 impl Goal for Best {
     fn bound(&self) -> Rank {
         Best::bound(self)
@@ -46,7 +46,7 @@ impl Goal for Best {
 }
 
 impl Space<'_> {
-    /// The point that links of the levels above `level` lead to, one at a time. `None` in an empty graph.
+    /// Descends from the highest level to `level`, one point at a time. Returns `None` in an empty graph.
     pub fn descend(&self, probe: &Probe<'_>, level: usize, scratch: &mut Scratch) -> Option<Scored> {
         let top = self.graph.top()?;
         let mut nearest = self.points.score(probe, &[u32::from(top)], &mut scratch.dots).next()?;
@@ -65,7 +65,7 @@ impl Space<'_> {
         Some(nearest)
     }
 
-    /// Goes from `start` to ever nearer points of a level, until all that are left are below the goal's bound.
+    /// Walks from `start` to ever nearer points of a level, until all that are left are below the goal's bound.
     pub fn walk(&self, probe: &Probe<'_>, level: usize, start: Scored, goal: &mut impl Goal, scratch: &mut Scratch) {
         let Scratch { visited, candidates, numbers, dots, .. } = scratch;
         visited.reset(self.graph.len());
@@ -89,8 +89,8 @@ impl Space<'_> {
         }
     }
 
-    /// A walk on the ground that compares accepted points only: links to others are followed to where these lead. So what
-    /// is not accepted costs little, and neither holds a walk up that is near much of it.
+    /// Walks on level 0 and compares accepted points only: rejected ones are passed through to their neighbors. So they cost
+    /// little, and a region of them does not stop the walk.
     pub fn walk_accepted(
         &self,
         probe: &Probe<'_>,

@@ -1,4 +1,4 @@
-//! Adds entries to the log, a batch at a time.
+//! Appends entries to the log, a batch at a time.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::chain::{self, ChainHash};
 use super::entry::WitnessEntry;
 use crate::database::{StoredVector, Writing};
 use crate::error::{MemoryError, Result};
-use crate::facets::{Described, Kind, Part, vector_id};
+use crate::facets::{Kind, Metadata, Part, vector_id};
 use crate::graph::{self, Edge, EdgeKind};
 use crate::names::Names;
 use crate::policies;
@@ -14,17 +14,17 @@ use crate::schema::take_numbers;
 use crate::sessions;
 use crate::vector::VectorCode;
 
-/// An entry with what was found out about it before it is stored.
+/// An entry ready to be stored.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub entry: WitnessEntry,
     pub prompt: Option<VectorCode>,
     pub answer: Option<VectorCode>,
-    /// Earlier requests that are like it, with their similarity.
+    /// Similar earlier requests, with their similarity.
     pub similar: Vec<(i64, f32)>,
 }
 
-/// Stores a batch, all of it or nothing, and links it to the chain. The numbers of its entries.
+/// Stores a batch and links it to the hash chain. Returns the ids of its entries.
 pub(crate) fn append(database: &mut dyn Writing, names: &Names, batch: &[Prepared], at_ms: i64) -> Result<Vec<i64>> {
     if batch.is_empty() {
         return Ok(Vec::new());
@@ -43,11 +43,11 @@ pub(crate) fn append(database: &mut dyn Writing, names: &Names, batch: &[Prepare
         hash.add(id, &body);
         bytes += body.len();
         let row = Row { id, batch: number, entry: &entry };
-        let described = row.store(database, names)?;
+        let metadata = row.store(database, names)?;
         database.execute("INSERT INTO witness_bodies (id, body) VALUES ($1, $2)", &[id.into(), body.into()])?;
-        put_vectors(database, id, described, prepared)?;
+        put_vectors(database, id, metadata, prepared)?;
         if let Some(policy) = entry.routing.policy {
-            used.insert((described.tenant, policy), entry.at_ms);
+            used.insert((metadata.tenant, policy), entry.at_ms);
         }
         for (earlier, similarity) in &prepared.similar {
             let edge = Edge { source: id, kind: EdgeKind::Similar, target: *earlier, weight: f64::from(*similarity) };
@@ -73,8 +73,8 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Stores what entries are searched by.
-    fn store(&self, database: &mut dyn Writing, names: &Names) -> Result<Described> {
+    /// Stores the columns that entries are searched by.
+    fn store(&self, database: &mut dyn Writing, names: &Names) -> Result<Metadata> {
         let entry = self.entry;
         let tenant = names.find_or_add(database, &entry.tenant)?;
         let model = names.find_or_add(database, &entry.model)?;
@@ -109,7 +109,7 @@ impl Row<'_> {
             let edge = Edge { source: session, kind: EdgeKind::Contains, target: self.id, weight: 1.0 };
             graph::connect(database, edge, entry.at_ms)?;
         }
-        Ok(Described {
+        Ok(Metadata {
             kind: Kind::Request,
             tenant,
             model,
@@ -121,11 +121,11 @@ impl Row<'_> {
     }
 }
 
-fn put_vectors(database: &mut dyn Writing, id: i64, described: Described, prepared: &Prepared) -> Result<()> {
+fn put_vectors(database: &mut dyn Writing, id: i64, metadata: Metadata, prepared: &Prepared) -> Result<()> {
     let parts = [(Kind::Request, Part::Whole, &prepared.prompt), (Kind::Answer, Part::Answer, &prepared.answer)];
     for (kind, part, code) in parts {
         if let Some(code) = code {
-            let facets = Described { kind, ..described }.facets();
+            let facets = Metadata { kind, ..metadata }.facets();
             database.put_vector(StoredVector { id: vector_id(id, part), code: code.clone(), facets })?;
         }
     }

@@ -1,5 +1,5 @@
-//! Each batch is linked to the one before by a hash: whoever changes an entry, or takes one out, would have to change all
-//! that came after it.
+//! The hash chain of the log. Each batch includes the hash of the one before it: changing or removing an entry would require
+//! changing all batches after it.
 
 use crate::database::{Reading, Value, first_row};
 use crate::error::{MemoryError, Result};
@@ -10,21 +10,21 @@ use crate::witness::WitnessEntry;
 
 pub(super) type Hash = [u8; 32];
 
-/// What the first batch is linked to.
+/// The hash before the first batch.
 const BEGINNING: Hash = [0; 32];
 
-/// The number and hash of the last batch that retention removed: there the chain begins now.
+/// Number and hash of the last batch that retention removed, where the chain begins now.
 pub(super) const ANCHOR: &str = "witness_anchor";
 
-/// What verification found.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     pub batches: u64,
     pub entries: u64,
-    /// Embeddings that were compared with their digests, and those that are no longer kept.
+    /// Embeddings that were compared with their digests, and those that are no longer stored.
     pub vectors: u64,
     pub vectors_gone: u64,
-    /// Of the last batch: whoever notes it elsewhere can prove later that nothing was taken from the end.
+    /// Hash of the last batch. Noted elsewhere, it proves later that nothing was removed from the end.
     pub hash: String,
     pub problems: Vec<ChainError>,
 }
@@ -47,7 +47,7 @@ pub enum ChainError {
     Unreadable { entry: i64 },
 }
 
-/// Problems that are told one by one; there is no use in a million of them.
+/// Maximum number of problems that are reported.
 const PROBLEMS_MAX: usize = 100;
 
 pub(super) struct ChainHash(blake3::Hasher);
@@ -71,12 +71,12 @@ impl ChainHash {
     }
 }
 
-/// Of an embedding as it is stored.
+/// Returns the digest of an embedding as it is stored.
 pub(super) fn digest(code: &VectorCode) -> String {
     blake3::hash(&code.to_bytes()).to_hex()[..32].to_owned()
 }
 
-/// The last batch: its number and hash.
+/// Returns the number and hash of the last batch.
 pub(super) fn end(database: &mut dyn Reading) -> Result<(i64, Hash)> {
     match first_row(database, "SELECT id, hash FROM batches ORDER BY id DESC LIMIT 1", &[])? {
         Some(row) => Ok((row[0].integer()?, hash(&row[1])?)),
@@ -101,7 +101,7 @@ pub(super) fn hash(value: &Value) -> Result<Hash> {
     bytes.try_into().map_err(|_| MemoryError::damaged("a hash has the wrong length"))
 }
 
-/// Computes the whole chain again. `progress` hears of each batch.
+/// Recomputes the whole chain. `progress` receives the number of batches verified.
 pub(crate) fn verify(database: &mut dyn Reading, progress: &mut dyn FnMut(u64)) -> Result<Verified> {
     let (mut last, mut before) = anchor(database)?;
     let mut batches = Vec::new();
@@ -163,7 +163,7 @@ impl Verified {
                     if !columns_fit(row, &entry) {
                         self.note(ChainError::Columns { entry: id });
                     }
-                    // Who names a session and points to none: there must have been none.
+                    // An entry that names a session but has no link to it: there must not have been one.
                     let unlinked = entry.session.as_ref().filter(|_| row[12] == Value::Null);
                     let unlinked = unlinked.map(|name| (row[15].clone(), name.clone()));
                     entries.push((id, entry, unlinked));
@@ -205,7 +205,7 @@ impl Verified {
     }
 }
 
-/// All columns that say what the body says, with what their numbers stand for.
+/// All columns that repeat what the body says, with the names behind their numbers.
 const COLUMNS: &str = "SELECT w.id, b.body, w.request, w.at_ms, w.total_ms, w.quality, w.error, t.name, m.name, \
     w.prompt_tokens, w.cached_tokens, w.answer_tokens, w.session, s.name, s.tenant, w.tenant \
     FROM witness w LEFT JOIN witness_bodies b ON b.id = w.id LEFT JOIN names t ON t.id = w.tenant \
@@ -227,7 +227,7 @@ fn columns_fit(row: &[Value], entry: &WitnessEntry) -> bool {
         && session_fits(row, entry)
 }
 
-/// A session that was forgotten since says nothing any more.
+/// A session that was removed since cannot be compared.
 fn session_fits(row: &[Value], entry: &WitnessEntry) -> bool {
     match (&row[12], &row[13]) {
         (Value::Null, _) => true,

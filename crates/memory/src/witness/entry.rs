@@ -1,4 +1,4 @@
-//! What is written of a request.
+//! What is recorded of a request.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Routing {
     pub model: String,
-    /// The power of two of tokens that prompt and answer fit in.
+    /// The number of tokens of prompt and answer, rounded up to a power of two.
     pub context_bucket: u64,
     pub temperature: f64,
     pub top_p: f64,
-    /// How sure the router was, from 0 to 1.
+    /// Confidence of the router, from 0 to 1.
     pub confidence: f64,
-    /// What it weighed.
+    /// The alternatives and their probabilities.
     pub probabilities: BTreeMap<String, f64>,
     /// The policy that decided, as `type/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
 }
 
-/// How good an answer was, from 0 to 1, and what that was made of.
+/// Quality of an answer, from 0 to 1, and the scores that it was computed from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quality {
     pub score: f64,
     pub sources: BTreeMap<String, f64>,
 }
 
-/// Where the time went. What a request waited for, so parts may overlap with none; `total` is all of it.
+/// The time that a request spent in each phase. Phases do not overlap; `total_ms` covers everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     pub queue_ms: f64,
@@ -43,7 +43,7 @@ pub struct Latency {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheUse {
-    /// Prompt tokens that needed no computing, and those of them that came from disk.
+    /// Prompt tokens found in the cache, and those of them that were loaded from disk.
     pub cached_tokens: u64,
     pub loaded_tokens: u64,
 }
@@ -57,12 +57,12 @@ pub struct TokenCounts {
 /// Why there was no answer, or only part of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// One word, to search for.
+    /// One word to search for.
     pub kind: String,
     pub message: String,
 }
 
-/// What was said; only if that is switched on.
+/// Prompt and answer; stored only if that is enabled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Texts {
     pub prompt: String,
@@ -71,7 +71,7 @@ pub struct Texts {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WitnessEntry {
-    /// The id that the client was told.
+    /// The request id that the client received.
     pub request: String,
     pub at_ms: i64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -90,21 +90,21 @@ pub struct WitnessEntry {
     /// Why the answer ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish: Option<String>,
-    /// Names of documents that were given as context.
+    /// Names of documents that were part of the context.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub documents: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub texts: Option<Texts>,
-    /// Digests of the embeddings, so that they cannot be exchanged either.
+    /// Digests of the embeddings, which makes them part of the hash chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_vector: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_vector: Option<String>,
 }
 
-/// An entry on its way into the log.
+/// An entry before it is stored, with its embeddings.
 #[derive(Clone, Debug, Default)]
 pub struct WitnessRecord {
     pub entry: WitnessEntry,

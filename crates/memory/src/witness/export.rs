@@ -1,4 +1,4 @@
-//! The log as a file that other programs read.
+//! Exports the log for other programs.
 
 use std::io::{self, Write};
 
@@ -9,12 +9,12 @@ use crate::database::Reading;
 use crate::error::{MemoryError, Result};
 use crate::names::Names;
 
-/// Entries that are in memory at a time; in Parquet, the size of a row group.
+/// Entries held in memory at a time; in Parquet, the size of a row group.
 const AT_ONCE: usize = 5_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Jsonl,
     Parquet,
 }
@@ -24,7 +24,7 @@ pub struct Exported {
     pub entries: u64,
 }
 
-/// Writes the entries that a query selects (but for meaning and number), the oldest first.
+/// Writes the entries that a query selects, the oldest first. Ignores the query's embedding and count.
 pub(crate) fn export(
     database: &mut dyn Reading,
     names: &Names,
@@ -93,12 +93,12 @@ const COLUMNS: [Column; 22] = [
 
 impl Row {
     fn write_line(&self, out: &mut dyn Write) -> io::Result<()> {
-        // The body is an object that was written by us: its text goes on after its brace.
+        // The body is an object that we wrote: the rest of its text follows the opening brace.
         let rest = self.body.trim_start().strip_prefix('{').unwrap_or("}");
         writeln!(out, "{{\"id\":{},\"batch\":{},{rest}", self.id, self.batch)
     }
 
-    /// In the order of `COLUMNS`.
+    /// Returns the cells in the order of `COLUMNS`.
     fn cells(&self) -> Vec<Cell<'_>> {
         let entry = &self.entry;
         let count = |tokens: u64| Cell::Integer(i64::try_from(tokens).unwrap_or(i64::MAX));

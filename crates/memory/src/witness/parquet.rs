@@ -1,7 +1,7 @@
-//! Writes tables as Parquet: flat columns, plain values, no compression. Readers of the field take it as it is.
+//! Writes tables as Parquet: flat columns, plain encoding, no compression.
 //!
-//! A file is `PAR1`, the columns of each group of rows one after another, the description of all that, its length, and `PAR1`.
-//! Descriptions are in Thrift's compact protocol, of which this writes the few parts that are needed.
+//! A file is `PAR1`, the column chunks of each row group, the file metadata, its length, and `PAR1`. Metadata is in Thrift's
+//! compact protocol, of which this writes the few parts that are needed.
 
 use std::io::{self, Write};
 
@@ -17,7 +17,7 @@ pub(super) enum ColumnType {
 }
 
 impl ColumnType {
-    /// Its number among the format's types.
+    /// Returns the number of the physical type.
     fn physical(self) -> i64 {
         match self {
             Self::Integer | Self::TimestampMs => 2,
@@ -26,7 +26,7 @@ impl ColumnType {
         }
     }
 
-    /// How the type is to be understood, if that is not plain.
+    /// Returns the number of the converted type, if there is one.
     fn converted(self) -> Option<i64> {
         match self {
             Self::Integer | Self::Real => None,
@@ -70,7 +70,7 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// Where the values of a column in a group of rows are.
+/// Position of a column chunk.
 struct Chunk {
     offset: u64,
     bytes: u64,
@@ -94,7 +94,7 @@ impl<'a> ParquetWriter<'a> {
         Ok(Self { out, columns, position: MAGIC.len() as u64, groups: Vec::new() })
     }
 
-    /// A group of rows; each has a cell for each column, of its type.
+    /// Writes a row group. Each row has a cell for each column, of its type.
     pub fn write_rows(&mut self, rows: &[Vec<Cell<'_>>]) -> io::Result<()> {
         let mut chunks = Vec::with_capacity(self.columns.len());
         for (at, column) in self.columns.iter().enumerate() {
@@ -144,7 +144,7 @@ impl<'a> ParquetWriter<'a> {
     }
 }
 
-/// The values of a column, behind a header, and behind runs of which of them are there.
+/// Returns a data page: header, definition levels of an optional column, values.
 fn page<'a>(column: &Column, cells: impl Iterator<Item = Cell<'a>> + Clone, rows: usize) -> Vec<u8> {
     let mut data = Vec::new();
     if column.is_optional {
@@ -170,7 +170,7 @@ fn page<'a>(column: &Column, cells: impl Iterator<Item = Cell<'a>> + Clone, rows
     page
 }
 
-/// Runs of equal values: twice the length, then the value.
+/// Encodes definition levels as runs: twice the length, then the value.
 fn presence(mut is_there: impl Iterator<Item = bool>) -> Vec<u8> {
     let mut runs = Vec::new();
     let Some(mut current) = is_there.next() else { return runs };
@@ -229,7 +229,7 @@ const BINARY: u8 = 8;
 const LIST: u8 = 9;
 const STRUCT: u8 = 12;
 
-/// A struct of the compact protocol: fields in ascending order.
+/// A struct of the compact protocol. Fields must be added in ascending order.
 #[derive(Default)]
 struct Struct {
     bytes: Vec<u8>,

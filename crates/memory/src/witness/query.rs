@@ -1,4 +1,4 @@
-//! Finds entries: by time, figures, who and what, and by meaning.
+//! Searches entries by time, figures, tenant, model, session, error and meaning.
 
 use super::entry::WitnessEntry;
 use crate::database::{Database, Reading, Value, first_row, reading};
@@ -7,7 +7,7 @@ use crate::facets::{Kind, Limits, entry_of};
 use crate::names::Names;
 use crate::words::Range;
 
-/// More are not looked at, however many similar ones are excluded by what vectors do not know.
+/// Maximum number of similar vectors that are fetched, however many of them other conditions exclude.
 const CANDIDATES_MAX: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,24 +18,24 @@ pub enum ErrorFilter {
     Kind(String),
 }
 
-/// Which entries. Everything that is given must hold.
+/// Selects entries. All given conditions must hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WitnessQuery {
-    /// `None`: of all tenants.
+    /// `None` for all tenants.
     pub tenant: Option<String>,
     pub model: Option<String>,
     pub session: Option<String>,
-    /// A half-open range of time.
+    /// Half-open range of time.
     pub since_ms: Option<i64>,
     pub until_ms: Option<i64>,
     pub quality: Option<Range>,
     pub latency_ms: Option<Range>,
     pub error: Option<ErrorFilter>,
-    /// The embedding of what they are to be like; the most similar come first then, otherwise the newest.
+    /// Embedding to compare with. The most similar entries come first then, otherwise the newest.
     pub like: Option<Vec<f32>>,
-    /// Whether answers are compared too, and not only what was asked.
+    /// Whether answers are compared, too, and not only prompts.
     pub is_answer_searched: bool,
-    /// Entries before this one only: for the next page of a list.
+    /// Only entries before this id, for the next page of a list.
     pub before: Option<i64>,
     pub count_max: usize,
 }
@@ -62,7 +62,7 @@ impl Default for WitnessQuery {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     pub id: i64,
-    /// Where the search was by meaning.
+    /// `None` unless the search was by meaning.
     pub similarity: Option<f32>,
     pub entry: WitnessEntry,
 }
@@ -79,7 +79,7 @@ pub(crate) fn by_id(database: &mut dyn Reading, id: i64) -> Result<Option<Witnes
     row.map(|row| parse(row[0].as_text()?)).transpose()
 }
 
-/// By the id that the client was told. Several if a client chose the same id again.
+/// Returns the entries with a request id, the newest first. A client may have chosen the same id twice.
 pub(crate) fn by_request(database: &mut dyn Reading, request: &str) -> Result<Vec<(i64, WitnessEntry)>> {
     let sql = "SELECT w.id, b.body FROM witness w JOIN witness_bodies b ON b.id = w.id WHERE w.request = $1 \
                ORDER BY w.id DESC LIMIT 100";
@@ -91,7 +91,7 @@ pub(crate) fn by_request(database: &mut dyn Reading, request: &str) -> Result<Ve
     Ok(found)
 }
 
-/// The similar ones first, then what vectors do not know: asks for more of them until there are enough.
+/// Fetches similar entries and filters them by columns that vectors do not have, and fetches more until there are enough.
 fn by_meaning(database: &dyn Database, names: &Names, query: &WitnessQuery, vector: &[f32]) -> Result<Vec<Found>> {
     let Some(limits) = reading(database, |reading| limits(reading, names, query))? else { return Ok(Vec::new()) };
     let filter = limits.filter();
@@ -102,7 +102,7 @@ fn by_meaning(database: &dyn Database, names: &Names, query: &WitnessQuery, vect
         let mut similar: Vec<(i64, f32)> = Vec::with_capacity(near.len());
         for hit in near {
             let (entry, _) = entry_of(hit.id);
-            // What was asked and what was answered may both be near.
+            // Prompt and answer of an entry may both be similar.
             if !similar.iter().any(|(known, _)| *known == entry) {
                 similar.push((entry, hit.similarity));
             }
@@ -124,7 +124,7 @@ fn in_order(mut found: Vec<Found>, similar: &[(i64, f32)], count_max: usize) -> 
     found
 }
 
-/// `None` if a name in the query is unknown: then nothing can be found.
+/// Returns `None` if a name in the query is unknown, so that nothing can be found.
 fn limits(database: &mut dyn Reading, names: &Names, query: &WitnessQuery) -> Result<Option<Limits>> {
     let mut number = |name: &Option<String>| match name {
         Some(name) => names.find(database, name).map(|number| number.map(Some)),
@@ -144,7 +144,7 @@ fn limits(database: &mut dyn Reading, names: &Names, query: &WitnessQuery) -> Re
     }))
 }
 
-/// Conditions of an SQL statement over `witness w`, with their values; `None` if nothing can fulfil them.
+/// Returns SQL conditions over `witness w` with their values; `None` if nothing can fulfil them.
 pub(super) fn conditions(
     database: &mut dyn Reading,
     names: &Names,
@@ -202,7 +202,7 @@ fn by_columns(
     let count = match among {
         Some([]) => return Ok(Vec::new()),
         Some(among) => {
-            // Numbers, so nothing that would have to be a parameter.
+            // Only numbers, so they need not be parameters.
             let ids: Vec<String> = among.iter().map(|(id, _)| id.to_string()).collect();
             conditions.push_str(&format!(" AND w.id IN ({})", ids.join(", ")));
             among.len()

@@ -1,4 +1,4 @@
-//! What is kept, and for how long. Whole batches go, the oldest first, so that the chain stays whole.
+//! Retention. Whole batches are removed, the oldest first, so that the hash chain stays intact.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::facets::{Part, vector_id};
 use crate::schema::set_meta;
 use crate::sessions;
 
-/// What an entry takes besides its text, about: two vectors of floats and codes, their places in indexes, its row.
+/// Estimated size of an entry besides its text: two vectors as floats and codes, their index entries, its row.
 pub(crate) const ENTRY_BYTES: i64 = 12_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     pub age_max: Duration,
-    /// Of the whole memory on disk.
+    /// Maximum size of the whole memory on disk.
     pub bytes_max: u64,
-    /// Sessions that nobody used for so long are forgotten.
+    /// Sessions that were not used for this long are removed.
     pub session_age_max: Duration,
-    /// What the sessions of one tenant may take; its own oldest go then.
+    /// Maximum size of the sessions of one tenant; beyond it, the tenant's oldest are removed.
     pub session_bytes_max: u64,
 }
 
@@ -33,7 +33,7 @@ impl Default for Retention {
 }
 
 impl Retention {
-    /// What the sessions of a tenant may take of a memory, unless somebody says otherwise.
+    /// Returns the default quota of a tenant's sessions in a memory of this size.
     pub fn session_share(bytes_max: u64) -> u64 {
         bytes_max / 4
     }
@@ -65,7 +65,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// What it takes, about.
+    /// Estimates its size.
     fn weight(&self) -> u64 {
         u64::try_from(self.bytes + (self.last - self.first + 1) * ENTRY_BYTES).unwrap_or_default()
     }
@@ -75,7 +75,7 @@ impl Batch {
     }
 }
 
-/// The oldest, but never the newest of all: the chain goes on from it.
+/// Returns the oldest batches, but never the newest of all: the chain continues from it.
 fn oldest(database: &mut dyn Reading, count_max: usize) -> Result<Vec<Batch>> {
     let sql = format!("SELECT id, first, last, at_ms, bytes, hash FROM batches ORDER BY id LIMIT {}", count_max + 1);
     let mut oldest = Vec::new();
@@ -90,8 +90,8 @@ fn oldest(database: &mut dyn Reading, count_max: usize) -> Result<Vec<Batch>> {
     Ok(oldest)
 }
 
-/// Removes batches from before a time, at most `batches_max` of them so that others get their turn. One that claims to be of
-/// the future was written by a clock that was wrong: it is as old as the one after it.
+/// Removes batches from before a time, a maximum of `batches_max`, so that others can write in between. A batch dated in the
+/// future was written with a wrong clock: it counts as old as the one after it.
 pub(crate) fn expire(database: &mut dyn Writing, before_ms: i64, now_ms: i64, batches_max: usize) -> Result<Removed> {
     let oldest = oldest(database.as_reading(), batches_max)?;
     let is_candidate = |batch: &&Batch| batch.at_ms < before_ms || batch.at_ms > now_ms;
@@ -100,12 +100,12 @@ pub(crate) fn expire(database: &mut dyn Writing, before_ms: i64, now_ms: i64, ba
     remove(database, &oldest[..old.map_or(0, |at| at + 1)])
 }
 
-/// Removes what is oldest, batches and sessions alike, until about `room` bytes are free or `count_max` of a kind have gone.
-/// What was freed.
+/// Removes the oldest batches and sessions until about `room` bytes are free, or `count_max` of either kind are removed.
+/// Returns the bytes freed.
 pub(crate) fn make_room(database: &mut dyn Writing, room: u64, count_max: usize) -> Result<(Removed, u64)> {
     let batches = oldest(database.as_reading(), count_max)?;
     let sessions = sessions::oldest(database.as_reading(), None, count_max)?;
-    // A batch is at least as old as those after it, whatever it claims.
+    // A batch is at least as old as those after it, whatever its date.
     let mut ages: Vec<i64> = batches.iter().map(|batch| batch.at_ms).collect();
     (1..ages.len()).rev().for_each(|at| ages[at - 1] = ages[at - 1].min(ages[at]));
     let (mut batch, mut session, mut freed) = (0, 0, 0);
@@ -143,7 +143,7 @@ fn remove(database: &mut dyn Writing, batches: &[Batch]) -> Result<Removed> {
     Ok(removed)
 }
 
-/// How much of what is stored must go, as [`make_room`] counts it, for the memory to be of the size that is allowed.
+/// Returns how many bytes [`make_room`] must remove for the memory to fit its maximum size.
 pub(crate) fn room_needed(database: &mut dyn Reading, bytes: u64, bytes_max: u64) -> Result<u64> {
     if bytes <= bytes_max {
         return Ok(0);

@@ -1,4 +1,4 @@
-//! Aggregates: how good, how fast, how much, by time and by model.
+//! Aggregates of quality, latency, tokens and errors, by time and by model.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ pub struct Percentiles {
     pub max: f64,
 }
 
-/// A stretch of time.
+/// An interval of the trend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Bucket {
     pub from_ms: i64,
     pub requests: u64,
     pub errors: u64,
-    /// On average, of those that have one.
+    /// Mean quality of the entries that have one.
     pub quality: Option<f64>,
     pub latency_p50_ms: f64,
     pub latency_p99_ms: f64,
@@ -50,11 +50,11 @@ pub struct WitnessStats {
     pub all: ModelStats,
     pub models: BTreeMap<String, ModelStats>,
     pub errors: BTreeMap<String, u64>,
-    /// Equal stretches of time, all of them, also empty ones.
+    /// Equal intervals, including empty ones.
     pub trend: Vec<Bucket>,
 }
 
-/// What is collected of some entries.
+/// Running totals of some entries.
 #[derive(Debug, Default)]
 struct Tally {
     errors: u64,
@@ -107,7 +107,7 @@ impl Tally {
     }
 }
 
-/// One entry, as far as it is counted.
+/// The columns of an entry that are aggregated.
 struct Counted {
     at_ms: i64,
     model: u32,
@@ -131,8 +131,8 @@ impl Counted {
     }
 }
 
-/// Aggregates of the entries that a query selects (but for meaning and number), with `buckets` stretches of time from the
-/// query's beginning, or the first entry, to its end, or `now_ms`.
+/// Aggregates the entries that a query selects, ignoring its embedding and count. The trend has `buckets` intervals from the
+/// query's start, or the first entry, to its end, or `now_ms`.
 pub(crate) fn stats(
     database: &mut dyn Reading,
     names: &Names,

@@ -1,4 +1,4 @@
-//! Inserts, updates, removals, facets, upkeep and restarts in any order.
+//! Inserts, updates, removals, facets, maintenance and restarts in any order.
 
 use proptest::prelude::*;
 use ruvllm_memory::vector::{Filter, IndexOptions, VectorIndex};

@@ -1,7 +1,7 @@
 //! Hidden states as embeddings: all texts of a model have much in common, and a few of the numbers vary most whatever the text
 //! says. Both would drown what tells texts apart, so each number is put into its own proportion.
 
-use ruvllm_memory::Standard;
+use ruvllm_memory::DimensionStats;
 
 use crate::embeddings::unit;
 use crate::{Engine, GenerateError, Patience, PrefixUse, Request};
@@ -35,7 +35,7 @@ const TEXTS: [&str; 24] = [
 ];
 
 /// Takes as long as the model needs to read some hundred tokens.
-pub(super) fn measure(engine: &Engine) -> Result<Standard, GenerateError> {
+pub(super) fn measure(engine: &Engine) -> Result<DimensionStats, GenerateError> {
     // They begin alike, with the model's own instructions: that is computed once.
     let request = |text: &&str| Request { prefix_use: PrefixUse::default(), ..Request::to_embed(engine, text) };
     let texts: Vec<Request> = TEXTS.iter().map(request).collect();
@@ -49,7 +49,7 @@ pub(super) fn measure(engine: &Engine) -> Result<Standard, GenerateError> {
     Ok(standard_of(&vectors))
 }
 
-fn standard_of(vectors: &[Vec<f32>]) -> Standard {
+fn standard_of(vectors: &[Vec<f32>]) -> DimensionStats {
     let dimensions = vectors.first().map_or(0, Vec::len);
     let mean = |of: &dyn Fn(&Vec<f32>, usize) -> f32, at: usize| {
         vectors.iter().map(|vector| of(vector, at)).sum::<f32>() / vectors.len() as f32
@@ -60,15 +60,15 @@ fn standard_of(vectors: &[Vec<f32>]) -> Standard {
     // What never varies in these texts may vary a little in others.
     let least = spread.iter().sum::<f32>() / dimensions.max(1) as f32 * LEAST_SPREAD;
     spread.iter_mut().for_each(|spread| *spread += least);
-    Standard { centre, spread }
+    DimensionStats { centre, spread }
 }
 
 /// Added to the spread of each number, as part of the mean spread.
 const LEAST_SPREAD: f32 = 0.01;
 
 /// The direction in which an embedding differs from the usual; `None` where it does not, or is of another model.
-pub(super) fn standardised(vector: &[f32], standard: &Standard) -> Option<Vec<f32>> {
-    let Standard { centre, spread } = standard;
+pub(super) fn standardised(vector: &[f32], standard: &DimensionStats) -> Option<Vec<f32>> {
+    let DimensionStats { centre, spread } = standard;
     let is_of_the_model = vector.len() == centre.len() && vector.len() == spread.len();
     let parts = vector.iter().zip(centre).zip(spread);
     let rest: Vec<f32> = parts.map(|((x, centre), spread)| (x - centre) / spread).collect();

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use ruvllm_engine::{FinishReason, StepError, SubmitError};
 use ruvllm_memory::{
-    CacheUse, Failure, KvState, Latency, Policies, Session, Standard, Texts, TokenCounts, Trace, Turn, WitnessEntry,
-    WitnessRecord, now_ms,
+    CacheUse, DimensionStats, Failure, KvState, Latency, Policies, Session, Texts, TokenCounts, Trace, Turn,
+    WitnessEntry, WitnessRecord, now_ms,
 };
 
 use super::route::route;
@@ -28,7 +28,7 @@ pub(crate) struct Witness {
     /// What the session gets, without the answer.
     turn: Option<Turn>,
     /// What its hidden states are measured by.
-    pub(super) standard: Option<Arc<Standard>>,
+    pub(super) standard: Option<Arc<DimensionStats>>,
 }
 
 impl Witness {

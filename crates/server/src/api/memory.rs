@@ -62,7 +62,7 @@ impl Api {
         let remembering = self.remembering()?.clone();
         caller.charge(charges::of_text(text) as u64);
         let text = text.to_owned();
-        let name = self.with_memory(Memory::embedding).await?;
+        let name = self.with_memory(|memory| memory.embeddings().name()).await?;
         let engine = match name.as_deref().and_then(hidden_model) {
             Some(model) => Some(self.models.get(model).await?.generator()?.clone()),
             None => None,

@@ -66,7 +66,7 @@ pub(crate) async fn list(
     Params(params): Params<PolicyParams>,
 ) -> Result<Json<PolicyList>, ApiError> {
     let tenant = tenant_of(&caller, params.tenant)?;
-    let policies = api.with_memory(move |memory| memory.policies_in_force(&tenant)).await?;
+    let policies = api.with_memory(move |memory| memory.policies().in_force(&tenant)).await?;
     let is_asked = |policy: &&Policy| params.kind.as_ref().is_none_or(|kind| policy.kind == *kind);
     Ok(Json(PolicyList { object: "list", data: policies.values().filter(is_asked).cloned().collect() }))
 }
@@ -83,7 +83,7 @@ pub(crate) async fn show(
     Params(params): Params<TenantParam>,
 ) -> Result<Json<Policy>, ApiError> {
     let tenant = tenant_of(&caller, params.tenant)?;
-    let policies = api.with_memory(move |memory| memory.policies_in_force(&tenant)).await?;
+    let policies = api.with_memory(move |memory| memory.policies().in_force(&tenant)).await?;
     let key = (kind, name);
     Ok(Json(policies.get(&key).cloned().ok_or_else(|| missing(&key.0, &key.1))?))
 }
@@ -114,8 +114,8 @@ pub(crate) async fn put(
         None => None,
     };
     let stored = api.with_memory(move |memory| {
-        memory.put_policy(&policy, about.as_deref())?;
-        let policies = memory.policies_in_force(&policy.tenant)?;
+        memory.policies().put(&policy, about.as_deref())?;
+        let policies = memory.policies().in_force(&policy.tenant)?;
         policies.get(&(kind, name)).cloned().ok_or_else(|| missing(&policy.kind, &policy.name))
     });
     Ok(Json(stored.await?))
@@ -139,12 +139,9 @@ pub(crate) async fn remove(
     Params(params): Params<TenantParam>,
 ) -> Result<Json<Deleted>, ApiError> {
     let tenant = changeable(&caller, params.tenant)?;
-    let removed =
-        api.with_memory(
-            move |memory| {
-                if memory.remove_policy(&tenant, &kind, &name)? { Ok(()) } else { Err(missing(&kind, &name)) }
-            },
-        );
+    let removed = api.with_memory(move |memory| {
+        if memory.policies().remove(&tenant, &kind, &name)? { Ok(()) } else { Err(missing(&kind, &name)) }
+    });
     removed.await?;
     Ok(Json(Deleted { deleted: true }))
 }

@@ -22,7 +22,6 @@ const COUNT_MAX: usize = 1000;
 pub(crate) struct ListParams {
     /// Administrators may name one; others see their own.
     tenant: Option<String>,
-    adapter: Option<String>,
     /// 100 by default, 1000 at most.
     limit: Option<usize>,
 }
@@ -72,8 +71,8 @@ pub(crate) async fn list(
         return Err(ApiError::invalid_param("limit", format!("limit must be from 1 to {COUNT_MAX}")));
     }
     let tenant = visible(&caller, params.tenant.as_deref())?;
-    let query = SessionQuery { tenant, adapter: params.adapter, count_max, ..SessionQuery::default() };
-    let sessions = api.with_memory(move |memory| memory.sessions(&query)).await?;
+    let query = SessionQuery { tenant, count_max, ..SessionQuery::default() };
+    let sessions = api.with_memory(move |memory| memory.sessions().list(&query)).await?;
     Ok(Json(SessionList { object: "list", data: sessions.into_iter().map(Into::into).collect() }))
 }
 
@@ -123,7 +122,7 @@ pub(crate) async fn remove(
         if !recorder.flush() {
             return Err(MemoryError::Unavailable("turns wait to be written".into()));
         }
-        if memory.remove_session(&tenant, &name)? { Ok(()) } else { Err(missing(name)) }
+        if memory.sessions().remove(&tenant, &name)? { Ok(()) } else { Err(missing(name)) }
     });
     removed.await?;
     Ok(Json(Deleted { deleted: true }))

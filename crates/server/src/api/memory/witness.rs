@@ -123,7 +123,7 @@ pub(crate) async fn search(
     Params(params): Params<WitnessParams>,
 ) -> Result<Json<WitnessList>, ApiError> {
     let query = params.query(&api, &caller).await?;
-    let found = api.with_memory(move |memory| memory.search_witness(&query)).await?;
+    let found = api.with_memory(move |memory| memory.witness().search(&query)).await?;
     Ok(Json(WitnessList { object: "list", data: found.into_iter().map(Into::into).collect() }))
 }
 
@@ -142,7 +142,7 @@ pub(crate) async fn stats(
         return Err(ApiError::invalid_param("buckets", format!("buckets must be from 1 to {BUCKETS_MAX}")));
     }
     let query = params.query(&api, &caller).await?;
-    Ok(Json(api.with_memory(move |memory| memory.witness_stats(&query, buckets)).await?))
+    Ok(Json(api.with_memory(move |memory| memory.witness().stats(&query, buckets)).await?))
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -168,7 +168,7 @@ pub(crate) async fn verify(
     Extension(caller): Extension<Caller>,
 ) -> Result<Json<Verification>, ApiError> {
     caller.require(Scope::Admin)?;
-    let verified = api.with_memory(|memory| memory.verify_witness(&mut |_| {})).await?;
+    let verified = api.with_memory(|memory| memory.witness().verify(&mut |_| {})).await?;
     Ok(Json(Verification {
         sound: verified.is_sound(),
         batches: verified.batches,
@@ -210,15 +210,15 @@ pub(crate) async fn show(
     let tenant = visible(&caller, None)?;
     let name = id.clone();
     let found = api.with_memory(move |memory| {
-        let mut found = memory.witness_of_request(&id)?;
+        let mut found = memory.witness().by_request(&id)?;
         if let Ok(number) = id.parse()
-            && let Some(entry) = memory.witness(number)?
+            && let Some(entry) = memory.witness().get(number)?
         {
             found.push((number, entry));
         }
         let is_visible = |entry: &WitnessEntry| tenant.as_ref().is_none_or(|tenant| *tenant == entry.tenant);
         let Some((number, entry)) = found.into_iter().find(|(_, entry)| is_visible(entry)) else { return Ok(None) };
-        let edges = memory.reachable(number, steps, 0.0, LINKS_MAX)?;
+        let edges = memory.witness().reachable(number, steps, 0.0, LINKS_MAX)?;
         Ok(Some((number, entry, edges)))
     });
     let (number, entry, edges) =

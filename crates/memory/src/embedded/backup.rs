@@ -1,4 +1,4 @@
-//! Copies of the file, and another key for it.
+//! Backup, restore and rekey of the file.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,24 +11,24 @@ use rusqlite::{Connection, OpenFlags};
 use super::lock::Lock;
 use super::{Embedded, connect};
 use crate::error::{MemoryError, Result};
-use crate::key::{Key, KeySource};
+use crate::key::Key;
 
-/// Pages that are copied at a time, between which others may write.
+/// Pages copied at a time; others may write in between.
 const PAGES_AT_ONCE: i32 = 1000;
 
 impl Embedded {
-    /// Copies the memory as it is now, while it is used. The copy has the same key. `progress` hears of pages: copied, all.
-    pub(crate) fn backup(&self, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    /// Copies the memory as it is now, while it is in use. The copy has the same key.
+    pub(super) fn copy_to(&self, to: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         if to.exists() {
-            let problem = format!("{} is there already; name a file that is not", to.display());
+            let problem = format!("{} exists already; name a file that does not", to.display());
             return Err(MemoryError::invalid("backup", problem));
         }
-        // It appears under its name when it is complete.
+        // It gets its name when it is complete.
         let beside = to.with_extension("partial");
-        remove_if_there(&beside)?;
+        remove_if_exists(&beside)?;
         let key = self.key().clone();
         let copied = self.with_reader(|source| {
-            // One state of the memory is copied, however much is written meanwhile: SQLite would begin anew each time.
+            // Pins a snapshot: SQLite would start over whenever something is written.
             source.execute_batch("BEGIN; SELECT count(*) FROM sqlite_master;")?;
             let copied = copy(source, &beside, &key, progress);
             source.execute_batch("COMMIT")?;
@@ -36,66 +36,47 @@ impl Embedded {
         });
         let renamed = copied.and_then(|()| fs::rename(&beside, to).map_err(MemoryError::io(to)));
         if renamed.is_err() {
-            remove_if_there(&beside)?;
+            remove_if_exists(&beside)?;
         }
         renamed
     }
 
-    /// Encrypts everything anew, alone: others would go on with the old key. If this is cut off, either the old key opens it or the one that is staged.
-    pub(crate) fn rekey(&self, new: &Key, source: &KeySource) -> Result<()> {
+    /// Encrypts everything with another key. Needs the file for itself: others would go on with the old key.
+    pub(super) fn change_key(&self, new: &Key) -> Result<()> {
         self.lock.be_alone()?;
-        let changed = self.change_key(new, source);
+        let changed = self.change_key_alone(new);
         self.lock.share()?;
         changed
     }
 
-    fn change_key(&self, new: &Key, source: &KeySource) -> Result<()> {
-        source.stage(new)?;
+    /// If this is interrupted, either the old key opens the file or the staged one.
+    fn change_key_alone(&self, new: &Key) -> Result<()> {
+        self.key_source.stage(new)?;
         let writer = self.writer();
-        // Our own, too.
+        // Our own readers have the old key, too.
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        // Every page is written: as one transaction with a journal, which a log beside the file would only copy.
+        // Every page is rewritten in one transaction. A rollback journal does that in place; a WAL would double the file.
         writer.execute_batch("PRAGMA wal_checkpoint(TRUNCATE); PRAGMA journal_mode = DELETE;")?;
         writer.execute_batch(&format!("PRAGMA rekey = \"x'{}'\"", new.hex().as_str()))?;
         writer.execute_batch("PRAGMA journal_mode = WAL;")?;
         *self.key() = new.clone();
-        source.promote()
-    }
-
-    /// Reads every page.
-    pub(crate) fn check(&self) -> Result<()> {
-        self.with_reader(|reader| {
-            for pragma in ["PRAGMA cipher_integrity_check", "PRAGMA quick_check(1)"] {
-                let mut statement = reader.prepare(pragma)?;
-                let told = statement.query_map([], |row| row.get::<_, String>(0))?;
-                let told = told.collect::<rusqlite::Result<Vec<_>>>()?;
-                if let Some(problem) = told.into_iter().find(|told| told != "ok") {
-                    return Err(MemoryError::Damaged(problem));
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// What the index takes in memory.
-    pub(crate) fn index_bytes(&self) -> usize {
-        self.index.memory_bytes()
+        self.key_source.promote()
     }
 }
 
-/// Puts a backup in the place of a memory that nobody uses. It is opened first, so that nothing is lost for a file that is
-/// of no use; what was there before is kept beside it, with what its journal holds.
+/// Replaces a memory that nobody uses by a backup. The backup is checked first, so that nothing is given up for a file that
+/// cannot be used; the replaced memory is kept beside it, with the contents of its journal.
 pub(crate) fn restore(from: &Path, to: &Path, key: &Key) -> Result<()> {
     let _alone = Lock::exclusive(to)?;
     fs::metadata(from).map_err(MemoryError::io(from))?;
     let beside = to.with_extension("restoring");
-    remove_if_there(&beside)?;
+    remove_if_exists(&beside)?;
     let ready = fs::copy(from, &beside)
         .and_then(|_| File::open(&beside)?.sync_all())
         .map_err(MemoryError::io(from))
         .and_then(|()| check_file(&beside, key, from));
     if let Err(error) = ready {
-        remove_if_there(&beside)?;
+        remove_if_exists(&beside)?;
         return Err(error);
     }
     set_aside(to, key)?;
@@ -108,19 +89,19 @@ fn check_file(file: &Path, key: &Key, named: &Path) -> Result<()> {
     if verdict == "ok" { Ok(()) } else { Err(MemoryError::damaged(format!("the backup: {verdict}"))) }
 }
 
-/// Gives a memory and its journal another name, under which they can be opened.
+/// Renames a memory together with its journal, so that it can still be opened.
 fn set_aside(memory: &Path, key: &Key) -> Result<()> {
     if !memory.exists() {
         return Ok(());
     }
-    // What a killed program left in the journal goes into the file, unless the key is another one. Either way it is kept.
+    // A journal left by a killed program goes into the file, unless the key differs. Either way it is kept.
     let open = connect::unlocked(memory, OpenFlags::default(), key, memory);
     let emptied = open.and_then(|open| Ok(open.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")?));
     if let Err(error) = emptied {
         tracing::warn!("the replaced memory is kept as it is, with its journal: {error}");
     }
     let aside = connect::files(&unused(memory));
-    // The journal first: a memory without its last entries is better than one with those of another.
+    // The journal first: better a memory without its last entries than one with the journal of another.
     for (file, aside) in connect::files(memory).iter().zip(&aside).rev() {
         match fs::rename(file, aside) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(MemoryError::io(file)(error)),
@@ -130,7 +111,7 @@ fn set_aside(memory: &Path, key: &Key) -> Result<()> {
     Ok(())
 }
 
-/// A name that no memory that was replaced before has.
+/// Returns a file name that no replaced memory has yet.
 fn unused(memory: &Path) -> PathBuf {
     let mut names = (2..).map(|count| memory.with_extension(format!("replaced-{count}")));
     let first = memory.with_extension("replaced");
@@ -155,7 +136,7 @@ fn copy(source: &Connection, to: &Path, key: &Key, progress: &mut dyn FnMut(u64,
     Ok(target.execute_batch("PRAGMA journal_mode = DELETE;")?)
 }
 
-fn remove_if_there(path: &Path) -> Result<()> {
+fn remove_if_exists(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(MemoryError::io(path)(error)),
         _ => Ok(()),

@@ -1,14 +1,14 @@
-//! Work that need not be done at once: linking entries that were loaded, and emptying segments of which much was removed.
+//! Deferred work: linking entries that were loaded, and emptying segments with many removed entries.
 
 use super::index::VectorIndex;
 use super::options::SegmentId;
 
-/// A sealed segment of which less is of use is emptied into the growing one.
+/// A sealed segment with a smaller share of live entries is emptied into the growing one.
 const LIVE_SHARE_MIN: f32 = 0.6;
 
 impl VectorIndex {
-    /// Does some of the work that is waiting: links up to `entries_max` entries, each of which takes about as long as an
-    /// insert. Whether there is more to do.
+    /// Does some of the deferred work: links up to `entries_max` entries, each of which takes about as long as an insertion.
+    /// Returns whether there is more to do.
     pub fn maintain(&mut self, entries_max: usize) -> bool {
         let linked = self.link_some(entries_max);
         self.move_some(entries_max - linked);
@@ -25,7 +25,7 @@ impl VectorIndex {
         for segment in self.segments.values_mut() {
             linked += segment.link(most - linked, self.options.ef_construction, &mut scratch);
         }
-        self.give_back(scratch);
+        self.release(scratch);
         linked
     }
 

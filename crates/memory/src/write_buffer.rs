@@ -1,4 +1,4 @@
-//! Turns of sessions on their way into the store: whoever goes on with a session sees them already.
+//! Turns that are not stored yet. A request that continues their session sees them already.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,18 +10,18 @@ use crate::sessions::{Session, Turn};
 type Name = (String, String);
 
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct WriteBuffer {
     state: Mutex<State>,
-    /// Told when writing has ended.
+    /// Notified when writing has ended.
     written: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     turns: HashMap<Name, Vec<Turn>>,
-    /// Sessions of which nobody can tell now whether their turns are in the store already.
+    /// Sessions whose turns are being written: it is unknown whether they are in the store.
     being_written: HashSet<Name>,
-    /// Sessions that somebody reads now, with how many do and how often writing has begun since the first of them.
+    /// Sessions being read, with the number of readers and how often writing has begun since the first of them.
     being_read: HashMap<Name, (usize, u64)>,
 }
 
@@ -39,17 +39,17 @@ impl State {
     }
 }
 
-impl Pending {
+impl WriteBuffer {
     pub fn add(&self, turn: Turn) {
         self.state().turns.entry(name(&turn)).or_default().push(turn);
     }
 
-    /// It was not taken after all.
+    /// Removes a turn that was not accepted after all.
     pub fn remove(&self, turn: &Turn) {
         self.state().remove(turn);
     }
 
-    /// Those that were being written are in the store, or will never be.
+    /// Removes turns that are in the store, or never will be.
     pub fn settle(&self, turns: &[Turn]) {
         let mut state = self.state();
         for turn in turns {
@@ -60,7 +60,7 @@ impl Pending {
         self.written.notify_all();
     }
 
-    /// From now on nobody can tell whether turns are in the store.
+    /// Marks turns as being written: from now on it is unknown whether they are in the store.
     pub fn begin_writing(&self, turns: &[Turn]) {
         let mut state = self.state();
         for turn in turns {
@@ -72,7 +72,7 @@ impl Pending {
         }
     }
 
-    /// It has failed: they are certainly not in the store.
+    /// Marks turns as not stored after a failed attempt.
     pub fn not_written(&self, turns: &[Turn]) {
         let mut state = self.state();
         for turn in turns {
@@ -82,8 +82,8 @@ impl Pending {
         self.written.notify_all();
     }
 
-    /// A session of the store, which `stored` reads, with the turns that are not in it yet. Reading holds up nobody; if turns
-    /// of this session were written meanwhile, it is read again.
+    /// Returns a session as `stored` reads it, with the turns that are not in the store yet. Blocks nobody while it reads; if
+    /// turns of this session were written in the meantime, it reads again.
     pub fn session(
         &self,
         tenant: &str,
@@ -107,7 +107,7 @@ impl Pending {
         }
     }
 
-    /// Waits until it can be told which turns are in the store. How often writing has begun.
+    /// Waits until it is known which turns are in the store. Returns how often writing has begun.
     fn begin_reading(&self, name: &Name, deadline: Instant) -> Result<u64> {
         let left = deadline.saturating_duration_since(Instant::now());
         let waited = self.written.wait_timeout_while(self.state(), left, |state| state.being_written.contains(name));
@@ -120,7 +120,7 @@ impl Pending {
         Ok(*writes)
     }
 
-    /// `None` if writing has begun since `writes`.
+    /// Returns `None` if writing has begun since `writes`.
     fn end_reading(&self, name: &Name, writes: u64) -> Option<MutexGuard<'_, State>> {
         let mut state = self.state();
         let (readers, writes_now) = state.being_read.get_mut(name)?;
@@ -149,24 +149,24 @@ mod tests {
         Turn { session: "talk".into(), ..Turn::default() }
     }
 
-    fn read(pending: &Pending, stored: impl Fn() -> Result<Option<Session>>) -> Result<Option<Session>> {
-        pending.session("", "talk", Duration::from_millis(50), stored)
+    fn read(buffer: &WriteBuffer, stored: impl Fn() -> Result<Option<Session>>) -> Result<Option<Session>> {
+        buffer.session("", "talk", Duration::from_millis(50), stored)
     }
 
     #[test]
     fn a_slow_read_holds_up_nobody_and_sees_what_was_written_meanwhile() {
-        let (pending, turns) = (Pending::default(), [turn()]);
-        pending.add(turn());
+        let (buffer, turns) = (WriteBuffer::default(), [turn()]);
+        buffer.add(turn());
         let reads = std::cell::Cell::new(0);
-        let session = read(&pending, || {
+        let session = read(&buffer, || {
             reads.set(reads.get() + 1);
             if reads.get() > 1 {
                 return Ok(Some(Session { turns: 1, ..Session::default() }));
             }
-            // All of this would wait for a reader that holds a lock.
-            pending.add(Turn { session: "another".into(), ..Turn::default() });
-            pending.begin_writing(&turns);
-            pending.settle(&turns);
+            // All of this would deadlock if the reader held a lock.
+            buffer.add(Turn { session: "another".into(), ..Turn::default() });
+            buffer.begin_writing(&turns);
+            buffer.settle(&turns);
             Ok(None)
         });
         assert_eq!((session.unwrap().unwrap().turns, reads.get()), (1, 2));
@@ -174,15 +174,15 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_long_for_turns_that_are_being_written() {
-        let (pending, turns) = (Pending::default(), [turn()]);
-        pending.add(turn());
-        pending.begin_writing(&turns);
-        // One that finds no room says nothing of the others.
-        pending.add(Turn { at_ms: 7, ..turn() });
-        pending.remove(&Turn { at_ms: 7, ..turn() });
-        let error = read(&pending, || panic!("of no use yet")).unwrap_err();
+        let (buffer, turns) = (WriteBuffer::default(), [turn()]);
+        buffer.add(turn());
+        buffer.begin_writing(&turns);
+        // Removing one turn says nothing about the others.
+        buffer.add(Turn { at_ms: 7, ..turn() });
+        buffer.remove(&Turn { at_ms: 7, ..turn() });
+        let error = read(&buffer, || panic!("not to be read yet")).unwrap_err();
         assert!(error.is_transient(), "{error}");
-        pending.not_written(&turns);
-        assert_eq!(read(&pending, || Ok(None)).unwrap().unwrap().turns, 1);
+        buffer.not_written(&turns);
+        assert_eq!(read(&buffer, || Ok(None)).unwrap().unwrap().turns, 1);
     }
 }
