@@ -3,21 +3,10 @@
 mod client;
 mod commands;
 mod config;
-mod duration_flag;
-mod embedding;
 mod exit;
-mod kept_session;
-mod kv_flags;
-mod memory_flags;
-mod model_flags;
+mod flags;
+mod loading;
 mod output;
-mod plot;
-mod progress;
-mod sampling_flags;
-mod speculation_flag;
-mod times;
-mod warnings;
-mod witness_flags;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -79,9 +68,9 @@ fn main() -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return exit::wrong_settings(&error),
     };
-    // The server has a log instead.
+    // The server writes a log instead.
     if !matches!(cli.command, Command::Serve(_)) {
-        warnings::show();
+        output::warnings::show();
     }
     let outcome = match cli.command {
         Command::Run(command) => command.execute(),

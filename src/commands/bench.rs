@@ -21,10 +21,10 @@ use serde_json::json;
 use self::speculation::Comparison;
 use self::spread::Spread;
 use crate::exit::Interrupted;
-use crate::model_flags::{EngineFlags, ModelFlags};
+use crate::flags::model::{EngineFlags, ModelFlags};
+use crate::flags::speculation::SpeculationFlag;
 use crate::output;
-use crate::progress::interrupt_flag;
-use crate::speculation_flag::SpeculationFlag;
+use crate::output::progress::interrupt_flag;
 
 /// Measure how fast a model runs on this machine, or how a running server does under load
 #[derive(Debug, Args)]

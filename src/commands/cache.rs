@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 
-use crate::client::ServerFlags;
+use crate::flags::server::ServerFlags;
 use crate::output;
 
 /// Show what the prefix caches of a running server hold, and what they save each tenant

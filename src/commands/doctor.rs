@@ -9,7 +9,7 @@ use ruvllm_runtime::hardware::{self, Hardware};
 use ruvllm_store::{Listed, default_home};
 use serde_json::json;
 
-use crate::model_flags::store;
+use crate::loading::store;
 use crate::output;
 
 /// What is encrypted on disk, and what is not.

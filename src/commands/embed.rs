@@ -11,9 +11,9 @@ use ruvllm_runtime::{Backend, EmbedError, EmbedInput, EmbedRequest, Patience, To
 use serde_json::{Value, json};
 
 use crate::exit::Interrupted;
-use crate::model_flags::model_file;
+use crate::loading::model_file;
 use crate::output;
-use crate::progress::{count_bar, interrupt_flag};
+use crate::output::progress::{count_bar, interrupt_flag};
 
 /// Texts that are computed before the first of them is shown.
 const TOGETHER: usize = 256;

@@ -8,7 +8,7 @@ use ruvllm_server::access::{KeyFile, Limits, LocalToken, NewKey, Scope, Scopes, 
 use ruvllm_store::default_home;
 use serde_json::{Value, json};
 
-use crate::duration_flag::parse_duration;
+use crate::flags::duration::parse_duration;
 use crate::output;
 
 /// Add, list and remove the API keys of `ruvllm serve`

@@ -7,8 +7,9 @@ use clap::{Args, Subcommand};
 use ruvllm_memory::{Item, Key, Kind, Recalled, restore_backup};
 use serde_json::json;
 
-use crate::memory_flags::MemoryPlaceFlags;
-use crate::{embedding, output, progress, times};
+use crate::flags::memory::MemoryLocationFlags;
+use crate::loading::embedding;
+use crate::output::{self, progress, times};
 
 /// Search everything that is remembered; back it up, restore it, change its key
 #[derive(Debug, Args)]
@@ -34,7 +35,7 @@ struct Status {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// Search requests, answers, sessions and policies by what they are about
@@ -55,7 +56,7 @@ struct Search {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// Copy the memory to a file, also while a server uses it
@@ -66,7 +67,7 @@ struct Backup {
     /// Where to
     file: PathBuf,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// Put a backup in the place of the memory, which no server may use meanwhile
@@ -77,7 +78,7 @@ struct Restore {
     /// The backup
     file: PathBuf,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// Encrypt the memory with another key, which no server may use meanwhile
@@ -88,7 +89,7 @@ struct Rekey {
     #[arg(long, value_name = "FILE")]
     new_key_file: Option<PathBuf>,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// Forget all embeddings, so that those of another model can be stored
@@ -97,7 +98,7 @@ struct Rekey {
 #[derive(Debug, Args)]
 struct ForgetEmbeddings {
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 fn parse_kind(text: &str) -> Result<Kind, String> {
@@ -153,7 +154,7 @@ impl Status {
 impl Search {
     fn execute(self) -> Result<()> {
         let memory = self.memory.open()?;
-        let vector = embedding::of_text(&memory, &self.text)?;
+        let vector = embedding::embed_text(&memory, &self.text)?;
         let found = memory.recall(&vector, &self.kind, self.tenant.as_deref(), self.limit as usize)?;
         if self.json {
             return found.iter().try_for_each(|found| {

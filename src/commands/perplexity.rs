@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 
-use crate::model_flags::ModelFlags;
+use crate::flags::model::ModelFlags;
 use crate::output;
-use crate::progress::{byte_bar, interrupt_flag};
+use crate::output::progress::{byte_bar, interrupt_flag};
 
 /// Measure how well a model predicts a text (lower is better)
 ///

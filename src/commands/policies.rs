@@ -6,8 +6,9 @@ use ruvllm_memory::{Memory, Policy, default_policies};
 use ruvllm_runtime::check_policy;
 use serde_json::{Value, json};
 
-use crate::memory_flags::MemoryPlaceFlags;
-use crate::{embedding, output, times};
+use crate::flags::memory::MemoryLocationFlags;
+use crate::loading::embedding;
+use crate::output::{self, times};
 
 /// List, show, set and remove policies
 ///
@@ -40,7 +41,7 @@ struct List {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// Show a policy
@@ -56,7 +57,7 @@ struct Show {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// Set a policy
@@ -80,7 +81,7 @@ struct Set {
     #[arg(long, value_name = "PATH", default_value = "")]
     tenant: String,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// Remove a policy; a built-in one of this name holds again
@@ -93,7 +94,7 @@ struct Rm {
     #[arg(long, value_name = "PATH", default_value = "")]
     tenant: String,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 impl Policies {
@@ -114,7 +115,7 @@ fn split(policy: &str) -> Result<(String, String)> {
 
 impl List {
     fn execute(self) -> Result<()> {
-        let in_force: Vec<Policy> = match self.memory.open_if_there()? {
+        let in_force: Vec<Policy> = match self.memory.open_if_exists()? {
             Some(memory) => memory.policies_in_force(&self.tenant)?.values().cloned().collect(),
             None => default_policies(),
         };
@@ -155,7 +156,7 @@ fn find(memory: Option<&Memory>, tenant: &str, policy: &str) -> Result<Policy> {
 
 impl Show {
     fn execute(self) -> Result<()> {
-        let policy = find(self.memory.open_if_there()?.as_ref(), &self.tenant, &self.policy)?;
+        let policy = find(self.memory.open_if_exists()?.as_ref(), &self.tenant, &self.policy)?;
         if self.json {
             return output::json(&json!(policy));
         }
@@ -184,7 +185,7 @@ impl Set {
         check_policy(&policy)?;
         // Who sets one wants a memory to keep it in.
         let memory = Memory::open(self.memory.options()?)?;
-        let about = self.about.map(|text| embedding::of_text(&memory, &text)).transpose()?;
+        let about = self.about.map(|text| embedding::embed_text(&memory, &text)).transpose()?;
         memory.put_policy(&policy, about.as_deref())?;
         Ok(())
     }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 
-use crate::client::ServerFlags;
+use crate::flags::server::ServerFlags;
 use crate::output;
 
 /// List the models that a running server has loaded, and what they are doing

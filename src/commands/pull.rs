@@ -5,9 +5,9 @@ use clap::Args;
 use ruvllm_store::Manifest;
 use serde_json::json;
 
-use crate::model_flags::store;
+use crate::loading::store;
 use crate::output;
-use crate::progress::{PullProgress, interrupt_flag};
+use crate::output::progress::{PullProgress, interrupt_flag};
 
 /// Fetch a model, or repair a damaged one
 ///

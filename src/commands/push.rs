@@ -6,9 +6,9 @@ use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::json;
 
-use crate::model_flags::store;
+use crate::loading::store;
 use crate::output;
-use crate::progress::{PullProgress, interrupt_flag};
+use crate::output::progress::{PullProgress, interrupt_flag};
 
 /// Copy a model to a folder that other machines can use
 ///

@@ -13,9 +13,9 @@ use ruvllm_model::quantize::{Job, Plan, PlannedTensor, Recipe, Report};
 use serde_json::{Value, json};
 
 use crate::exit::Interrupted;
-use crate::model_flags::store;
+use crate::loading::store;
 use crate::output;
-use crate::progress::{PullProgress, byte_bar, interrupt_flag};
+use crate::output::progress::{PullProgress, byte_bar, interrupt_flag};
 
 /// Write a model again with smaller weights
 ///

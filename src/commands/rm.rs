@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use crate::model_flags::store;
+use crate::loading::store;
 use crate::output;
 
 /// Remove a model from this machine

@@ -7,8 +7,9 @@ use ruvllm_runtime::Message;
 use serde_json::json;
 
 use super::run::Run;
-use crate::memory_flags::MemoryPlaceFlags;
-use crate::{output, times};
+use crate::flags::memory::MemoryLocationFlags;
+use crate::flags::session::SessionFlags;
+use crate::output::{self, times};
 
 /// List, show, resume and remove conversations
 ///
@@ -44,7 +45,7 @@ struct List {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// Show a session and what was said in it
@@ -59,7 +60,7 @@ struct Show {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// Go on with a session in the terminal, with its own model
@@ -70,7 +71,7 @@ struct Resume {
     /// What to say; without it, chat
     prompt: Option<String>,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// Forget sessions
@@ -83,7 +84,7 @@ struct Rm {
     #[arg(long, value_name = "PATH", default_value = "")]
     tenant: String,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 impl Sessions {
@@ -167,7 +168,8 @@ impl Show {
 impl Resume {
     fn execute(self) -> Result<()> {
         let model = find(&self.memory.open()?, "", &self.name)?.model;
-        Run::of_session(model, self.name, self.prompt, self.memory)?.execute()
+        let session = SessionFlags { session: Some(self.name), memory: self.memory };
+        Run::resume(model, self.prompt, session).execute()
     }
 }
 

@@ -10,9 +10,9 @@ use ruvllm_runtime::{ColdFormat, hardware};
 use ruvllm_store::{ModelFile, StoredFile};
 use serde_json::{Value, json};
 
-use crate::model_flags::{guard_folder, store};
+use crate::loading::{calibration_folder, store};
 use crate::output;
-use crate::progress::{PullProgress, interrupt_flag};
+use crate::output::progress::{PullProgress, interrupt_flag};
 
 /// Show what a model is made of, and what would run it
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ impl Show {
         let shown = || format!("cannot read {}", file.path.display());
         let gguf = Gguf::open(&file.path).with_context(shown)?;
         let facts = ModelFacts::of(&gguf).with_context(shown)?;
-        let cold = ColdFormat::of_file(&gguf, &guard_folder()?);
+        let cold = ColdFormat::of_file(&gguf, &calibration_folder()?);
         if self.template {
             return output::line(&output::printable(facts.chat_template.as_deref().unwrap_or("")));
         }

@@ -9,9 +9,9 @@ use ruvllm_backends::is_encoder;
 use ruvllm_text::SpecialTokens;
 use serde_json::{Value, json};
 
-use crate::model_flags::store;
+use crate::loading::store;
 use crate::output;
-use crate::progress::{PullProgress, interrupt_flag};
+use crate::output::progress::{PullProgress, interrupt_flag};
 
 /// Show the tokens of a text
 #[derive(Debug, Args)]

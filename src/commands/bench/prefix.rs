@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use self::runs::{Runs, Settings};
 use self::works::{WORKS, Work};
 use super::filler;
-use crate::progress::count_bar;
+use crate::output::progress::count_bar;
 
 /// Requests that run at once at most.
 pub const SEQUENCES: usize = 8;

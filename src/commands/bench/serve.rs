@@ -21,7 +21,7 @@ use self::target::{RoundTrip, Sample, Target};
 use self::workloads::Workload;
 use crate::exit::Interrupted;
 use crate::output;
-use crate::progress::{count_bar, interrupt_flag};
+use crate::output::progress::{count_bar, interrupt_flag};
 
 /// Round trips that are measured to tell the server's own time.
 const ROUND_TRIPS: usize = 50;

@@ -12,7 +12,7 @@ use ruvllm_runtime::hardware;
 
 use super::answered::{Answered, answer};
 use super::filler;
-use crate::progress::count_bar;
+use crate::output::progress::count_bar;
 
 /// Tokens of a session when it is opened.
 const SESSION_TOKENS: usize = 500;

@@ -14,9 +14,10 @@ use serde_json::{Value, json};
 
 use super::{Spread, events, filler};
 use crate::exit::Interrupted;
-use crate::model_flags::{EngineFlags, build, model_file};
+use crate::flags::model::EngineFlags;
+use crate::loading::{build, model_file};
 use crate::output;
-use crate::progress::interrupt_flag;
+use crate::output::progress::interrupt_flag;
 
 /// Tokens of a generated text: short enough that its depth hardly matters.
 const ANSWER_TOKENS: usize = 256;

@@ -8,8 +8,8 @@ use clap::Args;
 use ruvllm_server::listen::{self, ConnectionLimits, Tls};
 use ruvllm_server::{BodyLimits, HeaderValue};
 
-use crate::duration_flag::parse_duration;
-use crate::kv_flags::parse_size;
+use crate::flags::duration::parse_duration;
+use crate::flags::size::parse_size;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Listening")]

@@ -7,8 +7,8 @@ use clap::Args;
 use ruvllm_memory::{Durability, Memory, Retention, parse_bytes, parse_span};
 use ruvllm_runtime::Remembering;
 
-use crate::embedding;
-use crate::memory_flags::MemoryPlaceFlags;
+use crate::flags::memory::MemoryLocationFlags;
+use crate::loading::embedding;
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Memory")]
@@ -40,7 +40,7 @@ pub struct MemoryFlags {
     #[arg(long, value_name = "MODEL")]
     embedding_model: Option<String>,
     #[command(flatten)]
-    place: MemoryPlaceFlags,
+    place: MemoryLocationFlags,
 }
 
 impl MemoryFlags {

@@ -16,9 +16,10 @@ use ruvllm_server::models::{LoadFailure, Loader, Models, ModelsOptions, Runner};
 use ruvllm_server::{Api, BodyBudget, Lifecycle, OpenApiRouter, Preparing};
 
 use super::budget::Parts;
-use crate::duration_flag::parse_duration;
-use crate::kv_flags::parse_size;
-use crate::model_flags::{EngineFlags, build, model_file, store};
+use crate::flags::duration::parse_duration;
+use crate::flags::model::EngineFlags;
+use crate::flags::size::parse_size;
+use crate::loading::{build, model_file, store};
 
 /// What is left to the rest of the machine at least, unless it has very little.
 const RESERVE_MIN: u64 = 256 << 20;

@@ -8,9 +8,9 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use ruvllm_memory::ExportFormat;
 
-use crate::memory_flags::MemoryPlaceFlags;
+use crate::flags::memory::MemoryLocationFlags;
+use crate::flags::witness::WitnessFlags;
 use crate::output;
-use crate::witness_flags::WitnessFlags;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
@@ -32,7 +32,7 @@ pub struct Export {
     #[command(flatten)]
     which: WitnessFlags,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 impl Export {
@@ -45,7 +45,7 @@ impl Export {
             None if is_parquet => ExportFormat::Parquet,
             Some(Format::Jsonl) | None => ExportFormat::Jsonl,
         };
-        let bar = crate::progress::counter("entries written");
+        let bar = crate::output::progress::counter("entries written");
         let mut progress = |entries| bar.set_position(entries);
         if self.file.as_os_str() == "-" {
             let mut out = BufWriter::new(io::stdout().lock());

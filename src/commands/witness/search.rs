@@ -5,9 +5,10 @@ use clap::Args;
 use ruvllm_memory::{Found, WitnessQuery};
 use serde_json::{Value, json};
 
-use crate::memory_flags::MemoryPlaceFlags;
-use crate::witness_flags::WitnessFlags;
-use crate::{embedding, output, times};
+use crate::flags::memory::MemoryLocationFlags;
+use crate::flags::witness::WitnessFlags;
+use crate::loading::embedding;
+use crate::output::{self, times};
 
 /// Characters of a text that a row shows.
 const TEXT_CHARS: usize = 48;
@@ -37,14 +38,14 @@ pub struct Search {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 impl Search {
     pub fn execute(self) -> Result<()> {
         let query = self.which.query()?;
         let memory = self.memory.open()?;
-        let like = self.text.as_deref().map(|text| embedding::of_text(&memory, text)).transpose()?;
+        let like = self.text.as_deref().map(|text| embedding::embed_text(&memory, text)).transpose()?;
         let query = WitnessQuery { like, is_answer_searched: !self.asked, count_max: self.limit as usize, ..query };
         let found = memory.search_witness(&query)?;
         if self.json {

@@ -6,8 +6,8 @@ use ruvllm_memory::{Memory, WitnessEntry};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::memory_flags::MemoryPlaceFlags;
-use crate::{output, times};
+use crate::flags::memory::MemoryLocationFlags;
+use crate::output::{self, times};
 
 /// Show everything about a request
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ pub struct Show {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// Requests like it that are shown.

@@ -7,10 +7,10 @@ use clap::Args;
 use ruvllm_memory::{Bucket, ModelStats, WitnessStats};
 use serde_json::json;
 
-use crate::memory_flags::MemoryPlaceFlags;
-use crate::plot::{self, Line};
-use crate::witness_flags::WitnessFlags;
-use crate::{output, times};
+use crate::flags::memory::MemoryLocationFlags;
+use crate::flags::witness::WitnessFlags;
+use crate::output::plot::{self, Line};
+use crate::output::{self, times};
 
 /// Figures of the witness log: quality, latency, tokens, by model and over time
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub struct Stats {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// What is shown over time: a title, and the value of each stretch.

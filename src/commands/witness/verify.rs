@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::json;
 
-use crate::memory_flags::MemoryPlaceFlags;
+use crate::flags::memory::MemoryLocationFlags;
 use crate::output;
 
 /// Check that nothing in the witness log was changed
@@ -18,14 +18,14 @@ pub struct Verify {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 impl Verify {
     pub fn execute(self) -> Result<()> {
         let memory = self.memory.open()?;
         memory.check()?;
-        let bar = crate::progress::counter("batches verified");
+        let bar = crate::output::progress::counter("batches verified");
         let verified = memory.verify_witness(&mut |batches| bar.set_position(batches))?;
         bar.finish_and_clear();
         if self.json {

@@ -1,7 +1,7 @@
 //! A page with plots of a run, for those who would rather look than read. One file, nothing is loaded from elsewhere.
 
 use super::summary::Summary;
-use crate::plot::{self, Line};
+use crate::output::plot::{self, Line};
 
 /// What is shown of a run: a title, and the value of each point.
 type Plot = (&'static str, fn(&Summary) -> f64);

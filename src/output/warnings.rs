@@ -7,7 +7,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::output;
+use super::remark;
 
 /// Shows them from now on.
 pub fn show() {
@@ -31,7 +31,7 @@ impl Subscriber for Warnings {
         let mut line = Line::default();
         event.record(&mut line);
         let kind = if *event.metadata().level() <= Level::WARN { "warning: " } else { "" };
-        output::remark(&format!("{kind}{}{}", line.message, line.fields));
+        remark(&format!("{kind}{}{}", line.message, line.fields));
     }
 
     // There are no spans to follow.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use ruvllm_store::{Event, Progress};
 
-use crate::output;
+use super::remark;
 
 /// Set by Ctrl-C. The first asks whatever runs to stop; a second one ends the program.
 pub fn interrupt_flag() -> Arc<AtomicBool> {
@@ -63,7 +63,7 @@ impl PullProgress {
     }
 
     fn remark(&self, text: &str) {
-        self.bar.suspend(|| output::remark(text));
+        self.bar.suspend(|| remark(text));
     }
 }
 
