@@ -12,7 +12,7 @@ use ruvllm_runtime::hardware::Hardware;
 use ruvllm_runtime::{Cores, Engine};
 use serde_json::{Value, json};
 
-use super::{Spread, events, filler};
+use super::{Spread, filler, step_tokens};
 use crate::exit::Interrupted;
 use crate::flags::model::EngineFlags;
 use crate::loading::{build, model_file};
@@ -167,13 +167,13 @@ impl Work {
                             ..Request::new(filler(core, 1, core.running()))
                         })?;
                     }
-                    tokens += events(core)?;
+                    tokens += step_tokens(core)?;
                 }
             }
         }
         let rate = tokens as f64 / started.elapsed().as_secs_f64();
         while !core.is_idle() {
-            events(core)?;
+            step_tokens(core)?;
         }
         Ok(rate)
     }
