@@ -127,8 +127,14 @@ fn models_that_nobody_uses_go_after_a_while_and_those_named_stay() {
         std::thread::sleep(Duration::from_millis(200));
     }
     assert_eq!(ask(&server, "other", 4).0, 200, "it comes back when it is asked for");
-    let (status, answer) = server.post("/admin/models/unload", &server.operator(), &json!({ "model": "other" }));
-    assert_eq!((status, names(&answer)), (200, vec!["a".to_owned()]), "an alias names what it stands for");
+    let administer = |action: &str| {
+        server.post(&format!("/admin/models/{action}"), &server.operator(), &json!({ "model": "other" }))
+    };
+    let (status, answer) = administer("reload");
+    assert_eq!((status, names(&answer)), (200, vec!["a".to_owned(), "b".to_owned()]), "an alias names its model");
+    let (status, answer) = administer("unload");
+    assert_eq!((status, names(&answer)), (200, vec!["a".to_owned()]), "an alias names its model");
+    assert_eq!(administer("reload").0, 404, "it is no longer loaded");
 }
 
 #[test]

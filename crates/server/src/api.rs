@@ -22,6 +22,7 @@ mod model_list;
 mod params;
 mod preparing;
 mod responses;
+mod sampling_fields;
 mod sections;
 mod sse;
 mod tokens;
@@ -38,6 +39,7 @@ use utoipa_axum::routes;
 
 use self::generation::Generation;
 pub use self::preparing::Preparing;
+pub use self::responses::store::STORED_RESPONSES_BYTES_MAX;
 use crate::access::{Caller, Scope};
 use crate::error::ApiError;
 use crate::lifecycle::Lifecycle;

@@ -46,12 +46,23 @@ impl Default for BodyBudget {
     }
 }
 
+/// The budget in parts: one for small bodies, three for receiving, the rest for parsed bodies.
+const PARTS: usize = 16;
+const RECEIVING_PARTS: usize = 3;
+const PARSED_PARTS: usize = PARTS - RECEIVING_PARTS - 1;
+
 impl BodyBudget {
     pub fn new(bytes_max: usize) -> Self {
-        let part = bytes_max / 16;
-        let (small, receiving) = (part, 3 * part);
+        let part = bytes_max / PARTS;
+        let (small, receiving) = (part, RECEIVING_PARTS * part);
         let parsed = bytes_max - small - receiving;
         Self { small: Pool::new(small), receiving: Pool::new(receiving), parsed: Pool::new(parsed) }
+    }
+
+    /// Returns the smallest budget that has room for a parsed body of this size.
+    pub fn bytes_min(body_bytes: usize) -> usize {
+        const FACTOR: usize = (PARSED_FACTOR * PARTS).div_ceil(PARSED_PARTS);
+        body_bytes.saturating_mul(FACTOR)
     }
 
     pub fn bytes_max(&self) -> usize {

@@ -15,7 +15,7 @@ use ruvllm_server::metrics::{Metrics, Snapshots};
 use ruvllm_server::models::{LoadFailure, Loader, Models, ModelsOptions, Runner};
 use ruvllm_server::{Api, BodyBudget, Lifecycle, OpenApiRouter, Preparing};
 
-use super::budget::Parts;
+use super::budget::FixedParts;
 use crate::flags::duration::parse_duration;
 use crate::flags::model::EngineFlags;
 use crate::flags::size::parse_size;
@@ -118,7 +118,8 @@ impl ModelsFlags {
         let answer_time_max = Duration::from_secs(self.answer_timeout);
         // What is free changes from look to look.
         let memory_bytes = self.memory_bytes();
-        let parts = Parts::new(memory_bytes, body_bytes_max, memory.is_some(), self.engine.kv.kv_disk.is_some());
+        let witness_queue = memory.as_ref().map(|memory| memory.recorder().queued_bytes_max());
+        let parts = FixedParts::new(memory_bytes, body_bytes_max, witness_queue, self.engine.kv.kv_disk.is_some());
         let budget = parts.budget(memory_bytes)?;
         self.for_models = memory_bytes.map(|_| budget.for_models() as u64);
         let body_budget = Arc::new(BodyBudget::new(parts.bodies));

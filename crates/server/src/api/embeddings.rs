@@ -19,7 +19,7 @@ use crate::api::{Api, charges, failure};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::metrics::{Finished, FinishedReason};
-use crate::models::ServedModel;
+use crate::models::ModelInUse;
 use crate::openapi::ErrorBody;
 
 /// Turn texts into vectors
@@ -66,14 +66,14 @@ impl From<ApiError> for Failure {
 
 /// Waits for a place and computes. When this is dropped, because the client went away or its time is over, it ends soon;
 /// what was computed is charged in any case.
-async fn compute(model: &Arc<ServedModel>, caller: &Caller, work: EmbedRequest) -> Result<Embeddings, Failure> {
+async fn compute(model: &ModelInUse, caller: &Caller, work: EmbedRequest) -> Result<Embeddings, Failure> {
     let arrived = Instant::now();
     let _end = EndWhenDropped(work.patience.clone());
     let place = model.embedding.enter().await.map_err(|full| failure::queue_full(full.to_string()))?;
     model.metrics.started(arrived.elapsed());
     let encoder = Arc::clone(model.encoder().map_err(ApiError::from)?);
     let reservation = caller.reserve(&charges::demand_of_embedding(&work, encoder.context()))?;
-    let model = Arc::clone(model);
+    let model = model.clone();
     let computing = tokio::task::spawn_blocking(move || {
         let computed = encoder.embed(&work);
         let (reason, prompt_tokens) = match &computed {

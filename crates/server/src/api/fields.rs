@@ -1,9 +1,8 @@
 //! Fields that several endpoints have, and what they mean to the engine.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
-use ruvllm_runtime::{Request, Shape, StopMatcher, closed};
+use ruvllm_runtime::{LeftOpen, Request, Shape, StopMatcher, closed};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -13,39 +12,10 @@ use crate::error::ApiError;
 /// Answers to one request at most, to all of its prompts together.
 pub(crate) const COUNT_MAX: usize = 128;
 
-/// The sampling of a request, from its fields. Both kinds of completions have the same ones; as one part of both (serde's
-/// flatten) unknown fields could not be refused.
-macro_rules! sampling_of {
-    ($request:expr, $top_logprobs:expr) => {{
-        let default = ruvllm_runtime::Sampling::default();
-        ruvllm_runtime::Sampling {
-            temperature: $request.temperature.unwrap_or(default.temperature),
-            top_p: $request.top_p.unwrap_or(default.top_p),
-            top_k: $request.top_k.unwrap_or(default.top_k),
-            min_p: $request.min_p.unwrap_or(default.min_p),
-            typical_p: $request.typical_p.unwrap_or(default.typical_p),
-            repetition_penalty: $request.repetition_penalty.unwrap_or(default.repetition_penalty),
-            presence_penalty: $request.presence_penalty.unwrap_or(default.presence_penalty),
-            frequency_penalty: $request.frequency_penalty.unwrap_or(default.frequency_penalty),
-            logit_bias: $crate::api::fields::logit_bias($request.logit_bias.as_ref())?,
-            top_logprobs: $top_logprobs,
-            ..default
-        }
-    }};
+/// Returns the parameters that a request leaves unset, so that policies may set them.
+pub(crate) fn unset_params(temperature: Option<f32>, top_p: Option<f32>, max_tokens: Option<usize>) -> LeftOpen {
+    LeftOpen { temperature: temperature.is_none(), top_p: top_p.is_none(), max_tokens: max_tokens.is_none() }
 }
-pub(crate) use sampling_of;
-
-/// What a request did not say, so that policies may.
-macro_rules! left_open {
-    ($request:expr, $max_tokens:expr) => {
-        ruvllm_runtime::LeftOpen {
-            temperature: $request.temperature.is_none(),
-            top_p: $request.top_p.is_none(),
-            max_tokens: $max_tokens.is_none(),
-        }
-    };
-}
-pub(crate) use left_open;
 
 /// Texts that end the answer before them.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -183,18 +153,6 @@ pub(crate) fn max_tokens(new: Option<usize>, old: Option<usize>) -> Result<Optio
         )),
         (new, old) => Ok(new.or(old)),
     }
-}
-
-/// Keys are token ids, in quotes since JSON wants that.
-pub(crate) fn logit_bias(given: Option<&BTreeMap<String, f32>>) -> Result<BTreeMap<u32, f32>, ApiError> {
-    let entry = |(token, bias): (&String, &f32)| match token.parse() {
-        Ok(token) => Ok((token, *bias)),
-        Err(_) => {
-            let message = format!("logit_bias has the key {token:?}; keys are token ids, such as \"42\"");
-            Err(ApiError::invalid_param("logit_bias", message))
-        }
-    };
-    given.into_iter().flatten().map(entry).collect()
 }
 
 /// A request for so many answers. Without a seed it gets one; with one, the first answer has it and the others follow.

@@ -19,13 +19,13 @@ use crate::api::failure::{failure, forgotten};
 use crate::api::preparing;
 use crate::error::ApiError;
 use crate::metrics::{Finished, FinishedReason, ModelMetrics};
-use crate::models::{Models, ServedModel};
+use crate::models::{ModelInUse, Models};
 
 /// Answers being generated. Dropping it ends them; what they took is charged in any case.
 #[derive(Debug)]
 pub(crate) struct Generation {
     choices: Vec<Choice>,
-    model: Arc<ServedModel>,
+    model: ModelInUse,
     engine: Engine,
     models: Arc<Models>,
     /// Choices that belong to each prompt.
@@ -47,7 +47,7 @@ impl Generation {
     /// they are done where that holds up nobody else, and given up when the client hangs up.
     pub(crate) async fn start(
         api: &Api,
-        model: Arc<ServedModel>,
+        model: ModelInUse,
         caller: &Caller,
         requests: Vec<Request>,
     ) -> Result<Self, ApiError> {
@@ -153,7 +153,7 @@ impl Generation {
     }
 
     /// What a client is told. An engine that has failed is loaded again for the next request.
-    fn failed(models: &Models, model: &Arc<ServedModel>, error: &GenerateError) -> ApiError {
+    fn failed(models: &Models, model: &ModelInUse, error: &GenerateError) -> ApiError {
         if matches!(error, GenerateError::EngineFailed) {
             models.forget(model);
         }

@@ -63,17 +63,18 @@ impl Api {
         caller.charge(charges::of_text(text) as u64);
         let text = text.to_owned();
         let name = self.with_memory(Memory::embedding).await?;
-        let engine = match name.as_deref().and_then(hidden_model) {
-            Some(model) => Some(self.models.get(model).await?.generator()?.clone()),
+        let model = match name.as_deref().and_then(hidden_model) {
+            Some(model) => Some(self.models.get(model).await?),
             None => None,
         };
+        let engine = model.as_ref().map(|model| model.generator().cloned()).transpose()?;
         let turn = remembering.turn().await;
         let embedded = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+            // Held even if the client has disconnected.
+            let _held = (turn, model);
             remembering.embed(&text, engine.as_ref())
         });
-        let embedded = embedded.await;
-        let embedded = embedded.map_err(|_| ApiError::internal("the text could not be embedded"))?;
+        let embedded = embedded.await.map_err(|_| ApiError::internal("the text could not be embedded"))?;
         embedded.map_err(|error| ApiError::invalid_param(field, error.to_string()))
     }
 }

@@ -48,17 +48,15 @@ impl Models {
             trim_allocator();
         };
         // What the model will need is free before it is loaded.
-        self.apply_shares(&self.all_loaded());
+        self.apply_shares(self.all_loaded().iter().map(|model| &**model));
         Ok(share)
     }
 
     /// Takes the model out of its place that was used least recently, of those that nobody uses and that `may_go`.
     fn take_idle(&self, may_go: impl Fn(&Slot) -> bool) -> Option<Arc<ServedModel>> {
         let mut slots = self.slots();
-        // Whoever generates holds the model; whoever is about to, its slot.
         let idle = slots.iter().filter_map(|(name, slot)| {
-            let model =
-                slot.model.get().filter(|model| Arc::strong_count(model) == 1 && Arc::strong_count(slot) == 1)?;
+            let model = slot.model.get().filter(|_| slot.users.is_idle())?;
             may_go(slot).then(|| (model.used.load(Ordering::Relaxed), name.clone()))
         });
         let (_, name) = idle.min()?;
@@ -68,30 +66,29 @@ impl Models {
         } else {
             slots.remove(&name)
         };
-        slot.and_then(Arc::into_inner).and_then(|slot| slot.model.into_inner())
+        slot?.model.get().cloned()
     }
 
     /// Tells engines what they may have for keys and values: those first that get less.
     pub(super) fn share_out(&self) {
         let _sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.apply_shares(&self.all_loaded());
+        self.apply_shares(self.all_loaded().iter().map(|model| &**model));
     }
 
-    /// The same with a model that is not in its place yet.
-    pub(super) fn share_out_with(&self, model: &Arc<ServedModel>) {
+    /// Does the same with a model that is not in its slot yet.
+    pub(super) fn share_out_with(&self, model: &ServedModel) {
         let _sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut models = self.all_loaded();
-        models.push(Arc::clone(model));
-        self.apply_shares(&models);
+        let loaded = self.all_loaded();
+        self.apply_shares(loaded.iter().map(|model| &**model).chain([model]));
     }
 
-    fn apply_shares(&self, models: &[Arc<ServedModel>]) {
+    fn apply_shares<'m>(&self, models: impl Iterator<Item = &'m ServedModel>) {
         let shares = self.options.memory.kv_shares();
         let share_of =
-            |model: &Arc<ServedModel>| shares.iter().find(|(id, _)| *id == model.share.id).map(|(_, bytes)| *bytes);
+            |model: &ServedModel| shares.iter().find(|(id, _)| *id == model.share.id).map(|(_, bytes)| *bytes);
         let change = |model| share_of(model).map(|bytes| (model, bytes));
-        let is_new = |(model, bytes): &(&Arc<ServedModel>, usize)| model.share.kv_bytes() != Some(*bytes);
-        let mut changes: Vec<_> = models.iter().filter_map(change).filter(is_new).collect();
+        let is_new = |(model, bytes): &(&ServedModel, usize)| model.share.kv_bytes() != Some(*bytes);
+        let mut changes: Vec<_> = models.filter_map(change).filter(is_new).collect();
         changes.sort_by_key(|(model, bytes)| model.share.kv_bytes().is_some_and(|before| *bytes > before));
         for (model, bytes) in changes {
             let Some(engine) = model.runner.generator() else { continue };

@@ -1,89 +1,64 @@
 //! `POST /v1/chat/completions`: what is asked, checked and put into the runtime's words.
 
-use std::collections::BTreeMap;
-
 use ruvllm_runtime::{Message, Prompt, Request, ToolCall};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::api::fields::{self, GrammarField, ResponseFormat, Stop, StreamOptions};
+use crate::api::sampling_fields;
 use crate::api::tools::{ToolChoiceField, ToolField, tools};
 use crate::error::ApiError;
 
 /// Of somebody who takes part in a conversation.
 const NAME_BYTES_MAX: usize = 256;
 
-/// A conversation to continue. Parameters that are not listed here are refused by name.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ChatRequest {
-    /// A model of this server; `GET /v1/models` lists them.
-    #[schema(example = "smollm2")]
-    pub model: String,
-    #[schema(min_items = 1)]
-    pub messages: Vec<ChatMessage>,
-    /// Tokens of the answer at most; whatever the context holds by default.
-    #[schema(minimum = 1)]
-    pub max_completion_tokens: Option<usize>,
-    /// The same under its old name.
-    #[schema(minimum = 1)]
-    pub max_tokens: Option<usize>,
-    /// How many answers to generate.
-    #[schema(minimum = 1, maximum = 128)]
-    pub n: Option<usize>,
-    pub stream: Option<bool>,
-    pub stream_options: Option<StreamOptions>,
-    pub stop: Option<Stop>,
-    /// Tools that the model may call.
-    pub tools: Option<Vec<ToolField>>,
-    pub tool_choice: Option<ToolChoiceField>,
-    /// Whether several tools may be called in one answer; they may by default.
-    pub parallel_tool_calls: Option<bool>,
-    pub response_format: Option<ResponseFormat>,
-    /// A grammar that the answer must follow: GBNF as text, or with its kind.
-    pub grammar: Option<GrammarField>,
-    /// A regular expression that the whole answer must match.
-    pub regex: Option<String>,
-    pub logprobs: Option<bool>,
-    /// How many of the likeliest tokens to report with each token.
-    #[schema(maximum = 20)]
-    pub top_logprobs: Option<usize>,
-    /// 0 always takes the likeliest token; 0.8 by default.
-    #[schema(minimum = 0, maximum = 100)]
-    pub temperature: Option<f32>,
-    /// 0.95 by default; 1 is off.
-    #[schema(exclusive_minimum = 0, maximum = 1)]
-    pub top_p: Option<f32>,
-    /// Only the likeliest tokens; 40 by default, 0 is off.
-    pub top_k: Option<usize>,
-    /// 0.05 by default; 0 is off.
-    #[schema(minimum = 0, maximum = 1)]
-    pub min_p: Option<f32>,
-    #[schema(exclusive_minimum = 0, maximum = 1)]
-    pub typical_p: Option<f32>,
-    #[schema(minimum = 0.01, maximum = 100)]
-    pub repetition_penalty: Option<f32>,
-    #[schema(minimum = -2, maximum = 2)]
-    pub presence_penalty: Option<f32>,
-    #[schema(minimum = -2, maximum = 2)]
-    pub frequency_penalty: Option<f32>,
-    /// Token ids with what is added to their scores, -100 to 100.
-    pub logit_bias: Option<BTreeMap<String, f32>>,
-    /// The same seed gives the same answer.
-    pub seed: Option<i64>,
-    /// Whose request this is, for the log.
-    pub user: Option<String>,
-    /// Requests of a lower priority wait for others. Above 0 needs a key with the scope admin.
-    pub priority: Option<i8>,
-    /// The conversation that goes on with these messages, which the server remembers, or begins with them. Only what is new
-    /// needs to be sent.
-    #[schema(max_length = 200)]
-    pub session: Option<String>,
-    /// Nothing is stored: only false is accepted.
-    pub store: Option<bool>,
-    /// There is one: `auto` and `default` are accepted.
-    pub service_tier: Option<String>,
+sampling_fields::with_sampling_fields! {
+    /// A conversation to continue. Parameters that are not listed here are refused by name.
+    #[derive(Debug, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ChatRequest {
+        /// A model of this server; `GET /v1/models` lists them.
+        #[schema(example = "smollm2")]
+        pub model: String,
+        #[schema(min_items = 1)]
+        pub messages: Vec<ChatMessage>,
+        /// Tokens of the answer at most; whatever the context holds by default.
+        #[schema(minimum = 1)]
+        pub max_completion_tokens: Option<usize>,
+        /// The same under its old name.
+        #[schema(minimum = 1)]
+        pub max_tokens: Option<usize>,
+        /// How many answers to generate.
+        #[schema(minimum = 1, maximum = 128)]
+        pub n: Option<usize>,
+        pub stream: Option<bool>,
+        pub stream_options: Option<StreamOptions>,
+        pub stop: Option<Stop>,
+        /// Tools that the model may call.
+        pub tools: Option<Vec<ToolField>>,
+        pub tool_choice: Option<ToolChoiceField>,
+        /// Whether several tools may be called in one answer; they may by default.
+        pub parallel_tool_calls: Option<bool>,
+        pub response_format: Option<ResponseFormat>,
+        /// A grammar that the answer must follow: GBNF as text, or with its kind.
+        pub grammar: Option<GrammarField>,
+        /// A regular expression that the whole answer must match.
+        pub regex: Option<String>,
+        pub logprobs: Option<bool>,
+        /// How many of the likeliest tokens to report with each token.
+        #[schema(maximum = 20)]
+        pub top_logprobs: Option<usize>,
+        ..sampling,
+        /// The conversation that goes on with these messages, which the server remembers, or begins with them. Only what is new
+        /// needs to be sent.
+        #[schema(max_length = 200)]
+        pub session: Option<String>,
+        /// Nothing is stored: only false is accepted.
+        pub store: Option<bool>,
+        /// There is one: `auto` and `default` are accepted.
+        pub service_tier: Option<String>,
+    }
 }
 
 /// One turn of a conversation.
@@ -151,14 +126,18 @@ impl ChatRequest {
         let messages = messages(&self.messages)?;
         let tools = tools(self.tools.as_deref(), self.tool_choice.as_ref(), self.parallel_tool_calls)?;
         let request = Request {
-            sampling: fields::sampling_of!(self, self.top_logprobs()?),
+            sampling: self.sampling(self.top_logprobs()?)?,
             max_tokens: fields::max_tokens(self.max_completion_tokens, self.max_tokens)?,
             stop: fields::stop(self.stop.as_ref())?,
             shape: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             tools,
             priority: self.priority.unwrap_or(0),
             session: self.session.clone(),
-            left_open: fields::left_open!(self, self.max_completion_tokens.or(self.max_tokens)),
+            left_open: fields::unset_params(
+                self.temperature,
+                self.top_p,
+                self.max_completion_tokens.or(self.max_tokens),
+            ),
             ..Request::new(Prompt::Messages(messages))
         };
         Ok(fields::with_seed(request, self.seed, n))

@@ -12,7 +12,10 @@ use super::response::ResponseObject;
 use crate::api::conversation::Conversation;
 use crate::api::sections::Section;
 
-/// How much is kept.
+/// Maximum memory for stored responses, for the budget of the server.
+pub const STORED_RESPONSES_BYTES_MAX: usize = 64 << 20;
+
+/// Limits of the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreLimits {
     pub responses_max: usize,
@@ -21,7 +24,7 @@ pub(crate) struct StoreLimits {
 
 impl Default for StoreLimits {
     fn default() -> Self {
-        Self { responses_max: 1024, bytes_max: 64 << 20 }
+        Self { responses_max: 1024, bytes_max: STORED_RESPONSES_BYTES_MAX }
     }
 }
 
