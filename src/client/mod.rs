@@ -39,6 +39,13 @@ impl Client {
         serde_json::from_str(&response.into_body().read_to_string()?).context("the response is not JSON")
     }
 
+    /// Returns only the status code of a GET request, whatever it is.
+    pub fn status(&self, path: &str) -> Result<u16> {
+        let response = self.agent.get(format!("{}{path}", self.url)).call();
+        let response = response.with_context(|| format!("no server answers at {}", self.url))?;
+        Ok(response.status().as_u16())
+    }
+
     pub fn post(&self, path: &str, body: &Value) -> Result<Response<Body>> {
         let request = self.agent.post(format!("{}{path}", self.url)).header("content-type", "application/json");
         let request = match self.authorization() {
