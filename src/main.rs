@@ -21,12 +21,8 @@ use config::Parsed;
     version,
     max_term_width = 100,
     arg_required_else_help = true,
-    after_help = "First steps:\n  ruvllm run smollm2 \"Why is the sky blue?\"   fetches the default model (98 MB) and answers\n  \
-                  ruvllm run smollm2                           chats\n  \
-                  ruvllm doctor                                shows what this machine can do\n\n\
-                  Models are kept in ~/.ruvllm/models, or in $RUVLLM_HOME/models. Flags can be set in\n\
-                  ~/.ruvllm/config.toml and by environment variables: see ruvllm config --help.\n\
-                  Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted."
+    after_help = "First steps:\n  ruvllm run smollm2 \"Why is the sky blue?\"   fetches the default model (98 MB) and answers\n  ruvllm run smollm2                           starts a chat\n  ruvllm doctor                                shows what this machine can do\n\nModels are stored in ~/.ruvllm/models, or in $RUVLLM_HOME/models. Flags can be set in
+/.ruvllm/config.toml and by environment variables: see ruvllm config --help.\nExit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted."
 )]
 struct Cli {
     /// Read settings from this file [default: config.toml in ~/.ruvllm or $RUVLLM_HOME]

@@ -1,4 +1,4 @@
-//! `ruvllm list`: the models on this machine, and those that can be had by name.
+//! `ruvllm list`: the models on this machine, and those that can be pulled by name.
 
 use anyhow::Result;
 use clap::Args;

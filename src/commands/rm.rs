@@ -9,7 +9,7 @@ use crate::output;
 /// Remove a model from this machine
 #[derive(Debug, Args)]
 pub struct Rm {
-    /// Its name, as `ruvllm list` shows it
+    /// Name of the model, as shown by `ruvllm list`
     #[arg(required = true)]
     models: Vec<String>,
 }

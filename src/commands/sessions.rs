@@ -1,4 +1,4 @@
-//! `ruvllm sessions`: conversations that can go on.
+//! `ruvllm sessions`: stored conversations.
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
@@ -13,8 +13,8 @@ use crate::output::{self, times};
 
 /// List, show, resume and remove conversations
 ///
-/// A request with a session (`"session": "NAME"` in a chat request, or `ruvllm run --session NAME`) goes on where the
-/// conversation of that name ended, also after a restart.
+/// A request with a session (`"session": "NAME"` in a chat request, or `ruvllm run --session NAME`) continues the
+/// conversation of that name, even after a restart.
 #[derive(Debug, Args)]
 pub struct Sessions {
     #[command(subcommand)]
@@ -32,13 +32,13 @@ enum What {
 /// List sessions, the most recent first
 #[derive(Debug, Args)]
 struct List {
-    /// Of this tenant [default: all]
+    /// Only sessions of this tenant [default: all]
     #[arg(long, value_name = "PATH")]
     tenant: Option<String>,
-    /// That use this adapter
+    /// Only sessions with this adapter
     #[arg(long, value_name = "NAME")]
     adapter: Option<String>,
-    /// How many at most
+    /// Maximum number of sessions
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     limit: u32,
     /// Print one JSON object
@@ -48,12 +48,12 @@ struct List {
     memory: MemoryLocationFlags,
 }
 
-/// Show a session and what was said in it
+/// Show a session and its messages
 #[derive(Debug, Args)]
 struct Show {
-    /// Its name
+    /// Name of the session
     name: String,
-    /// Whose
+    /// Tenant of the session
     #[arg(long, value_name = "PATH", default_value = "")]
     tenant: String,
     /// Print one JSON object
@@ -63,24 +63,24 @@ struct Show {
     memory: MemoryLocationFlags,
 }
 
-/// Go on with a session in the terminal, with its own model
+/// Continue a session in the terminal, with its own model
 #[derive(Debug, Args)]
 struct Resume {
-    /// Its name
+    /// Name of the session
     name: String,
-    /// What to say; without it, chat
+    /// The prompt; without it, chat
     prompt: Option<String>,
     #[command(flatten)]
     memory: MemoryLocationFlags,
 }
 
-/// Forget sessions
+/// Delete sessions
 #[derive(Debug, Args)]
 struct Rm {
-    /// Their names
+    /// Names of the sessions
     #[arg(required = true)]
     names: Vec<String>,
-    /// Whose
+    /// Tenant of the sessions
     #[arg(long, value_name = "PATH", default_value = "")]
     tenant: String,
     #[command(flatten)]
@@ -111,7 +111,7 @@ impl List {
             return output::json(&json!({ "sessions": sessions }));
         }
         if sessions.is_empty() {
-            output::remark("there are no sessions; `ruvllm run MODEL --session NAME` begins one");
+            output::remark("there are no sessions; `ruvllm run MODEL --session NAME` starts one");
             return Ok(());
         }
         let mut rows = vec![["NAME", "TENANT", "MODEL", "TURNS", "TOKENS", "LAST ACTIVE"].map(str::to_owned).to_vec()];
@@ -128,7 +128,7 @@ impl List {
 fn find(memory: &Memory, tenant: &str, name: &str) -> Result<Session> {
     match memory.session(tenant, name)? {
         Some(session) => Ok(session),
-        None => bail!("there is no session {name:?}; `ruvllm sessions list` shows those that there are"),
+        None => bail!("there is no session {name:?}; `ruvllm sessions list` shows all"),
     }
 }
 
@@ -177,7 +177,7 @@ impl Rm {
     fn execute(self) -> Result<()> {
         let memory = self.memory.open()?;
         for name in &self.names {
-            // All must be there before any goes.
+            // All must exist before any is deleted.
             find(&memory, &self.tenant, name)?;
         }
         for name in &self.names {

@@ -1,8 +1,9 @@
-//! One budget for the bodies of all requests in flight, and for what they become.
+//! One memory budget for the bodies of all requests in flight, and for what is parsed from them.
 //!
-//! A body takes a place while it is received, by its size, and another while it is parsed and prepared, by what JSON can
-//! become. Small bodies have places of their own, so that nothing large or slow keeps them out. Nobody gets more than half of the
-//! places of a kind. Whoever finds none waits for as long as a body may take, and is then told to come back.
+//! A body needs a permit while it is received, by its size, and another while it is parsed and prepared, by the size
+//! that JSON can grow to. Small bodies have a pool of their own, so that nothing large or slow blocks them. No sender
+//! gets more than half of a pool. A request that gets no permit waits as long as a body may take, and is then told to
+//! retry.
 
 mod pool;
 
@@ -23,24 +24,24 @@ use crate::body_limits::{BodyError, BodyLimits};
 use crate::error::ApiError;
 use crate::listen::Peer;
 
-/// Larger ones wait for each other.
+/// Larger bodies share the other pools.
 const SMALL_BYTES_MAX: usize = 64 << 10;
-/// A value of 32 bytes can be two bytes of JSON, such as `1,`.
+/// Two bytes of JSON, such as `1,`, can become a value of 32 bytes.
 const PARSED_FACTOR: usize = 16;
-/// When to come back.
+/// Retry interval.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// Memory for bodies of requests. It is a limit: nothing is allocated before a body comes.
+/// Memory for request bodies. It is a limit: nothing is allocated in advance.
 #[derive(Debug)]
 pub struct BodyBudget {
-    /// Both stages of small ones.
+    /// Both stages of small bodies.
     small: Arc<Pool>,
     receiving: Arc<Pool>,
     parsed: Arc<Pool>,
 }
 
 impl Default for BodyBudget {
-    /// Room for two of the largest bodies that are allowed by default to be parsed at once.
+    /// Room to parse two of the largest bodies that are allowed by default.
     fn default() -> Self {
         Self::new(384 << 20)
     }
@@ -69,7 +70,7 @@ impl BodyBudget {
         self.pools().map(|pool| pool.bytes_max).iter().sum()
     }
 
-    /// What bodies in flight may take at the moment.
+    /// Returns the memory that bodies in flight may need at the moment.
     pub fn used_bytes(&self) -> usize {
         self.pools().map(|pool| pool.used_bytes()).iter().sum()
     }
@@ -79,7 +80,7 @@ impl BodyBudget {
     }
 }
 
-/// What a request's body may take. In its extensions.
+/// Budget and limits of a request's body. In its extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct BodyPlace {
     budget: Arc<BodyBudget>,
@@ -87,12 +88,12 @@ pub(crate) struct BodyPlace {
     held: HeldPlace,
 }
 
-/// The place of a body that was read, until nothing of it is needed any more.
+/// The permit of a body that was read, until nothing of it is needed any more.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeldPlace(Arc<Mutex<Option<Place>>>);
 
 impl HeldPlace {
-    /// Gives the place back before all who know the request have forgotten it.
+    /// Releases the permit before the request itself is dropped.
     pub(crate) fn release(&self) {
         drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -111,7 +112,7 @@ impl BodyPlace {
         self.held.clone()
     }
 
-    /// Reads a body and has it parsed, both when there is room for it.
+    /// Reads and parses a body, each when there is room for it.
     pub(crate) async fn read<T: Send + 'static>(
         self,
         holder: &Holder,
@@ -125,7 +126,7 @@ impl BodyPlace {
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(explain)?.into_data() else { continue };
             if text.len() + data.len() > room {
-                // It did not say how large it is, and is not small.
+                // Its size is unknown, and it is not small.
                 room = self.limits.bytes_max;
                 place = self.enter(holder, room).await?;
             }
@@ -138,7 +139,7 @@ impl BodyPlace {
                 return parse(&text);
             }
             let parsed = background::run(move || {
-                // Given back with the text: from then on only what it became is there.
+                // Released with the text: from then on only the parsed value exists.
                 let _place = place;
                 parse(&text)
             });
@@ -148,7 +149,7 @@ impl BodyPlace {
         parse(&text)
     }
 
-    /// A place to receive a body in; a small one may also be parsed there.
+    /// Waits for a permit to receive a body; a small one may also be parsed with it.
     async fn enter(&self, holder: &Holder, bytes: usize) -> Result<Place, ApiError> {
         if bytes > SMALL_BYTES_MAX {
             return self.turn(&self.budget.receiving, holder, bytes).await;
@@ -160,7 +161,7 @@ impl BodyPlace {
         let entered = pool.enter(holder, bytes, Instant::now() + self.limits.timeout).await;
         entered.ok_or_else(|| {
             let message =
-                "too many large requests are being received at the moment; send smaller ones, or come back later";
+                "too many large requests are being received at the moment; send smaller ones, or try again later";
             ApiError::unavailable(message, Some(RETRY_AFTER)).with_code("too_many_bytes")
         })
     }
@@ -171,12 +172,12 @@ fn explain(error: axum::Error) -> ApiError {
     match error.downcast_ref::<BodyError>() {
         Some(BodyError::TooLarge { bytes_max }) => ApiError::too_large(*bytes_max),
         Some(slow @ BodyError::TooSlow { .. }) => ApiError::too_slow(slow.to_string()),
-        None => ApiError::invalid("the body broke off before its end").with_code("incomplete_body"),
+        None => ApiError::invalid("the body ended too early").with_code("incomplete_body"),
     }
 }
 
 impl Holder {
-    /// Whose share a request's body takes from.
+    /// Whose share a request's body counts against.
     pub(crate) fn of(extensions: &Extensions) -> Self {
         match (extensions.get::<Caller>(), extensions.get::<Peer>()) {
             (Some(caller), Some(peer)) if caller.identity != Identity::Proven => Self::Address(network(peer.0.ip())),
@@ -187,7 +188,7 @@ impl Holder {
     }
 }
 
-/// What one client has of addresses: of IPv6 it is 64 bits, and it can use any of them.
+/// Returns the network of one client: for IPv6 the first 64 bits, since it can use any address in it.
 pub(crate) fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) if !ip.is_loopback() => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),

@@ -1,4 +1,4 @@
-//! Keeps bodies of requests within a size and a time, whoever reads them.
+//! Limits request bodies in size and time.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::error::ApiError;
 #[derive(Clone, Copy, Debug)]
 pub struct BodyLimits {
     pub bytes_max: usize,
-    /// For the whole body, from when the first piece of it is asked for.
+    /// For the whole body, from the first read.
     pub timeout: Duration,
 }
 
@@ -32,7 +32,7 @@ impl Default for BodyLimits {
 /// Why a body was not read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
-    #[error("the body is larger than the {bytes_max} bytes that are allowed")]
+    #[error("the body is larger than the allowed {bytes_max} bytes")]
     TooLarge { bytes_max: usize },
     #[error("the body did not arrive within {} s", timeout.as_secs_f64())]
     TooSlow { timeout: Duration },
@@ -43,7 +43,7 @@ pub(crate) async fn limit(
     mut request: Request,
     next: Next,
 ) -> Response {
-    // What is announced as too large is not read at all.
+    // A body that is announced as too large is not read at all.
     if request.body().size_hint().lower() > limits.bytes_max as u64 {
         return ApiError::too_large(limits.bytes_max).into_response();
     }

@@ -91,8 +91,8 @@ impl Answerer {
         }
     }
 
-    /// Returns the number of tokens to generate without `--max-tokens`: what the context has room for, up to a limit. The prompt
-    /// that is returned with it is encoded already, where nothing needs its messages any more.
+    /// Returns the number of tokens to generate without `--max-tokens`: what the context has room for, up to a limit.
+    /// Returns the prompt already encoded unless its messages are still needed.
     fn with_default_limit(&self, prompt: Prompt) -> Result<(Prompt, usize)> {
         let tokens = self.engine.encode(&prompt)?;
         let context = self.engine.context();

@@ -63,7 +63,7 @@ pub fn summary(response: &Response) -> String {
         usage.prompt_tokens, timings.prefill_tok_s, timings.ttft_ms, usage.completion_tokens, timings.decode_tok_s
     );
     if usage.truncated_tokens > 0 {
-        line = format!("{} tokens of the prompt did not fit and were left out; {line}", usage.truncated_tokens);
+        line = format!("{} prompt tokens did not fit and were dropped; {line}", usage.truncated_tokens);
     }
     if usage.drafted_tokens > 0 {
         let (right, all) = (usage.accepted_tokens, usage.drafted_tokens);

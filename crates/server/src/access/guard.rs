@@ -1,4 +1,4 @@
-//! Stands before every route that is not for everybody.
+//! Checks every request to a route that is not public.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::error::ApiError;
 use crate::observe::Notes;
 use crate::request_id::RequestId;
 
-/// What a guard needs: who is known, and what is behind it.
+/// The gate and the scope that a guard requires.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
     pub(crate) gate: Arc<Gate>,
@@ -61,7 +61,7 @@ impl Guard {
     }
 }
 
-/// The headers that OpenAI's clients look at.
+/// Headers that OpenAI's clients read.
 fn announce(standing: &Standing, headers: &mut HeaderMap) {
     let names = [
         ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"],
@@ -77,7 +77,7 @@ fn announce(standing: &Standing, headers: &mut HeaderMap) {
     }
 }
 
-/// As OpenAI writes times: `1m30s`, `12s`, `250ms`.
+/// Formats durations like OpenAI: `1m30s`, `12s`, `250ms`.
 fn written(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {

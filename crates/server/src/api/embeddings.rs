@@ -1,4 +1,4 @@
-//! `POST /v1/embeddings`: texts as vectors.
+//! `POST /v1/embeddings`
 
 pub(crate) mod request;
 mod response;
@@ -22,10 +22,10 @@ use crate::metrics::{Finished, FinishedReason};
 use crate::models::ModelInUse;
 use crate::openapi::ErrorBody;
 
-/// Turn texts into vectors
+/// Compute embeddings of texts
 #[utoipa::path(post, path = "/v1/embeddings", tag = "inference", request_body = EmbeddingRequest,
     responses((status = 200, description = "A vector of length 1 for each text", body = EmbeddingList),
-              (status = 400, description = "A field is wrong; `param` names it", body = ErrorBody),
+              (status = 400, description = "A field is invalid; `param` names it", body = ErrorBody),
               (status = 404, description = "There is no such model", body = ErrorBody),
               (status = 429, description = "Too many requests", body = ErrorBody)))]
 pub(crate) async fn embeddings(
@@ -64,8 +64,8 @@ impl From<ApiError> for Failure {
     }
 }
 
-/// Waits for a place and computes. When this is dropped, because the client went away or its time is over, it ends soon;
-/// what was computed is charged in any case.
+/// Waits for a permit and computes. When this is dropped, because the client disconnected or its time is up, it ends
+/// soon; what was computed is charged in any case.
 async fn compute(model: &ModelInUse, caller: &Caller, work: EmbedRequest) -> Result<Embeddings, Failure> {
     let arrived = Instant::now();
     let _end = EndWhenDropped(work.patience.clone());

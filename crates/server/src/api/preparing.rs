@@ -1,8 +1,8 @@
-//! Whose turn it is to have a long prompt prepared.
+//! Limits how many prompts are prepared concurrently.
 //!
-//! Rendering and encoding megabytes takes a core for seconds. Short prompts never wait for that; long ones take turns, one of
-//! each tenant at a time, so that nobody waits longer than for one of each other tenant. Threads are few, so that a tenant has only
-//! some of them also for short ones.
+//! Rendering and encoding megabytes takes a core for seconds. Short prompts never wait for that; of the long ones, each
+//! tenant has one at a time, so that nobody waits longer than for one prompt of each other tenant. There are few
+//! threads, so a tenant gets only some of them for short prompts too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,16 +15,16 @@ use tokio::time::timeout;
 use crate::background;
 use crate::error::ApiError;
 
-/// Longer texts wait for their turn.
+/// Longer texts need a permit.
 const SHORT_BYTES_MAX: usize = 64 << 10;
-/// What a message costs besides its text.
+/// Cost of a message besides its text.
 const MESSAGE_BYTES: usize = 64;
-/// Long prompts that are prepared at the same time.
+/// Maximum number of long prompts that are prepared concurrently.
 const LONG_MAX: usize = 1;
-/// Short prompts of one tenant that are prepared at the same time. There are threads for several tenants that have so many: most
-/// take a millisecond, but a shape may take seconds to compile.
+/// Maximum number of short prompts of one tenant that are prepared concurrently. There are threads for several such
+/// tenants: most prompts take a millisecond, but a grammar may take seconds to compile.
 const OF_TENANT_MAX: usize = 8;
-/// How long a request may wait for its turn and be prepared.
+/// Maximum time for waiting and preparing.
 const TIME_MAX: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -35,7 +35,7 @@ pub struct Preparing(Arc<Turns>);
 #[derive(Debug)]
 struct Turns {
     long: Arc<Semaphore>,
-    /// Of each tenant that has a prompt waiting or at work.
+    /// One entry for each tenant with a prompt that waits or is being prepared.
     tenants: Mutex<HashMap<String, Weak<OfTenant>>>,
 }
 
@@ -45,7 +45,7 @@ struct OfTenant {
     long: Arc<Semaphore>,
 }
 
-/// A turn to prepare a prompt.
+/// A permit to prepare a prompt.
 #[derive(Debug)]
 pub(crate) struct Turn {
     patience: Patience,
@@ -57,14 +57,15 @@ pub(crate) struct Turn {
 struct Permits {
     _of_tenant: OwnedSemaphorePermit,
     _long: Option<OwnedSemaphorePermit>,
-    /// As long as it lives, others of the tenant find the same.
+    /// While it exists, other prompts of the tenant find the same semaphores.
     _tenant: Arc<OfTenant>,
 }
 
 impl Turn {
-    /// Does the work of this turn where it holds up nobody else. `None` if it panicked.
+    /// Runs the work in the background. Returns `None` if it panicked.
     ///
-    /// If the caller gives up (the client hangs up), the work ends at its next look at its patience; until then it keeps its turn.
+    /// If the caller is dropped because the client disconnected, the work ends when it next checks for cancellation;
+    /// until then it keeps the permit.
     pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce(&Patience) -> T + Send + 'static) -> Option<T> {
         let Self { patience, bytes, permits } = self;
         let _end = EndWhenDropped(patience.clone());
@@ -80,7 +81,7 @@ impl Turn {
     }
 }
 
-/// Nobody waits any more when it is dropped.
+/// Dropping it cancels the work.
 pub(crate) struct EndWhenDropped(pub Patience);
 
 impl Drop for EndWhenDropped {
@@ -96,7 +97,7 @@ impl Default for Preparing {
 }
 
 impl Preparing {
-    /// Waits for a turn to prepare so many bytes of text.
+    /// Waits for a permit to prepare this many bytes of text.
     pub(crate) async fn turn(&self, tenant: &str, bytes: usize) -> Result<Turn, ApiError> {
         let patience = Patience::of(TIME_MAX);
         let tenant = self.0.of_tenant(tenant);
@@ -134,7 +135,7 @@ impl Turns {
     }
 }
 
-/// Bytes of text that a prompt has to be made of.
+/// Returns the bytes of text that a prompt is made of.
 pub(crate) fn bytes_of(prompt: &Prompt) -> usize {
     let message = |message: &Message| {
         let calls = message.tool_calls.iter().map(|call| call.name.len() + call.arguments.len());

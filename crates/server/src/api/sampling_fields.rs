@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::error::ApiError;
 
-/// Declares a request type with the sampling parameters in the place of `..sampling`, and a method that returns them. A shared
-/// struct with serde's `flatten` would not do: it refuses no unknown fields and loses the path of wrong ones.
+/// Declares a request type with the sampling parameters in the place of `..sampling`, and a method that returns them. A
+/// shared struct with serde's `flatten` would not do: it accepts unknown fields and loses the path of invalid ones.
 macro_rules! with_sampling_fields {
     (
         $(#[$attribute:meta])*
@@ -18,13 +18,13 @@ macro_rules! with_sampling_fields {
         $(#[$attribute])*
         pub struct $Request {
             $($(#[$before_attribute])* pub $before: $Before,)*
-            /// 0 always takes the likeliest token; 0.8 by default.
+            /// 0 always takes the most likely token; 0.8 by default.
             #[schema(minimum = 0, maximum = 100)]
             pub temperature: Option<f32>,
             /// 0.95 by default; 1 is off.
             #[schema(exclusive_minimum = 0, maximum = 1)]
             pub top_p: Option<f32>,
-            /// Only the likeliest tokens; 40 by default, 0 is off.
+            /// Only the most likely tokens; 40 by default, 0 is off.
             pub top_k: Option<usize>,
             /// 0.05 by default; 0 is off.
             #[schema(minimum = 0, maximum = 1)]
@@ -37,11 +37,11 @@ macro_rules! with_sampling_fields {
             pub presence_penalty: Option<f32>,
             #[schema(minimum = -2, maximum = 2)]
             pub frequency_penalty: Option<f32>,
-            /// Token ids with what is added to their scores, -100 to 100.
+            /// Token ids with the value that is added to their logits, -100 to 100.
             pub logit_bias: Option<std::collections::BTreeMap<String, f32>>,
             /// The same seed gives the same answer.
             pub seed: Option<i64>,
-            /// Whose request this is, for the log.
+            /// End user of this request, for the log.
             pub user: Option<String>,
             /// Requests of a lower priority wait for others. Above 0 needs a key with the scope admin.
             pub priority: Option<i8>,
@@ -71,7 +71,7 @@ macro_rules! with_sampling_fields {
 }
 pub(crate) use with_sampling_fields;
 
-/// Parses the keys of `logit_bias`, which are token ids: JSON wants them in quotes.
+/// Parses the keys of `logit_bias`: token ids, which JSON requires in quotes.
 pub(crate) fn logit_bias(given: Option<&BTreeMap<String, f32>>) -> Result<BTreeMap<u32, f32>, ApiError> {
     let entry = |(token, bias): (&String, &f32)| match token.parse() {
         Ok(token) => Ok((token, *bias)),

@@ -1,4 +1,4 @@
-//! Who has how many connections.
+//! Counts connections by address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::body_budget::network;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Crowd(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
-/// One connection of an address, for as long as it is not dropped.
+/// One connection of an address, counted until it is dropped.
 #[derive(Debug)]
 pub(super) struct Member {
     crowd: Crowd,
@@ -19,7 +19,7 @@ pub(super) struct Member {
 }
 
 impl Crowd {
-    /// `None` if the address has as many as it may.
+    /// Returns `None` if the address has reached its maximum.
     pub(super) fn join(&self, ip: IpAddr, limits: &ConnectionLimits) -> Option<Member> {
         let network = network(ip);
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,7 +33,7 @@ impl Crowd {
     }
 }
 
-/// By default half of all, but for this machine: proxies on it bring everybody's.
+/// By default half of all, except for this machine: a local proxy brings everybody's.
 fn allowed(network: IpAddr, limits: &ConnectionLimits) -> usize {
     match limits.address_connections_max {
         Some(count_max) => count_max,

@@ -1,14 +1,14 @@
-//! How many requests embed with a model at the same time, and how many wait. Engines have queues of their own; encoders have
-//! this one.
+//! Limits how many requests embed with a model concurrently, and how many wait. Engines have their own queues; encoders
+//! have this one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Requests that are worked on at the same time. They take turns, so that short ones need not wait for the end of long ones.
+/// Maximum number of concurrent requests. They take turns, so that short ones need not wait for long ones to end.
 const RUNNING_MAX: usize = 4;
-/// Others that wait for that.
+/// Maximum number of waiting requests.
 const WAITING_MAX: usize = 256;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct EmbeddingQueue {
 
 /// The queue is full.
 #[derive(Debug, thiserror::Error)]
-#[error("{WAITING_MAX} requests are waiting already; try again later")]
+#[error("{WAITING_MAX} requests are already waiting; try again later")]
 pub(crate) struct QueueFull;
 
 impl Default for EmbeddingQueue {
@@ -29,12 +29,12 @@ impl Default for EmbeddingQueue {
 }
 
 impl EmbeddingQueue {
-    /// Waits for a place, which is held for as long as the permit.
+    /// Waits for a permit.
     pub(crate) async fn enter(&self) -> Result<OwnedSemaphorePermit, QueueFull> {
         let waiting = Waiting::new(&self.waiting)?;
         let permit = Arc::clone(&self.places).acquire_owned().await;
         drop(waiting);
-        // It is never closed.
+        // The semaphore is never closed.
         permit.map_err(|_| QueueFull)
     }
 
@@ -47,7 +47,7 @@ impl EmbeddingQueue {
     }
 }
 
-/// One who waits, counted until it is dropped: also if the client goes away.
+/// A waiting request, counted until it is dropped, even if the client disconnects.
 struct Waiting(Arc<AtomicUsize>);
 
 impl Waiting {

@@ -138,7 +138,7 @@ fn wait_until_ready(client: &Client, interrupted: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Returns the one model that is loaded, or the one that there is. Several are an error: which is measured must be clear.
+/// Returns the only loaded model, or the only model. Several are an error: it must be clear which one is measured.
 fn only_model(list: &Value) -> Result<String> {
     let cards = || list["data"].as_array().into_iter().flatten().filter(|card| card["alias_of"].is_null());
     let names = |cards: &mut dyn Iterator<Item = &Value>| -> Vec<String> {

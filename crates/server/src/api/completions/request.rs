@@ -1,4 +1,4 @@
-//! `POST /v1/completions`: what is asked, checked and put into the runtime's words.
+//! `POST /v1/completions`: the request, its validation and conversion for the runtime.
 
 use ruvllm_runtime::{Prompt, Request};
 use serde::Deserialize;
@@ -8,11 +8,11 @@ use crate::api::fields::{self, GrammarField, ResponseFormat, Stop, StreamOptions
 use crate::api::sampling_fields;
 use crate::error::ApiError;
 
-/// Tokens of an answer when nothing else is said, as with OpenAI.
+/// Default number of generated tokens, the same as OpenAI's.
 const MAX_TOKENS_DEFAULT: usize = 16;
 
 sampling_fields::with_sampling_fields! {
-    /// Texts to continue, without the model's chat format. Parameters that are not listed here are refused by name.
+    /// Texts to continue, without the model's chat template. Unknown parameters are refused by name.
     #[derive(Debug, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct CompletionRequest {
@@ -20,25 +20,25 @@ sampling_fields::with_sampling_fields! {
         #[schema(example = "smollm2")]
         pub model: String,
         pub prompt: PromptField,
-        /// Tokens of each answer at most; 16 by default.
+        /// Maximum number of generated tokens per answer; 16 by default.
         #[schema(minimum = 1)]
         pub max_tokens: Option<usize>,
-        /// How many answers to generate for each prompt.
+        /// Number of answers to generate for each prompt.
         #[schema(minimum = 1, maximum = 128)]
         pub n: Option<usize>,
-        /// Only the same as `n` is accepted: none is generated to be thrown away.
+        /// Only the same value as `n` is accepted: no answer is generated and discarded.
         pub best_of: Option<usize>,
-        /// Whether the answer begins with the prompt.
+        /// Whether the answer starts with the prompt.
         pub echo: Option<bool>,
         pub stream: Option<bool>,
         pub stream_options: Option<StreamOptions>,
         pub stop: Option<Stop>,
         pub response_format: Option<ResponseFormat>,
-        /// A grammar that the answer must follow: GBNF as text, or with its kind.
+        /// A grammar that the answer must follow: GBNF as text, or an object with its type.
         pub grammar: Option<GrammarField>,
         /// A regular expression that the whole answer must match.
         pub regex: Option<String>,
-        /// How many of the likeliest tokens to report with each token.
+        /// Number of the most likely tokens to report at each position.
         #[schema(maximum = 20)]
         pub logprobs: Option<usize>,
         ..sampling,
@@ -75,17 +75,18 @@ impl PromptField {
 }
 
 impl CompletionRequest {
-    /// What the engine is asked, for each prompt.
+    /// Converts each prompt to a request for the engine.
     pub(crate) fn requests(&self) -> Result<Vec<Request>, ApiError> {
         let n = self.check()?;
         let (prompts, answers_max) = (self.prompt.count(), fields::COUNT_MAX);
         if prompts == 0 {
-            return Err(ApiError::invalid_param("prompt", "prompt has no texts; give one at least"));
+            return Err(ApiError::invalid_param("prompt", "prompt has no texts; give at least one"));
         }
-        // Before anything is copied for each of them.
+        // Checked before anything is copied for each of them.
         if prompts * n > answers_max {
             let message = format!(
-                "prompt has {prompts} texts and n is {n}, which makes {} answers; at most {answers_max} are given to a request",
+                "prompt has {prompts} texts and n is {n}, which makes {} answers; a request may have up to \
+                 {answers_max}",
                 prompts * n
             );
             return Err(ApiError::invalid_param(if prompts > answers_max { "prompt" } else { "n" }, message));
@@ -103,7 +104,7 @@ impl CompletionRequest {
         Ok(self.prompt.prompts().into_iter().map(of_prompt).collect())
     }
 
-    /// Refuses what does not go together; gives the number of answers to each prompt.
+    /// Refuses invalid combinations; returns the number of answers per prompt.
     fn check(&self) -> Result<usize, ApiError> {
         let n = fields::count("n", self.n)?;
         if let Some(best_of) = self.best_of.filter(|best_of| *best_of != n) {

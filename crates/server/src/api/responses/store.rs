@@ -1,7 +1,7 @@
-//! Responses that can be asked for again, or continued, for as long as they are kept.
+//! Stored responses, which can be retrieved or continued.
 //!
-//! They live in this process only and do not survive a restart. The oldest go when there are too many, or when they take too
-//! much memory. Nobody sees those of another tenant.
+//! They live in this process only and do not survive a restart. The oldest are dropped when there are too many, or when
+//! they need too much memory. No tenant sees those of another.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,9 +32,9 @@ impl Default for StoreLimits {
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub object: ResponseObject,
-    /// All that was said up to its end, but for the instructions: those hold for one response only.
+    /// The conversation up to its end without the instructions, which apply to one response only.
     pub messages: Vec<Message>,
-    /// Its output, in the order of the items of the object.
+    /// Its output, in the order of the object's items.
     sections: Vec<Section>,
     tenant: Arc<str>,
     bytes: usize,
@@ -48,10 +48,10 @@ pub(crate) struct ResponseStore {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// In the order in which they came.
+    /// In order of arrival.
     by_number: BTreeMap<u64, Arc<Stored>>,
     numbers: HashMap<String, u64>,
-    /// The response of an output item, and which of its items.
+    /// The response of an output item, and the index of the item.
     items: HashMap<String, (u64, usize)>,
     next_number: u64,
     bytes: usize,
@@ -65,14 +65,15 @@ impl Stored {
         tenant: Arc<str>,
     ) -> Self {
         let json_bytes = serde_json::to_string(&object).map_or(0, |json| json.len());
-        // The object's text stands for its fields in memory; its output is there once more as sections.
+        // The length of the object's JSON approximates its fields in memory; its output is counted once more as
+        // sections.
         let bytes = 3 * json_bytes + conversation.bytes() + size_of::<Self>();
         Self { object, messages: conversation.into_messages(), sections: sections.to_vec(), tenant, bytes }
     }
 }
 
 impl ResponseStore {
-    /// Whether it is kept: one that is too large by itself is not, and nothing else goes for it.
+    /// Returns whether it was stored: one that is too large by itself is not, and evicts nothing.
     pub(crate) fn put(&self, stored: Stored) -> bool {
         if stored.bytes > self.limits.bytes_max {
             return false;
@@ -99,7 +100,7 @@ impl ResponseStore {
         (*stored.tenant == *tenant).then(|| Arc::clone(stored))
     }
 
-    /// Whether there was one.
+    /// Returns whether it existed.
     pub(crate) fn delete(&self, tenant: &str, id: &str) -> bool {
         let mut kept = self.kept();
         let Some(number) = kept.numbers.get(id).copied() else { return false };
@@ -110,7 +111,7 @@ impl ResponseStore {
         is_theirs
     }
 
-    /// An item of any output.
+    /// Finds an output item.
     pub(crate) fn item(&self, tenant: &str, id: &str) -> Option<Section> {
         let kept = self.kept();
         let (number, index) = *kept.items.get(id)?;
@@ -119,7 +120,7 @@ impl ResponseStore {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // Nothing that is done under the lock can panic half way.
+        // No operation under the lock can panic half way.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
