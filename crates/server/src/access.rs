@@ -24,7 +24,7 @@ pub use gate::Gate;
 pub use key::{KeyHash, NewKey};
 pub use key_file::{KeyFile, KeyFileError, StoredKey};
 pub(crate) use limits::Demand;
-pub use limits::{Account, Limits, Moment, Refusal, Standing};
+pub use limits::{Account, KeyStatus, Limits, Moment, Refusal};
 pub use local_token::{LocalToken, LocalTokenError};
 pub(crate) use reservation::Reservation;
 pub use scope::{Scope, Scopes};

@@ -87,8 +87,8 @@ impl Api {
         prompt: Prompt,
         tools: Tools,
     ) -> Result<Vec<u32>, ApiError> {
-        let turn = self.preparing.turn(&caller.tenant, preparing::bytes_of(&prompt)).await?;
-        let encoded = turn.run(move |_| engine.encode_with_tools(&prompt, &tools)).await;
+        let permit = self.preparing.permit(&caller.tenant, preparing::bytes_of(&prompt)).await?;
+        let encoded = permit.run(move |_| engine.encode_with_tools(&prompt, &tools)).await;
         let encoded = encoded.ok_or_else(|| ApiError::internal("the text could not be encoded"))?;
         let tokens = encoded.map_err(|error| failure::failure(&error))?;
         caller.charge(charges::of_encoding(tokens.len()));

@@ -6,7 +6,7 @@ use axum::http::header::CONTENT_TYPE;
 use ruvllm_store::closest;
 use serde::de::{DeserializeOwned, Deserializer};
 
-use crate::body_budget::{BodyPlace, Holder};
+use crate::body_budget::{BodyPermit, Holder};
 use crate::error::ApiError;
 
 const MESSAGE_CHARACTERS_MAX: usize = 1024;
@@ -25,9 +25,9 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Bo
         check_content_type(request.headers())?;
         let (parts, body) = request.into_parts();
         let holder = Holder::of(&parts.extensions);
-        let place = parts.extensions.get::<BodyPlace>().cloned();
-        let place = place.ok_or_else(|| ApiError::internal("the body has no limits"))?;
-        place.read(&holder, body, parse).await.map(Self)
+        let permit = parts.extensions.get::<BodyPermit>().cloned();
+        let permit = permit.ok_or_else(|| ApiError::internal("the body has no limits"))?;
+        permit.read(&holder, body, parse).await.map(Self)
     }
 }
 

@@ -17,7 +17,7 @@ use http_body_util::BodyExt;
 use tokio::time::Instant;
 
 use self::pool::Pool;
-pub(crate) use self::pool::{Holder, Place};
+pub(crate) use self::pool::{Holder, PoolPermit};
 use crate::access::{Caller, Identity};
 use crate::background;
 use crate::body_limits::{BodyError, BodyLimits};
@@ -82,33 +82,33 @@ impl BodyBudget {
 
 /// Budget and limits of a request's body. In its extensions.
 #[derive(Clone, Debug)]
-pub(crate) struct BodyPlace {
+pub(crate) struct BodyPermit {
     budget: Arc<BodyBudget>,
     limits: BodyLimits,
-    held: HeldPlace,
+    held: HeldPermit,
 }
 
 /// The permit of a body that was read, until nothing of it is needed any more.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HeldPlace(Arc<Mutex<Option<Place>>>);
+pub(crate) struct HeldPermit(Arc<Mutex<Option<PoolPermit>>>);
 
-impl HeldPlace {
+impl HeldPermit {
     /// Releases the permit before the request itself is dropped.
     pub(crate) fn release(&self) {
         drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    fn hold(&self, place: Place) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+    fn hold(&self, permit: PoolPermit) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
     }
 }
 
-impl BodyPlace {
+impl BodyPermit {
     pub(crate) fn new(budget: Arc<BodyBudget>, limits: BodyLimits) -> Self {
-        Self { budget, limits, held: HeldPlace::default() }
+        Self { budget, limits, held: HeldPermit::default() }
     }
 
-    pub(crate) fn held(&self) -> HeldPlace {
+    pub(crate) fn held(&self) -> HeldPermit {
         self.held.clone()
     }
 
@@ -121,14 +121,14 @@ impl BodyPlace {
     ) -> Result<T, ApiError> {
         let announced = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
         let mut room = announced.unwrap_or(SMALL_BYTES_MAX);
-        let mut place = self.enter(holder, room).await?;
+        let mut permit = self.enter(holder, room).await?;
         let mut text = Vec::with_capacity(announced.unwrap_or(0));
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(explain)?.into_data() else { continue };
             if text.len() + data.len() > room {
                 // Its size is unknown, and it is not small.
                 room = self.limits.bytes_max;
-                place = self.enter(holder, room).await?;
+                permit = self.enter(holder, room).await?;
             }
             text.extend_from_slice(&data);
         }
@@ -140,24 +140,24 @@ impl BodyPlace {
             }
             let parsed = background::run(move || {
                 // Released with the text: from then on only the parsed value exists.
-                let _place = place;
+                let _place = permit;
                 parse(&text)
             });
             return parsed.await.unwrap_or_else(|| Err(ApiError::internal("the body could not be parsed")));
         }
-        self.held.hold(place);
+        self.held.hold(permit);
         parse(&text)
     }
 
     /// Waits for a permit to receive a body; a small one may also be parsed with it.
-    async fn enter(&self, holder: &Holder, bytes: usize) -> Result<Place, ApiError> {
+    async fn enter(&self, holder: &Holder, bytes: usize) -> Result<PoolPermit, ApiError> {
         if bytes > SMALL_BYTES_MAX {
             return self.turn(&self.budget.receiving, holder, bytes).await;
         }
         self.turn(&self.budget.small, holder, bytes * PARSED_FACTOR).await
     }
 
-    async fn turn(&self, pool: &Arc<Pool>, holder: &Holder, bytes: usize) -> Result<Place, ApiError> {
+    async fn turn(&self, pool: &Arc<Pool>, holder: &Holder, bytes: usize) -> Result<PoolPermit, ApiError> {
         let entered = pool.enter(holder, bytes, Instant::now() + self.limits.timeout).await;
         entered.ok_or_else(|| {
             let message =
@@ -200,9 +200,9 @@ pub(crate) fn network(ip: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn place(budget: &Arc<BodyBudget>) -> BodyPlace {
+    fn permit(budget: &Arc<BodyBudget>) -> BodyPermit {
         let limits = BodyLimits { timeout: Duration::from_millis(20), ..BodyLimits::default() };
-        BodyPlace::new(Arc::clone(budget), limits)
+        BodyPermit::new(Arc::clone(budget), limits)
     }
 
     fn length(text: &[u8]) -> Result<usize, ApiError> {
@@ -219,12 +219,16 @@ mod tests {
         let late = Instant::now() + Duration::from_secs(600);
         let hoard = budget.receiving.enter(&holder("a"), usize::MAX, late).await.expect("it is empty");
         let large = || Body::from(vec![b' '; 1 << 20]);
-        let refused = place(&budget).read(&holder("a"), large(), length).await.expect_err("there is no room");
+        let refused = permit(&budget).read(&holder("a"), large(), length).await.expect_err("there is no room");
         assert_eq!((refused.status.as_u16(), refused.code.as_deref()), (503, Some("too_many_bytes")));
         assert!(refused.retry_after.is_some());
-        assert_eq!(place(&budget).read(&holder("b"), large(), length).await, Ok(1 << 20), "others have room");
+        assert_eq!(permit(&budget).read(&holder("b"), large(), length).await, Ok(1 << 20), "others have room");
         let small = Body::from(vec![b' '; SMALL_BYTES_MAX]);
-        assert_eq!(place(&budget).read(&holder("a"), small, length).await, Ok(SMALL_BYTES_MAX), "small ones always do");
+        assert_eq!(
+            permit(&budget).read(&holder("a"), small, length).await,
+            Ok(SMALL_BYTES_MAX),
+            "small ones always do"
+        );
         drop(hoard);
         assert_eq!(budget.used_bytes(), 0);
     }
@@ -233,9 +237,9 @@ mod tests {
     async fn what_was_parsed_counts_until_it_is_prepared() {
         let budget = Arc::new(BodyBudget::default());
         for bytes in [1000, 1 << 20] {
-            let place = place(&budget);
-            let held = place.held();
-            assert_eq!(place.read(&holder("a"), Body::from(vec![b' '; bytes]), length).await, Ok(bytes));
+            let permit = permit(&budget);
+            let held = permit.held();
+            assert_eq!(permit.read(&holder("a"), Body::from(vec![b' '; bytes]), length).await, Ok(bytes));
             assert_eq!(budget.used_bytes(), bytes * PARSED_FACTOR);
             held.release();
             assert_eq!(budget.used_bytes(), 0);

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
-use crate::body_budget::{BodyBudget, BodyPlace};
+use crate::body_budget::{BodyBudget, BodyPermit};
 use crate::error::ApiError;
 
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ pub(crate) async fn limit(
     if request.body().size_hint().lower() > limits.bytes_max as u64 {
         return ApiError::too_large(limits.bytes_max).into_response();
     }
-    request.extensions_mut().insert(BodyPlace::new(budget, limits));
+    request.extensions_mut().insert(BodyPermit::new(budget, limits));
     let request = request.map(|inner| Body::new(Limited { inner, limits, left: limits.bytes_max, deadline: None }));
     next.run(request).await
 }

@@ -12,9 +12,9 @@
 //! | a huge or slow body | `crate::BodyLimits` |
 
 mod activity;
+mod address_connections;
 mod bind;
 mod connection;
-mod crowd;
 mod descriptors;
 mod io;
 mod serve;

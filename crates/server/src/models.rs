@@ -71,8 +71,8 @@ impl ServedModel {
 struct Slot {
     /// What to load: a name in the store, or the path of a file that was named at the start.
     source: String,
-    /// Named at the start: it is the last to be unloaded for others, and its slot stays.
-    is_kept: bool,
+    /// Named at the start: the last to be unloaded for others, and its slot stays.
+    is_pinned: bool,
     model: OnceCell<Arc<ServedModel>>,
     users: Users,
 }
@@ -92,7 +92,7 @@ pub struct ModelsOptions {
 impl Slot {
     /// Returns the same slot without the model.
     fn emptied(&self) -> Arc<Self> {
-        Arc::new(Self { source: self.source.clone(), is_kept: self.is_kept, ..Self::default() })
+        Arc::new(Self { source: self.source.clone(), is_pinned: self.is_pinned, ..Self::default() })
     }
 }
 
@@ -120,14 +120,14 @@ impl Models {
 
     /// Serves a model for as long as the server runs; `open` loads it from the file. Returns `None` if it does not fit beside
     /// the others: it is then loaded by a request while they are idle.
-    pub fn keep<E: From<ModelError>>(
+    pub fn pin<E: From<ModelError>>(
         &self,
         name: &str,
         source: &str,
         file: &Path,
         open: impl FnOnce(StepMetrics) -> Result<Runner, E>,
     ) -> Result<Option<ModelInUse>, E> {
-        let slot = Arc::new(Slot { source: source.to_owned(), is_kept: true, ..Slot::default() });
+        let slot = Arc::new(Slot { source: source.to_owned(), is_pinned: true, ..Slot::default() });
         let load_error = |error| ModelError::Load { name: name.to_owned(), error };
         let memory = self.loader.memory(file).map_err(load_error)?;
         let model = match self.reserve(name, memory) {
@@ -164,7 +164,7 @@ impl Models {
         let model = match slot.model.get_or_try_init(load).await {
             Ok(model) => Arc::clone(model),
             Err(error) => {
-                if !slot.is_kept {
+                if !slot.is_pinned {
                     self.remove_slot(name, &slot);
                 }
                 return Err(error);
@@ -178,9 +178,9 @@ impl Models {
     /// Loads a model again and then replaces the old one, which finishes its running requests.
     pub async fn reload(self: &Arc<Self>, name: &str) -> Result<(), ModelError> {
         let name = self.resolve_alias(name);
-        let (source, is_kept) = self.loaded(name, |slot| (slot.source.clone(), slot.is_kept))?;
+        let (source, is_pinned) = self.loaded(name, |slot| (slot.source.clone(), slot.is_pinned))?;
         let model = OnceCell::new_with(Some(self.load(name, &source).await?));
-        let slot = Slot { source, is_kept, model, users: Users::default() };
+        let slot = Slot { source, is_pinned, model, users: Users::default() };
         let old = self.slots().insert(name.to_owned(), Arc::new(slot));
         self.let_go(old).await;
         Ok(())
@@ -189,8 +189,8 @@ impl Models {
     /// Unloads a model, which finishes its running requests.
     pub async fn unload(self: &Arc<Self>, name: &str) -> Result<(), ModelError> {
         let name = self.resolve_alias(name);
-        if self.loaded(name, |slot| slot.is_kept)? {
-            return Err(ModelError::Kept { name: name.to_owned() });
+        if self.loaded(name, |slot| slot.is_pinned)? {
+            return Err(ModelError::Pinned { name: name.to_owned() });
         }
         let old = self.slots().remove(name);
         self.let_go(old).await;

@@ -168,7 +168,7 @@ impl ModelsFlags {
     fn load(&self, name: &str, models: &Models, memory: Option<&Remembering>) -> Result<Option<Ready>> {
         let file = model_file(name, Arc::new(AtomicBool::new(false)))?;
         let open = |steps| self.open(&file.path, steps, |builder| build(builder, &file.path));
-        let Some(model) = models.keep(&file.name, name, &file.path, open)? else { return Ok(None) };
+        let Some(model) = models.pin(&file.name, name, &file.path, open)? else { return Ok(None) };
         let endpoint = if model.runner.encoder().is_some() { Endpoint::Embeddings } else { Endpoint::Chat };
         if let (Some(memory), Some(engine)) = (memory, model.runner.generator()) {
             memory.prepare(engine, &file.name);

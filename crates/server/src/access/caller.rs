@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::limits::{Account, Demand, Limits, Moment, Refusal, Standing};
+use super::limits::{Account, Demand, KeyStatus, Limits, Moment, Refusal};
 use super::reservation::Reservation;
 use super::scope::{Scope, Scopes};
-use crate::body_budget::HeldPlace;
+use crate::body_budget::HeldPermit;
 use crate::error::ApiError;
 use crate::observe::Notes;
 use crate::request_id::RequestId;
@@ -41,7 +41,7 @@ pub struct Caller {
     pub(super) limits: Limits,
     pub(super) account: Arc<Account>,
     pub(super) notes: Arc<Notes>,
-    pub(super) body: HeldPlace,
+    pub(super) body: HeldPermit,
 }
 
 impl Caller {
@@ -113,7 +113,7 @@ impl Caller {
         self.account.admit(&self.limits, now)
     }
 
-    pub(super) fn standing(&self, now: Moment) -> Standing {
-        self.account.standing(&self.limits, now)
+    pub(super) fn status(&self, now: Moment) -> KeyStatus {
+        self.account.status(&self.limits, now)
     }
 }

@@ -16,7 +16,7 @@ use super::limits::{Account, Limits};
 use super::local_token::LocalToken;
 use super::scope::{Scope, Scopes};
 use super::usage;
-use crate::body_budget::HeldPlace;
+use crate::body_budget::HeldPermit;
 use crate::error::ApiError;
 use crate::observe::Notes;
 use crate::request_id::RequestId;
@@ -112,7 +112,7 @@ impl Gate {
             limits: key.limits,
             account: Arc::clone(account),
             notes,
-            body: HeldPlace::default(),
+            body: HeldPermit::default(),
         })
     }
 
@@ -127,7 +127,7 @@ impl Gate {
             limits: Limits::default(),
             account: Arc::clone(&self.common),
             notes,
-            body: HeldPlace::default(),
+            body: HeldPermit::default(),
         }
     }
 

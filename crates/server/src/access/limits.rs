@@ -48,11 +48,11 @@ impl Moment {
 /// Usage of a key.
 #[derive(Debug, Default)]
 pub struct Account {
-    used: Mutex<Used>,
+    used: Mutex<KeyUsage>,
 }
 
 #[derive(Debug, Default)]
-struct Used {
+struct KeyUsage {
     requests: Bucket,
     tokens: Bucket,
     today: Today,
@@ -106,7 +106,7 @@ pub struct BucketLevel {
 
 /// Remaining amounts, for response headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct KeyStatus {
     pub requests: Option<BucketLevel>,
     pub tokens: Option<BucketLevel>,
 }
@@ -181,13 +181,13 @@ impl Account {
         }
     }
 
-    pub fn standing(&self, limits: &Limits, now: Moment) -> Standing {
+    pub fn status(&self, limits: &Limits, now: Moment) -> KeyStatus {
         let mut used = self.used(now);
         let level = |bucket: &mut Bucket, limit| {
             bucket.refill(limit, now.steady);
             bucket.level(limit)
         };
-        Standing {
+        KeyStatus {
             requests: limits.requests_per_minute.map(|limit| level(&mut used.requests, limit)),
             tokens: limits.tokens_per_minute.map(|limit| level(&mut used.tokens, limit)),
         }
@@ -201,7 +201,7 @@ impl Account {
         self.lock().today = today;
     }
 
-    fn used(&self, now: Moment) -> MutexGuard<'_, Used> {
+    fn used(&self, now: Moment) -> MutexGuard<'_, KeyUsage> {
         let mut used = self.lock();
         let day = now.calendar.0 / DAY_S;
         // A clock that is set back starts no new day: that would give tokens away.
@@ -211,7 +211,7 @@ impl Account {
         used
     }
 
-    fn lock(&self) -> MutexGuard<'_, Used> {
+    fn lock(&self) -> MutexGuard<'_, KeyUsage> {
         // The numbers are consistent whenever the lock is free.
         self.used.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -239,8 +239,8 @@ mod tests {
         assert_eq!(refusal, Refusal::Requests { limit: 6, wait: Duration::from_secs(10) });
         assert_eq!(account.admit(&limits, start.after(Duration::from_secs(10))), Ok(()));
         assert!(account.admit(&limits, start.after(Duration::from_secs(10))).is_err());
-        let standing = account.standing(&limits, start.after(10 * MINUTE)).requests.unwrap();
-        assert_eq!((standing.remaining, standing.reset), (6, Duration::ZERO), "it holds no more than a minute's worth");
+        let status = account.status(&limits, start.after(10 * MINUTE)).requests.unwrap();
+        assert_eq!((status.remaining, status.reset), (6, Duration::ZERO), "it holds no more than a minute's worth");
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
         account.charge(&limits, 1200, start);
         let Err(Refusal::Tokens { wait, .. }) = account.admit(&limits, start) else { panic!("it is in debt") };
         assert!(wait > MINUTE && wait < MINUTE + Duration::from_secs(1), "{wait:?}");
-        assert_eq!(account.standing(&limits, start).tokens.unwrap().remaining, 0);
+        assert_eq!(account.status(&limits, start).tokens.unwrap().remaining, 0);
         assert_eq!(account.admit(&limits, start.after(wait)), Ok(()));
     }
 
@@ -286,6 +286,6 @@ mod tests {
         for _ in 0..1000 {
             assert_eq!(account.admit(&Limits::default(), start()), Ok(()));
         }
-        assert_eq!(account.standing(&Limits::default(), start()), Standing::default());
+        assert_eq!(account.status(&Limits::default(), start()), KeyStatus::default());
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use self::request::EmbeddingRequest;
 use self::response::EmbeddingList;
 use crate::access::Caller;
-use crate::api::preparing::EndWhenDropped;
+use crate::api::preparing::CancelOnDrop;
 use crate::api::{Api, charges, failure};
 use crate::body::Body;
 use crate::error::ApiError;
@@ -68,8 +68,8 @@ impl From<ApiError> for Failure {
 /// soon; what was computed is charged in any case.
 async fn compute(model: &ModelInUse, caller: &Caller, work: EmbedRequest) -> Result<Embeddings, Failure> {
     let arrived = Instant::now();
-    let _end = EndWhenDropped(work.patience.clone());
-    let place = model.embedding.enter().await.map_err(|full| failure::queue_full(full.to_string()))?;
+    let _end = CancelOnDrop(work.patience.clone());
+    let permit = model.embedding.enter().await.map_err(|full| failure::queue_full(full.to_string()))?;
     model.metrics.started(arrived.elapsed());
     let encoder = Arc::clone(model.encoder().map_err(ApiError::from)?);
     let reservation = caller.reserve(&charges::demand_of_embedding(&work, encoder.context()))?;
@@ -84,7 +84,7 @@ async fn compute(model: &ModelInUse, caller: &Caller, work: EmbedRequest) -> Res
         reservation.charge(prompt_tokens as u64);
         let took = arrived.elapsed();
         model.metrics.finished(&Finished { reason, took, prompt_tokens, cached_tokens: 0, generated_tokens: 0 });
-        drop(place);
+        drop(permit);
         computed
     });
     computing.await.map_err(|_| ApiError::internal("the texts could not be embedded"))?.map_err(Failure::Embed)

@@ -119,7 +119,7 @@ impl From<ModelError> for ApiError {
                     .with_retry_after(LOAD_RETRY)
             }
             ModelError::NoRoom { .. } => ApiError::internal(message).with_code("model_too_large"),
-            ModelError::Kept { .. } => ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message),
+            ModelError::Pinned { .. } => ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message),
             ModelError::NoGenerator { .. } | ModelError::NoEncoder { .. } => {
                 ApiError::invalid_param("model", message).with_code("unsupported_model")
             }

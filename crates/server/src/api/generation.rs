@@ -63,8 +63,8 @@ impl Generation {
         let remember = Remember { request: caller.request.as_str().to_owned(), model: model.name.to_string() };
         let (memory, engine_of_streams) = (api.memory.clone(), engine.clone());
         let bytes = requests.iter().map(|request| preparing::bytes_of(&request.prompt)).sum();
-        let turn = api.preparing.turn(&caller.tenant, bytes).await?;
-        let streams = turn.run(move |patience| {
+        let permit = api.preparing.permit(&caller.tenant, bytes).await?;
+        let streams = permit.run(move |patience| {
             let requests: Vec<Request> = requests
                 .into_iter()
                 .map(|request| {

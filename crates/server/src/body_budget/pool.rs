@@ -21,7 +21,7 @@ pub(crate) enum Holder {
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) bytes_max: usize,
-    /// State of one holder.
+    /// Maximum bytes of one holder.
     share_max: usize,
     state: Mutex<State>,
 }
@@ -37,19 +37,19 @@ struct State {
 struct Waiting {
     holder: Holder,
     bytes: usize,
-    turn: oneshot::Sender<Place>,
+    grant: oneshot::Sender<PoolPermit>,
 }
 
 /// Bytes of a pool, released on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct PoolPermit {
     pool: Arc<Pool>,
     holder: Holder,
     bytes: usize,
 }
 
 impl Pool {
-    /// Maximum share: half of the pool, so that there is always room for another holder.
+    /// Returns a pool of which each holder may have half, so that there is always room for another.
     pub(super) fn new(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self { bytes_max, share_max: bytes_max / 2, state: Mutex::default() })
     }
@@ -60,18 +60,23 @@ impl Pool {
 
     /// Waits for a permit until `deadline`; `None` if there was none. A request for more than a share gets a whole
     /// share.
-    pub(super) async fn enter(self: &Arc<Self>, holder: &Holder, bytes: usize, deadline: Instant) -> Option<Place> {
-        let (turn, place) = oneshot::channel();
+    pub(super) async fn enter(
+        self: &Arc<Self>,
+        holder: &Holder,
+        bytes: usize,
+        deadline: Instant,
+    ) -> Option<PoolPermit> {
+        let (grant, permit) = oneshot::channel();
         {
             let mut state = self.lock();
-            state.waiting.retain(|waiting| !waiting.turn.is_closed());
+            state.waiting.retain(|waiting| !waiting.grant.is_closed());
             if state.waiting.iter().filter(|waiting| waiting.holder == *holder).count() >= WAITING_MAX {
                 return None;
             }
-            state.waiting.push_back(Waiting { holder: holder.clone(), bytes: bytes.min(self.share_max), turn });
+            state.waiting.push_back(Waiting { holder: holder.clone(), bytes: bytes.min(self.share_max), grant });
         }
         self.admit();
-        timeout_at(deadline, place).await.ok()?.ok()
+        timeout_at(deadline, permit).await.ok()?.ok()
     }
 
     /// Grants permits in order. Holders over their share are skipped; another one that needs more than is free blocks
@@ -90,10 +95,10 @@ impl Pool {
             if state.used + bytes > self.bytes_max {
                 break;
             }
-            let Some(Waiting { holder, bytes, turn }) = state.waiting.remove(at) else { break };
+            let Some(Waiting { holder, bytes, grant }) = state.waiting.remove(at) else { break };
             state.used += bytes;
             *state.by_holder.entry(holder.clone()).or_default() += bytes;
-            gone.extend(turn.send(Place { pool: Arc::clone(self), holder, bytes }).err());
+            gone.extend(grant.send(PoolPermit { pool: Arc::clone(self), holder, bytes }).err());
         }
         drop(state);
     }
@@ -104,7 +109,7 @@ impl Pool {
     }
 }
 
-impl Drop for Place {
+impl Drop for PoolPermit {
     fn drop(&mut self) {
         let mut state = self.pool.lock();
         state.used -= self.bytes;

@@ -25,11 +25,11 @@ pub(super) struct Watched {
     /// Runs while a write waits for the client.
     stalled: Option<Pin<Box<Sleep>>>,
     /// Starts with our last byte.
-    lingering: Option<Lingering>,
+    lingering: Option<LingeringClose>,
 }
 
 #[derive(Debug)]
-struct Lingering {
+struct LingeringClose {
     end: Instant,
     /// Ends then, or when the client has been silent for long enough.
     patience: Pin<Box<Sleep>>,
@@ -92,7 +92,7 @@ impl AsyncWrite for Watched {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
-            self.lingering = Some(Lingering { end: Instant::now() + LINGER, patience: Box::pin(sleep(SILENCE)) });
+            self.lingering = Some(LingeringClose { end: Instant::now() + LINGER, patience: Box::pin(sleep(SILENCE)) });
         }
         let Self { stream, lingering: Some(lingering), .. } = &mut *self else { return Poll::Ready(Ok(())) };
         // A client that sends endlessly must not keep this thread busy.

@@ -10,9 +10,9 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
+use super::address_connections::ConnectionsByAddress;
 use super::bind::Bound;
 use super::connection::{self, Shared};
-use super::crowd::Crowd;
 use super::tls::Tls;
 use super::{ConnectionLimits, Peer};
 use crate::error::ApiError;
@@ -58,7 +58,7 @@ pub async fn serve(listeners: Vec<Listener>, metrics: &Metrics, lifecycle: Lifec
 
 async fn accept(bound: Bound, shared: Arc<Shared>, alive: Option<mpsc::Sender<()>>, open: Gauge) {
     let places = Arc::new(Semaphore::new(shared.limits.connections_max.clamp(1, Semaphore::MAX_PERMITS)));
-    let (lifecycle, crowd) = (shared.lifecycle.clone(), Crowd::default());
+    let (lifecycle, connections) = (shared.lifecycle.clone(), ConnectionsByAddress::default());
     let accept_all = async {
         let mut is_failing = false;
         loop {
@@ -78,7 +78,7 @@ async fn accept(bound: Bound, shared: Arc<Shared>, alive: Option<mpsc::Sender<()
                 }
             };
             is_failing = false;
-            let Some(member) = crowd.join(address.ip(), &shared.limits) else {
+            let Some(member) = connections.join(address.ip(), &shared.limits) else {
                 tracing::debug!(%address, "a connection was refused: its address has too many");
                 refuse(stream, shared.tls.is_some());
                 continue;

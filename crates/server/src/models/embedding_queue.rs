@@ -13,7 +13,7 @@ const WAITING_MAX: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct EmbeddingQueue {
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     waiting: Arc<AtomicUsize>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct QueueFull;
 
 impl Default for EmbeddingQueue {
     fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(RUNNING_MAX)), waiting: Arc::default() }
+        Self { permits: Arc::new(Semaphore::new(RUNNING_MAX)), waiting: Arc::default() }
     }
 }
 
@@ -32,14 +32,14 @@ impl EmbeddingQueue {
     /// Waits for a permit.
     pub(crate) async fn enter(&self) -> Result<OwnedSemaphorePermit, QueueFull> {
         let waiting = Waiting::new(&self.waiting)?;
-        let permit = Arc::clone(&self.places).acquire_owned().await;
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
         drop(waiting);
         // The semaphore is never closed.
         permit.map_err(|_| QueueFull)
     }
 
     pub(crate) fn running(&self) -> usize {
-        RUNNING_MAX - self.places.available_permits().min(RUNNING_MAX)
+        RUNNING_MAX - self.permits.available_permits().min(RUNNING_MAX)
     }
 
     pub(crate) fn waiting(&self) -> usize {

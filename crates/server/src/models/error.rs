@@ -23,7 +23,7 @@ pub enum ModelError {
         loaded: Vec<(String, usize)>,
     },
     #[error("model {name:?} was named when the server started and stays loaded")]
-    Kept { name: String },
+    Pinned { name: String },
     #[error("model {name:?} is not loaded")]
     NotLoaded { name: String },
     #[error("model {name:?} cannot be loaded: {error}")]

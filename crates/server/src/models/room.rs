@@ -17,7 +17,7 @@ impl Models {
         let _sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
         let budget = &self.options.memory;
         while budget.count() >= self.options.loaded_max {
-            let idle = self.take_idle(|slot| !slot.is_kept).ok_or(ModelError::Full { loaded: budget.count() })?;
+            let idle = self.take_idle(|slot| !slot.is_pinned).ok_or(ModelError::Full { loaded: budget.count() })?;
             tracing::info!(model = %idle.name, "unloaded: {name} is needed and --models-max is reached");
         }
         let share = loop {
@@ -29,7 +29,7 @@ impl Models {
             let idle = if memory.min_bytes() > budget.for_models() {
                 None
             } else {
-                self.take_idle(|slot| !slot.is_kept).or_else(|| self.take_idle(|_| true))
+                self.take_idle(|slot| !slot.is_pinned).or_else(|| self.take_idle(|_| true))
             };
             let Some(idle) = idle else {
                 let (needed_bytes, free_bytes) = (memory.min_bytes(), shortage.free_bytes);
@@ -60,7 +60,7 @@ impl Models {
             may_go(slot).then(|| (model.used.load(Ordering::Relaxed), name.clone()))
         });
         let (_, name) = idle.min()?;
-        let slot = if slots[&name].is_kept {
+        let slot = if slots[&name].is_pinned {
             let emptied = slots[&name].emptied();
             slots.insert(name, emptied)
         } else {
@@ -109,7 +109,7 @@ impl Models {
             let is_over = |slot: &Slot| {
                 let used_at =
                     slot.model.get().map(|model| *model.used_at.lock().unwrap_or_else(PoisonError::into_inner));
-                !slot.is_kept && used_at.is_some_and(|at| at.elapsed() > keep_alive)
+                !slot.is_pinned && used_at.is_some_and(|at| at.elapsed() > keep_alive)
             };
             while let Some(idle) = self.take_idle(is_over) {
                 tracing::info!(model = %idle.name, "unloaded: idle for longer than --keep-alive");

@@ -100,7 +100,7 @@ impl Models {
     /// Returns the state for operators.
     pub fn describe(&self) -> Vec<LoadedModel> {
         let mut all: Vec<LoadedModel> =
-            self.slots().values().filter_map(|slot| Some(slot.model.get()?.describe(slot.is_kept))).collect();
+            self.slots().values().filter_map(|slot| Some(slot.model.get()?.describe(slot.is_pinned))).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }

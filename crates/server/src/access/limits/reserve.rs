@@ -164,10 +164,10 @@ mod tests {
         assert_eq!(greedy.answer_tokens_max, Some(8));
         assert!(matches!(account.reserve(&limits, &demand(1, 1, 1), now), Err(Refusal::Tokens { limit: 1000, .. })));
         account.settle(&limits, &greedy, 400, now);
-        assert_eq!(account.standing(&limits, now).tokens.unwrap().remaining, 600);
+        assert_eq!(account.status(&limits, now).tokens.unwrap().remaining, 600);
         let refused = account.reserve(&limits, &demand(990, 11, 1), now);
         assert_eq!(refused, Err(Refusal::ManyTokens { limit: 1000, tokens: 1001 }), "waiting would not help");
-        assert_eq!(account.standing(&limits, now).tokens.unwrap().remaining, 600, "a refusal takes nothing");
+        assert_eq!(account.status(&limits, now).tokens.unwrap().remaining, 600, "a refusal takes nothing");
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
         let (account, now) = (Account::default(), Moment::now());
         account.admit(&limits, now).unwrap();
         account.admit_more(&limits, 7, now).unwrap();
-        assert_eq!(account.standing(&limits, now).requests.unwrap().remaining, 2);
+        assert_eq!(account.status(&limits, now).requests.unwrap().remaining, 2);
         account.admit(&limits, now).unwrap();
         assert!(matches!(account.admit_more(&limits, 2, now), Err(Refusal::Requests { .. })));
         let never = account.admit_more(&limits, 127, now);

@@ -43,11 +43,11 @@ pub(crate) struct Stored {
 #[derive(Debug, Default)]
 pub(crate) struct ResponseStore {
     limits: StoreLimits,
-    kept: Mutex<Kept>,
+    responses: Mutex<StoredResponses>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct StoredResponses {
     /// In order of arrival.
     by_number: BTreeMap<u64, Arc<Stored>>,
     numbers: HashMap<String, u64>,
@@ -78,54 +78,54 @@ impl ResponseStore {
         if stored.bytes > self.limits.bytes_max {
             return false;
         }
-        let mut kept = self.kept();
-        let number = kept.next_number;
-        kept.next_number += 1;
-        kept.bytes += stored.bytes;
-        kept.numbers.insert(stored.object.id.clone(), number);
+        let mut responses = self.lock();
+        let number = responses.next_number;
+        responses.next_number += 1;
+        responses.bytes += stored.bytes;
+        responses.numbers.insert(stored.object.id.clone(), number);
         for (index, item) in stored.object.output.iter().enumerate() {
-            kept.items.insert(item.id().to_owned(), (number, index));
+            responses.items.insert(item.id().to_owned(), (number, index));
         }
-        kept.by_number.insert(number, Arc::new(stored));
-        while kept.by_number.len() > self.limits.responses_max || kept.bytes > self.limits.bytes_max {
-            let Some(oldest) = kept.by_number.keys().next().copied() else { break };
-            kept.remove(oldest);
+        responses.by_number.insert(number, Arc::new(stored));
+        while responses.by_number.len() > self.limits.responses_max || responses.bytes > self.limits.bytes_max {
+            let Some(oldest) = responses.by_number.keys().next().copied() else { break };
+            responses.remove(oldest);
         }
         true
     }
 
     pub(crate) fn get(&self, tenant: &str, id: &str) -> Option<Arc<Stored>> {
-        let kept = self.kept();
-        let stored = kept.by_number.get(kept.numbers.get(id)?)?;
+        let responses = self.lock();
+        let stored = responses.by_number.get(responses.numbers.get(id)?)?;
         (*stored.tenant == *tenant).then(|| Arc::clone(stored))
     }
 
     /// Returns whether it existed.
     pub(crate) fn delete(&self, tenant: &str, id: &str) -> bool {
-        let mut kept = self.kept();
-        let Some(number) = kept.numbers.get(id).copied() else { return false };
-        let is_theirs = kept.by_number.get(&number).is_some_and(|stored| *stored.tenant == *tenant);
+        let mut responses = self.lock();
+        let Some(number) = responses.numbers.get(id).copied() else { return false };
+        let is_theirs = responses.by_number.get(&number).is_some_and(|stored| *stored.tenant == *tenant);
         if is_theirs {
-            kept.remove(number);
+            responses.remove(number);
         }
         is_theirs
     }
 
     /// Finds an output item.
     pub(crate) fn item(&self, tenant: &str, id: &str) -> Option<Section> {
-        let kept = self.kept();
-        let (number, index) = *kept.items.get(id)?;
-        let stored = kept.by_number.get(&number).filter(|stored| *stored.tenant == *tenant)?;
+        let responses = self.lock();
+        let (number, index) = *responses.items.get(id)?;
+        let stored = responses.by_number.get(&number).filter(|stored| *stored.tenant == *tenant)?;
         stored.sections.get(index).cloned()
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, StoredResponses> {
         // No operation under the lock can panic half way.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.responses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl StoredResponses {
     fn remove(&mut self, number: u64) {
         let Some(stored) = self.by_number.remove(&number) else { return };
         self.bytes -= stored.bytes;
@@ -162,8 +162,8 @@ mod tests {
         }
         assert!(store.get("", "a").is_none() && store.item("", "msg_a").is_none());
         assert!(store.get("", "b").is_some() && store.get("", "c").is_some());
-        let kept = store.kept();
-        assert_eq!((kept.numbers.len(), kept.items.len(), kept.by_number.len()), (2, 2, 2));
+        let responses = store.lock();
+        assert_eq!((responses.numbers.len(), responses.items.len(), responses.by_number.len()), (2, 2, 2));
     }
 
     #[test]
@@ -177,8 +177,8 @@ mod tests {
         assert!(store.get("", "b").is_none() && store.get("", "c").is_some());
         assert!(!store.put(stored("e", "", &"x".repeat(10_000))), "it is too large by itself");
         assert!(store.delete("", "c") && store.delete("", "d"));
-        let kept = store.kept();
-        assert_eq!((kept.bytes, kept.items.len(), kept.numbers.len()), (0, 0, 0));
+        let responses = store.lock();
+        assert_eq!((responses.bytes, responses.items.len(), responses.numbers.len()), (0, 0, 0));
     }
 
     #[test]
