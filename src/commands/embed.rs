@@ -78,7 +78,7 @@ impl Embed {
         }
         bar.finish_and_clear();
         if cut_tokens > 0 {
-            output::remark(&format!("{cut_tokens} tokens of texts that were too long were dropped"));
+            output::remark(&format!("{cut_tokens} tokens were dropped from texts that were too long"));
         }
         match (self.similarity, self.json) {
             (true, true) => output::json(&json!({ "model": self.model, "similarity": similarities(&vectors) })),

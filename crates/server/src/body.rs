@@ -51,7 +51,7 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
 /// Parses JSON text.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
-        let message = format!("the body is not UTF-8: invalid byte at {}", error.valid_up_to());
+        let message = format!("the body is not UTF-8: byte {} is invalid", error.valid_up_to());
         ApiError::invalid(message).with_code("invalid_utf8")
     })?;
     if text.trim().is_empty() {
@@ -218,7 +218,7 @@ mod tests {
         let nested = r#"{"model":"m","messages":[{"role":"user","contents":""}]}"#;
         check(nested, "unknown_parameter", Some("messages[0].contents"), "did you mean 'content'?");
         let far = r#"{"model":"m","messages":[],"banana":1}"#;
-        check(far, "unknown_parameter", Some("banana"), "known are model, messages");
+        check(far, "unknown_parameter", Some("banana"), "known: model, messages");
     }
 
     #[test]
