@@ -30,7 +30,7 @@ use models::{Endpoint, ModelsFlags, Ready};
 /// Maximum number of prompts that are prepared concurrently; others wait.
 const PREPARING_MAX: usize = 32;
 /// Interval at which latencies are sorted into their buckets and the usage of keys is saved.
-const UPKEEP: Duration = Duration::from_secs(5);
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long threads may run on after the server has ended.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
 /// Connections that are reserved for administration.
@@ -108,9 +108,9 @@ impl Serve {
             let (metrics, lifecycle) = (Arc::clone(&metrics), lifecycle.clone());
             async move { listen::serve(listeners, &metrics, lifecycle, self.listen.drain_timeout).await }
         });
-        let mut upkeep = interval(UPKEEP);
+        let mut maintenance = interval(MAINTENANCE_INTERVAL);
         let mut is_loading = true;
-        let mut models_upkeep = tokio::task::spawn_blocking(|| {});
+        let mut models_maintenance = tokio::task::spawn_blocking(|| {});
         loop {
             tokio::select! {
                 loaded = &mut loading, if is_loading => {
@@ -126,12 +126,12 @@ impl Serve {
                     }
                     return served.context("the server failed");
                 }
-                _ = upkeep.tick() => {
-                    metrics.upkeep();
+                _ = maintenance.tick() => {
+                    metrics.maintain();
                     gate.save_usage();
-                    if models_upkeep.is_finished() {
-                        let upkeep = Arc::clone(&models.upkeep);
-                        models_upkeep = tokio::task::spawn_blocking(move || upkeep());
+                    if models_maintenance.is_finished() {
+                        let maintain = Arc::clone(&models.maintain);
+                        models_maintenance = tokio::task::spawn_blocking(move || maintain());
                     }
                 }
             }

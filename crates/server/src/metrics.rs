@@ -87,7 +87,7 @@ impl Metrics {
     }
 
     /// Sorts recorded times into their buckets. Must be called periodically: until then each one uses memory.
-    pub fn upkeep(&self) {
+    pub fn maintain(&self) {
         self.recorder.handle().run_upkeep();
     }
 

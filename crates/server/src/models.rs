@@ -182,7 +182,7 @@ impl Models {
         let model = OnceCell::new_with(Some(self.load(name, &source).await?));
         let slot = Slot { source, is_pinned, model, users: Users::default() };
         let old = self.slots().insert(name.to_owned(), Arc::new(slot));
-        self.let_go(old).await;
+        self.unload_slot(old).await;
         Ok(())
     }
 
@@ -193,7 +193,7 @@ impl Models {
             return Err(ModelError::Pinned { name: name.to_owned() });
         }
         let old = self.slots().remove(name);
-        self.let_go(old).await;
+        self.unload_slot(old).await;
         Ok(())
     }
 

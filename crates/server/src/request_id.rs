@@ -16,7 +16,7 @@ pub struct RequestId(Arc<str>);
 impl RequestId {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let sent = headers.get(HEADER).and_then(|value| value.to_str().ok());
-        match sent.filter(|id| is_sane(id)) {
+        match sent.filter(|id| is_valid_id(id)) {
             Some(id) => Self(id.into()),
             None => Self::random(),
         }
@@ -38,7 +38,7 @@ impl RequestId {
 }
 
 /// Visible ASCII only: it appears in logs and terminals.
-fn is_sane(id: &str) -> bool {
+fn is_valid_id(id: &str) -> bool {
     (1..=LENGTH_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
 }
 

@@ -11,7 +11,7 @@ use ruvllm_engine::{Core, PrefixUse, Tenant};
 use serde_json::{Value, json};
 
 use self::runs::{Runs, Settings};
-use self::works::{WORKS, Work};
+use self::works::{WORKLOADS, Work};
 use super::filler;
 use crate::output::progress::count_bar;
 
@@ -20,7 +20,7 @@ pub const SEQUENCES: usize = 8;
 
 /// Returns the tokens of the longest request.
 pub fn context_min() -> usize {
-    WORKS.iter().map(Work::tokens_max).max().expect("there is work")
+    WORKLOADS.iter().map(Work::tokens_max).max().expect("there is work")
 }
 
 /// Measurements of one workload.
@@ -34,7 +34,7 @@ pub struct Comparison {
 
 /// Runs every workload `repeat` times both ways. The very first round touches all memory and is not counted.
 pub fn compare(core: &mut Core, repeat: usize, interrupted: &AtomicBool) -> Result<Vec<Comparison>> {
-    let bar = count_bar(WORKS.len() * repeat + 1, "prefix cache");
+    let bar = count_bar(WORKLOADS.len() * repeat + 1, "prefix cache");
     // A new tenant: no pages of earlier runs are found, not even on disk.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
     let settings =
@@ -42,7 +42,7 @@ pub fn compare(core: &mut Core, repeat: usize, interrupted: &AtomicBool) -> Resu
     let (without, with) = (settings(PrefixUse::OFF), settings(PrefixUse::default()));
     let mut all = Vec::new();
     let mut rounds = 0;
-    for work in &WORKS {
+    for work in &WORKLOADS {
         let regretted_before = core.cache_stats().regretted_pages;
         let mut comparison = Comparison { work, cold: Runs::default(), cached: Runs::default(), regretted_pages: 0 };
         for _ in 0..repeat + usize::from(rounds == 0) {

@@ -7,7 +7,7 @@ use ruvllm_runtime::{Engine, PrefixUse, Request, Response, Sampling, Speculation
 use serde_json::{Value, json};
 
 use super::Spread;
-use super::works::{Task, WORKS, Work};
+use super::works::{Task, WORKLOADS, Work};
 use crate::exit::Interrupted;
 
 /// Measurements of one workload.
@@ -33,7 +33,7 @@ pub struct Settings<'a> {
 impl Settings<'_> {
     /// Runs every workload `repeat` times both ways; one round before is not counted.
     pub fn compare(&self, engine: &mut Engine) -> Result<Vec<Comparison>> {
-        WORKS.iter().map(|work| self.compare_work(engine, work)).collect()
+        WORKLOADS.iter().map(|work| self.compare_work(engine, work)).collect()
     }
 
     fn compare_work(&self, engine: &mut Engine, work: &Work) -> Result<Comparison> {

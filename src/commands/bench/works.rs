@@ -27,7 +27,7 @@ impl Task {
     }
 }
 
-pub const WORKS: [Work; 4] = [
+pub const WORKLOADS: [Work; 4] = [
     Work {
         name: "open chat",
         tasks: &[

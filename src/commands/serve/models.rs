@@ -79,7 +79,7 @@ pub struct Endpoints {
     pub snapshots: Snapshots,
     pub body_budget: Arc<BodyBudget>,
     /// Called periodically, on a thread that may block.
-    pub upkeep: Arc<dyn Fn() + Send + Sync>,
+    pub maintain: Arc<dyn Fn() + Send + Sync>,
     /// Loads the models, on a thread of its own while the server already listens. When it returns, `/ready` says so; if
     /// it fails, the server ends.
     pub load: Box<dyn FnOnce() -> Result<Vec<Ready>> + Send>,
@@ -143,9 +143,9 @@ impl ModelsFlags {
                 })
             },
             body_budget,
-            upkeep: {
+            maintain: {
                 let models = Arc::clone(&models);
-                Arc::new(move || models.upkeep())
+                Arc::new(move || models.maintain())
             },
             load: Box::new(move || {
                 let ready = names.iter().map(|name| self.load(name, &models, remembering.as_ref()));

@@ -11,7 +11,7 @@ use crate::observe::Notes;
 use crate::request_id::RequestId;
 
 /// Tenant of all unknown senders. No key can have it: names of tenants cannot contain this character.
-const STRANGERS: &str = "@strangers";
+const UNKNOWN_SENDERS: &str = "@strangers";
 
 const HOW_TO_PROVE: &str = "send 'Authorization: Bearer TOKEN' with the token that `ruvllm keys token` prints on the \
                             server's machine, or a key from `ruvllm keys add NAME --scope admin`";
@@ -85,10 +85,10 @@ impl Caller {
     }
 
     /// Removes what only local programs may do without a key.
-    pub(super) fn estrange(&mut self) {
+    pub(super) fn drop_local_rights(&mut self) {
         self.identity = Identity::Stranger;
         // Cached prompts of a tenant are served faster, so unknown senders must not share those of local users.
-        self.tenant = STRANGERS.into();
+        self.tenant = UNKNOWN_SENDERS.into();
     }
 
     /// Required to read and change the memory: every user of this machine can use a loopback address.

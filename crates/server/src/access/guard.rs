@@ -54,7 +54,7 @@ impl Guard {
         caller.body = request.extensions().get::<BodyPermit>().map(BodyPermit::held).unwrap_or_default();
         notes.set_caller(Arc::clone(&caller.name));
         if caller.identity == Identity::Local && !is_local(request) {
-            caller.estrange();
+            caller.drop_local_rights();
         }
         caller.require(self.scope)?;
         Ok(caller)

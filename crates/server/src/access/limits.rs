@@ -100,7 +100,7 @@ fn rate(per_minute: u32) -> f64 {
 pub struct BucketLevel {
     pub limit: u32,
     pub remaining: u32,
-    /// Returns the time until the bucket is full.
+    /// Time until the bucket is full.
     pub reset: Duration,
 }
 

@@ -34,7 +34,7 @@ impl Conversation {
 
     /// Appends to the last message if it has the same role: some APIs and many chat templates require alternating
     /// roles.
-    pub(crate) fn say_in_turn(&mut self, role: &str, text: &str) {
+    pub(crate) fn append_message(&mut self, role: &str, text: &str) {
         match self.messages.last_mut() {
             Some(last) if last.role == role => {
                 if !last.content.is_empty() {
@@ -125,7 +125,7 @@ mod tests {
     fn turns_of_one_role_become_one_message() {
         let mut conversation = Conversation::default();
         for (role, text) in [("user", "One."), ("user", "Two."), ("assistant", "Three."), ("user", "Four.")] {
-            conversation.say_in_turn(role, text);
+            conversation.append_message(role, text);
         }
         let contents: Vec<&str> = conversation.messages().iter().map(|message| message.content.as_str()).collect();
         assert_eq!(contents, ["One.\nTwo.", "Three.", "Four."]);

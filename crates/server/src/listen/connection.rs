@@ -31,7 +31,7 @@ const STREAMS_MAX: u32 = 128;
 /// Interval between checks of a connection with running requests.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Time for streams to send their last events when the server ends.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const FINAL_EVENTS_TIME: Duration = Duration::from_millis(500);
 
 /// What all connections of a listener share.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ where
                 connection.as_mut().graceful_shutdown();
             }
             () = &mut ended => {
-                let _ = timeout(LAST_WORDS, connection).await;
+                let _ = timeout(FINAL_EVENTS_TIME, connection).await;
                 return;
             }
             () = sleep_until(deadline.unwrap_or_else(|| Instant::now() + LOOK_AGAIN)) => {

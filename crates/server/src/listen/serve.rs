@@ -20,7 +20,7 @@ use crate::lifecycle::{Lifecycle, Phase};
 use crate::metrics::Metrics;
 
 /// Delay after a failed accept: descriptors or memory may be available by then.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Grace period at the end, before unresponsive connections are dropped.
 const END_MAX: Duration = Duration::from_secs(1);
 
@@ -73,7 +73,7 @@ async fn accept(bound: Bound, shared: Arc<Shared>, alive: Option<mpsc::Sender<()
                         tracing::warn!(%error, "cannot accept connections at the moment; retrying");
                     }
                     is_failing = true;
-                    sleep(PAUSE).await;
+                    sleep(RETRY_DELAY).await;
                     continue;
                 }
             };

@@ -29,8 +29,8 @@ pub(crate) const KV_BUDGET_BYTES: &str = "ruvllm_kv_budget_bytes";
 pub(crate) const KV_PAGES: &str = "ruvllm_kv_pages";
 pub(crate) const KV_CACHED_PAGES: &str = "ruvllm_kv_cached_pages";
 pub(crate) const KV_EVICTED: &str = "ruvllm_kv_evicted_pages_total";
-pub(crate) const KV_REGRETTED: &str = "ruvllm_kv_regretted_pages_total";
-pub(crate) const KV_COOLED: &str = "ruvllm_kv_cooled_pages_total";
+pub(crate) const KV_REFAULTED: &str = "ruvllm_kv_regretted_pages_total";
+pub(crate) const KV_DEMOTED: &str = "ruvllm_kv_cooled_pages_total";
 pub(crate) const TIER_PAGES: &str = "ruvllm_kv_tier_pages";
 pub(crate) const DISK_BYTES: &str = "ruvllm_kv_disk_bytes";
 pub(crate) const DISK_PAGES: &str = "ruvllm_kv_disk_pages";
@@ -82,8 +82,8 @@ const COUNTERS: &[(&str, &str)] = &[
     (GENERATION_TOKENS, "Generated tokens."),
     (SUCCESS, "Finished requests, by reason."),
     (KV_EVICTED, "Evicted pages."),
-    (KV_REGRETTED, "Evicted pages that had to be computed again."),
-    (KV_COOLED, "Pages that were demoted to a smaller format."),
+    (KV_REFAULTED, "Evicted pages that had to be computed again."),
+    (KV_DEMOTED, "Pages that were demoted to a smaller format."),
     (DISK_WRITTEN, "KV pages written to disk."),
     (DISK_READ, "KV pages read from disk."),
     (WITNESS_WRITTEN, "Entries of the witness log that were written."),

@@ -74,8 +74,8 @@ impl Metrics {
             (names::PREFIX_HITS, snapshot.prefix_hits),
             (names::PREEMPTIONS, snapshot.preemptions),
             (names::KV_EVICTED, snapshot.evicted_pages),
-            (names::KV_REGRETTED, snapshot.regretted_pages),
-            (names::KV_COOLED, snapshot.cooled_pages),
+            (names::KV_REFAULTED, snapshot.regretted_pages),
+            (names::KV_DEMOTED, snapshot.cooled_pages),
         ] {
             self.counter(name, &model).absolute(count);
         }

@@ -104,7 +104,7 @@ impl Models {
     }
 
     /// Unloads models that were idle for too long, and distributes free memory. Must be called periodically.
-    pub fn upkeep(&self) {
+    pub fn maintain(&self) {
         if let Some(keep_alive) = self.options.keep_alive {
             let is_over = |slot: &Slot| {
                 let used_at =
@@ -121,7 +121,7 @@ impl Models {
     }
 
     /// Drops a model; waits for its end if it is idle.
-    pub(super) async fn let_go(self: &Arc<Self>, slot: Option<Arc<Slot>>) {
+    pub(super) async fn unload_slot(self: &Arc<Self>, slot: Option<Arc<Slot>>) {
         if let Some(model) = slot.as_ref().and_then(|slot| slot.model.get()) {
             model.share.leave();
         }

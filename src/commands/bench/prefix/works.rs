@@ -23,7 +23,7 @@ pub enum Pattern {
 /// In the mixed workload, one request in this many shares nothing.
 const UNLIKE_OTHERS: usize = 5;
 
-pub const WORKS: [Work; 6] = [
+pub const WORKLOADS: [Work; 6] = [
     Work {
         name: "chat, 200-token system prompt",
         pattern: Pattern::InTurn { shared: 200, own: 20, requests: 4 },
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn texts_are_as_long_as_the_work_says() {
-        for work in &WORKS {
+        for work in &WORKLOADS {
             let texts = work.texts(text);
             let longest = match work.pattern {
                 Pattern::Chat { turns, .. } => texts.requests.concat().len() + (turns - 1) * work.generated,
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn four_of_five_mixed_requests_begin_with_a_document() {
-        let work = WORKS.iter().find(|work| matches!(work.pattern, Pattern::Mixed { .. })).expect("there is one");
+        let work = WORKLOADS.iter().find(|work| matches!(work.pattern, Pattern::Mixed { .. })).expect("there is one");
         let texts = work.texts(text);
         let is_shared = |request: &&Vec<u32>| texts.before.iter().any(|document| request.starts_with(document));
         assert_eq!(texts.requests.iter().filter(is_shared).count() * 5, texts.requests.len() * 4);

@@ -131,12 +131,12 @@ fn add_turn(turn: &MessageField, place: &str, conversation: &mut Conversation) -
         return Err(ApiError::invalid_param(format!("{place}.role"), message));
     }
     match TextOrList::new(&turn.content, &format!("{place}.content"))? {
-        TextOrList::Text(text) => conversation.say_in_turn(role, text),
+        TextOrList::Text(text) => conversation.append_message(role, text),
         TextOrList::List(blocks) if blocks.is_empty() && role == "user" => {
             return Err(ApiError::invalid_param(format!("{place}.content"), "the content has no blocks"));
         }
         // An answer can be empty.
-        TextOrList::List(blocks) if blocks.is_empty() => conversation.say_in_turn(role, ""),
+        TextOrList::List(blocks) if blocks.is_empty() => conversation.append_message(role, ""),
         TextOrList::List(blocks) => {
             for block in &blocks {
                 add_block(block, role, conversation)?;
@@ -148,7 +148,7 @@ fn add_turn(turn: &MessageField, place: &str, conversation: &mut Conversation) -
 
 fn add_block(block: &Typed<'_>, role: &str, conversation: &mut Conversation) -> Result<(), ApiError> {
     match (block.kind, role) {
-        (Some("text"), _) => conversation.say_in_turn(role, &text(block)?),
+        (Some("text"), _) => conversation.append_message(role, &text(block)?),
         (Some("tool_use"), "assistant") => {
             let ToolUseBlock { id, name, input, caller, toolset_name, .. } = block.read()?;
             refuse_in(block, "caller", caller.as_ref())?;

@@ -49,13 +49,13 @@ impl ResponseWire {
 
     fn tell(&mut self, change: Change, is_cut: bool, generation: &Generation, events: &mut Events) {
         match change {
-            Change::Opened(index) => self.tell_opened(index, events),
-            Change::Grew(index, delta) => self.tell_more(index, &delta, generation, events),
-            Change::Closed(index) => self.tell_closed(index, is_cut, generation, events),
+            Change::Opened(index) => self.send_opened(index, events),
+            Change::Grew(index, delta) => self.send_more(index, &delta, generation, events),
+            Change::Closed(index) => self.send_closed(index, is_cut, generation, events),
         }
     }
 
-    fn tell_opened(&mut self, index: usize, events: &mut Events) {
+    fn send_opened(&mut self, index: usize, events: &mut Events) {
         let section = self.sections.all()[index].opening();
         let id = self.answer.item_id(index, &section).to_owned();
         let item = OutputItem::opening(&section, &id);
@@ -67,7 +67,7 @@ impl ResponseWire {
         }
     }
 
-    fn tell_more(&mut self, index: usize, delta: &str, generation: &Generation, events: &mut Events) {
+    fn send_more(&mut self, index: usize, delta: &str, generation: &Generation, events: &mut Events) {
         let id = &self.answer.item_ids[index];
         if let Section::Call(_) = self.sections.all()[index] {
             let fields = json!({ "item_id": id, "output_index": index, "delta": delta });
@@ -81,7 +81,7 @@ impl ResponseWire {
         self.send("response.output_text.delta", &fields, events);
     }
 
-    fn tell_closed(&mut self, index: usize, is_cut: bool, generation: &Generation, events: &mut Events) {
+    fn send_closed(&mut self, index: usize, is_cut: bool, generation: &Generation, events: &mut Events) {
         let section = &self.sections.all()[index];
         let item = self.answer.item(index, section, is_cut, generation);
         match &item {
