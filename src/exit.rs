@@ -1,9 +1,9 @@
-//! How the program ends: one clear line for an error, and an exit code.
+//! Exit codes, and the one line that reports an error.
 
 use std::io;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use ruvllm_store::StoreError;
 
 use crate::config::{self, ConfigError, Setting};
@@ -17,10 +17,10 @@ const FAILURE: u8 = 1;
 const WRONG_USAGE: u8 = 2;
 const INTERRUPTED: u8 = 130;
 
-/// Prints an error, if there is one, and gives the exit code. `settings` are those that are not from the command line.
+/// Prints the error, if any, and returns the exit code. `settings` are those that did not come from the command line.
 pub fn code(outcome: Result<()>, settings: &[Setting]) -> ExitCode {
     let Err(error) = outcome else { return ExitCode::SUCCESS };
-    // Whoever read our output has seen enough (`ruvllm list | head`).
+    // The reader of our output has seen enough (`ruvllm list | head`).
     if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
@@ -32,7 +32,7 @@ pub fn code(outcome: Result<()>, settings: &[Setting]) -> ExitCode {
     if let Some(error) = error.downcast_ref::<ConfigError>() {
         return wrong_settings(error);
     }
-    let message = format!("{error:#}");
+    let message = message_of(&error);
     eprintln!("error: {message}");
     for setting in config::blame(settings, &message) {
         eprintln!("note: {} = {} is from {}", setting.key, setting.values.join(", "), setting.origin);
@@ -40,8 +40,38 @@ pub fn code(outcome: Result<()>, settings: &[Setting]) -> ExitCode {
     ExitCode::from(FAILURE)
 }
 
-/// Settings are part of how the program is used.
+/// Reports wrong settings, which count as wrong usage.
 pub fn wrong_settings(error: &ConfigError) -> ExitCode {
     eprintln!("error: {error}");
     ExitCode::from(WRONG_USAGE)
+}
+
+/// Joins an error and its causes. A cause that the text before it already quotes is left out.
+fn message_of(error: &Error) -> String {
+    let mut message = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if message.is_empty() {
+            message = cause;
+        } else if !message.ends_with(&cause) {
+            message = format!("{message}: {cause}");
+        }
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot load: {0}")]
+    struct Quoting(#[source] io::Error);
+
+    #[test]
+    fn a_cause_that_is_quoted_is_not_repeated() {
+        let error = Error::new(Quoting(io::Error::other("unknown architecture"))).context("cannot run x.gguf");
+        assert_eq!(message_of(&error), "cannot run x.gguf: cannot load: unknown architecture");
+        let error = Error::new(io::Error::other("disk full")).context("cannot write");
+        assert_eq!(message_of(&error), "cannot write: disk full");
+    }
 }

@@ -3,21 +3,10 @@
 mod client;
 mod commands;
 mod config;
-mod duration_flag;
-mod embedding;
 mod exit;
-mod kept_session;
-mod kv_flags;
-mod memory_flags;
-mod model_flags;
+mod flags;
+mod loading;
 mod output;
-mod plot;
-mod progress;
-mod sampling_flags;
-mod speculation_flag;
-mod times;
-mod warnings;
-mod witness_flags;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,12 +21,8 @@ use config::Parsed;
     version,
     max_term_width = 100,
     arg_required_else_help = true,
-    after_help = "First steps:\n  ruvllm run smollm2 \"Why is the sky blue?\"   fetches the default model (98 MB) and answers\n  \
-                  ruvllm run smollm2                           chats\n  \
-                  ruvllm doctor                                shows what this machine can do\n\n\
-                  Models are kept in ~/.ruvllm/models, or in $RUVLLM_HOME/models. Flags can be set in\n\
-                  ~/.ruvllm/config.toml and by environment variables: see ruvllm config --help.\n\
-                  Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted."
+    after_help = "First steps:\n  ruvllm run smollm2 \"Why is the sky blue?\"   fetches the default model (98 MB) and answers\n  ruvllm run smollm2                           starts a chat\n  ruvllm doctor                                shows what this machine can do\n\nModels are stored in ~/.ruvllm/models, or in $RUVLLM_HOME/models. Flags can be set in
+/.ruvllm/config.toml and by environment variables: see ruvllm config --help.\nExit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted."
 )]
 struct Cli {
     /// Read settings from this file [default: config.toml in ~/.ruvllm or $RUVLLM_HOME]
@@ -79,9 +64,9 @@ fn main() -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return exit::wrong_settings(&error),
     };
-    // The server has a log instead.
+    // The server writes a log instead.
     if !matches!(cli.command, Command::Serve(_)) {
-        warnings::show();
+        output::warnings::show();
     }
     let outcome = match cli.command {
         Command::Run(command) => command.execute(),

@@ -79,7 +79,7 @@ fn texts_that_cannot_be_embedded_are_told_by_their_number() {
     assert!(said.contains("text 2 has 302 tokens") && said.contains("--truncate"), "{said}");
     let output = ruvllm(&["embed", "minilm", "--truncate", "short", &long]);
     assert_eq!(vectors(&stdout(&output)).len(), 2);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("46 tokens were left out"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("46 tokens were dropped"));
     let said = stderr(&ruvllm_reading(&["embed", "minilm"], "one\n\nthree\n"));
     assert!(said.contains("text 2 is empty"), "{said}");
     let said = stderr(&ruvllm_reading(&["embed", "minilm"], ""));

@@ -129,7 +129,7 @@ fn requests_are_found_by_what_they_were_about_and_the_log_verifies() {
     assert!(printed(&home, &["witness", "search", "--error", "any"]).contains("too-long"));
     assert!(printed(&home, &["witness", "show", "question-2"]).contains("offside"));
     assert!(printed(&home, &["witness", "stats"]).contains("smollm2"));
-    assert!(printed(&home, &["witness", "verify"]).starts_with("sound: 7 entries"));
+    assert!(printed(&home, &["witness", "verify"]).starts_with("verified: 7 entries"));
     let exported = printed(&home, &["witness", "export", "-"]);
     assert_eq!(exported.lines().count(), 7);
     for line in exported.lines() {
@@ -280,7 +280,7 @@ fn policies_fill_in_what_requests_leave_open() {
     ] {
         assert!(refused(&home, &arguments).contains(told), "{arguments:?}");
     }
-    assert!(refused(&home, &["policies", "rm", "router/smollm2"]).contains("not set"));
+    assert!(refused(&home, &["policies", "rm", "router/smollm2"]).contains("never set"));
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn the_memory_is_encrypted_backed_up_restored_and_rekeyed() {
     stop(server);
 
     printed(&home, &["memory", "rekey"]);
-    assert!(printed(&home, &["witness", "verify"]).starts_with("sound: 2 entries"));
+    assert!(printed(&home, &["witness", "verify"]).starts_with("verified: 2 entries"));
     let said = refused(&home, &["memory", "restore", &copy_path]);
     assert!(said.contains("key"), "the backup has the old key: {said}");
     let again = home.path().join("again");
@@ -420,7 +420,7 @@ fn the_memory_is_encrypted_backed_up_restored_and_rekeyed() {
     witnessed(&server, "", 3);
     stop(server);
     printed(&home, &["memory", "restore", again]);
-    assert!(printed(&home, &["witness", "verify"]).starts_with("sound: 2 entries"));
+    assert!(printed(&home, &["witness", "verify"]).starts_with("verified: 2 entries"));
 
     // A wrong key is an error, for a server too, and never a new memory.
     std::fs::write(folder.join("memory.key"), "ab".repeat(32)).expect("written");

@@ -79,7 +79,7 @@ fn models_that_do_not_fit_together_answer_in_turns() {
     assert!(metrics.contains("ruvllm_memory_model_bytes{model_name=\"c\",part=\"kv\"}"), "{metrics}");
     let ps = ruvllm(&home).args(["ps", "--url", &format!("http://{}", server.address)]).output().expect("it runs");
     let ps = String::from_utf8_lossy(&ps.stdout).into_owned();
-    assert!(ps.contains("c: keys and values") && ps.contains("all (--memory)"), "{ps}");
+    assert!(ps.contains("c: KV cache") && ps.contains("all (--memory)"), "{ps}");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_model_that_does_not_fit_beside_those_in_use_says_what_would_have_to_go() {
     let (status, refusal) = ask(&server, "b", 4);
     assert_eq!(status, 503, "{refusal}");
     let message = refusal["error"]["message"].as_str().expect("a message");
-    assert!(message.contains("have to go and is in use: a ("), "{message}");
+    assert!(message.contains("which are in use: a ("), "{message}");
     drop(answering);
     let until = Instant::now() + Duration::from_secs(60);
     // When the client is gone, the model is idle.
@@ -127,8 +127,14 @@ fn models_that_nobody_uses_go_after_a_while_and_those_named_stay() {
         std::thread::sleep(Duration::from_millis(200));
     }
     assert_eq!(ask(&server, "other", 4).0, 200, "it comes back when it is asked for");
-    let (status, answer) = server.post("/admin/models/unload", &server.operator(), &json!({ "model": "other" }));
-    assert_eq!((status, names(&answer)), (200, vec!["a".to_owned()]), "an alias names what it stands for");
+    let administer = |action: &str| {
+        server.post(&format!("/admin/models/{action}"), &server.operator(), &json!({ "model": "other" }))
+    };
+    let (status, answer) = administer("reload");
+    assert_eq!((status, names(&answer)), (200, vec!["a".to_owned(), "b".to_owned()]), "an alias names its model");
+    let (status, answer) = administer("unload");
+    assert_eq!((status, names(&answer)), (200, vec!["a".to_owned()]), "an alias names its model");
+    assert_eq!(administer("reload").0, 404, "it is no longer loaded");
 }
 
 #[test]

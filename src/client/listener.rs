@@ -1,9 +1,9 @@
-//! Whose program listens on a port of this machine. Linux tells.
+//! Which user owns the program that listens on a local port. Known on Linux only.
 
 #[cfg(target_os = "linux")]
 use std::fs;
 
-/// Whether all programs that listen on the port are of this user or of the administrator.
+/// Whether every program that listens on the port belongs to this user or to root.
 #[cfg(target_os = "linux")]
 pub fn is_ours(port: u16) -> bool {
     let own = rustix::process::geteuid().as_raw();
@@ -20,15 +20,15 @@ fn tables() -> [String; 2] {
     ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default())
 }
 
-/// The users with sockets of a table that listen on the port.
+/// Returns the owners of the sockets in `table` that listen on the port.
 #[cfg(target_os = "linux")]
 fn owners(table: &str, port: u16) -> impl Iterator<Item = u32> {
     const LISTEN: &str = "0A";
     table.lines().skip(1).filter_map(move |line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (_, at) = fields.get(1)?.rsplit_once(':')?;
-        let is_it = u16::from_str_radix(at, 16) == Ok(port) && fields.get(3) == Some(&LISTEN);
-        if is_it { fields.get(7)?.parse().ok() } else { None }
+        let listens = u16::from_str_radix(at, 16) == Ok(port) && fields.get(3) == Some(&LISTEN);
+        if listens { fields.get(7)?.parse().ok() } else { None }
     })
 }
 
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_process_listens_on_is_ours() {
+    fn a_port_of_this_process_is_ours() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert!(is_ours(port));

@@ -1,13 +1,13 @@
-//! `ruvllm cache`: what the prefix caches of a running server hold and save.
+//! `ruvllm cache`: contents and savings of the prefix caches of a running server.
 
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 
-use crate::client::ServerFlags;
+use crate::flags::server::ServerFlags;
 use crate::output;
 
-/// Show what the prefix caches of a running server hold, and what they save each tenant
+/// Show what the prefix caches of a running server hold and save, by tenant
 #[derive(Debug, Args)]
 pub struct Cache {
     #[command(flatten)]
@@ -35,7 +35,7 @@ fn show(model: &Value) -> Result<()> {
         vec!["  memory".to_owned(), memory],
         vec!["  pages".to_owned(), format!("{}, {} of them cached", number("pages"), number("cached_pages"))],
         vec![
-            "  given up".to_owned(),
+            "  evicted".to_owned(),
             format!("{}, {} computed again", number("evicted_pages"), number("regretted_pages")),
         ],
     ];

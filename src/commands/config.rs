@@ -1,4 +1,4 @@
-//! `ruvllm config`: what is set, and where.
+//! `ruvllm config`: the settings and where they come from.
 
 use anyhow::{Result, bail};
 use clap::{Args, Command, CommandFactory, Subcommand};
@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 use crate::config::{Setting, Sources, keys_of, location, redacted, runnable_commands};
 use crate::{Cli, output};
 
-/// Show what is set in the configuration file and the environment
+/// Show the settings of the configuration file and the environment
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Every flag of every command can be set in config.toml, with underscores: at top level for all commands that\n\
-                  have it, or in a table for one command:\n\n  threads = 4\n\n  [serve]\n  port = 8081\n\n\
-                  RUVLLM_THREADS=4 and RUVLLM_SERVE_PORT=8081 do the same. The command line wins over variables, and they\n\
-                  win over the file. What a setting switches on, such as json = true, --json=false switches off."
+    after_help = "Every flag of every command can be set in config.toml, with underscores: at the top level for all \
+                  commands that\nhave it, or in a table for one command:\n\n  threads = 4\n\n  [serve]\n  port = \
+                  8081\n\nRUVLLM_THREADS=4 and RUVLLM_SERVE_PORT=8081 do the same. The command line overrides \
+                  variables, and variables\noverride the file. --json=false turns off a flag that a setting such as \
+                  json = true turns on."
 )]
 pub struct Config {
     #[command(subcommand)]
@@ -30,9 +31,9 @@ enum What {
 /// Show the values of all keys
 #[derive(Debug, Args)]
 struct Show {
-    /// Only those of this command
+    /// Only the keys of this command
     command: Option<String>,
-    /// Tell where each value comes from
+    /// Show where each value comes from
     #[arg(long)]
     origin: bool,
     /// Print one JSON object
@@ -40,7 +41,7 @@ struct Show {
     json: bool,
 }
 
-/// Print where the configuration file is looked for
+/// Print the path of the configuration file
 #[derive(Debug, Args)]
 struct Path {}
 
@@ -49,9 +50,9 @@ struct Path {}
 struct Check {}
 
 impl Config {
-    /// `file` is what `--config` says.
+    /// `file` is the value of `--config`.
     pub fn execute(self, file: Option<std::path::PathBuf>) -> Result<()> {
-        // `--config` itself is no key: subcommands get it when the command is built.
+        // `--config` itself is not a key: subcommands inherit it.
         let mut root = Cli::command();
         root.build();
         match self.what {
@@ -61,14 +62,14 @@ impl Config {
                 let settings = settings(&root, &sources, None)?;
                 let count = settings.iter().filter(|line| line.setting.is_some()).count();
                 let from = sources.path().map_or("no file".to_owned(), |path| path.display().to_string());
-                output::line(&format!("{from}: {count} settings of commands, all sound"))
+                output::line(&format!("{from}: {count} settings of commands, all valid"))
             }
             What::Show(show) => show.execute(&root, &Sources::find(&root, file)?),
         }
     }
 }
 
-/// A key of a command, with what is set for it.
+/// A key of a command with its setting.
 struct Line {
     command: String,
     key: String,
@@ -98,7 +99,7 @@ impl Line {
     }
 }
 
-/// A text that a number would be written as is shown as that number.
+/// Shows a text that looks like a number as that number.
 fn number_or_text(text: &str) -> Value {
     let integer = text.parse::<i64>().ok().filter(|number| number.to_string() == text);
     let float = || text.parse::<f64>().ok().filter(|number| number.to_string() == text);
@@ -129,7 +130,7 @@ impl Show {
         if let Some(command) = &self.command
             && root.find_subcommand(command).is_none()
         {
-            bail!("there is no command '{command}'; `ruvllm --help` lists them");
+            bail!("unknown command '{command}'; `ruvllm --help` lists the commands");
         }
         let lines = settings(root, sources, self.command.as_deref())?;
         if self.json {
@@ -150,7 +151,7 @@ impl Show {
     }
 }
 
-/// A file that would set the same; what has no value is left as a comment.
+/// Returns a file with the same settings; keys without a value are comments.
 fn print_as_file(lines: &[Line]) -> Result<()> {
     let mut command = "";
     for line in lines {

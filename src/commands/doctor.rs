@@ -1,4 +1,4 @@
-//! `ruvllm doctor`: what this machine offers, and whether everything is in place.
+//! `ruvllm doctor`: the capabilities of this machine, and whether everything is in place.
 
 use std::process::{Command, Stdio};
 
@@ -9,13 +9,12 @@ use ruvllm_runtime::hardware::{self, Hardware};
 use ruvllm_store::{Listed, default_home};
 use serde_json::json;
 
-use crate::model_flags::store;
+use crate::loading::store;
 use crate::output;
 
-/// What is encrypted on disk, and what is not.
+/// What is encrypted on disk and what is not.
 const ENCRYPTED: [&str; 2] = ["the memory's file (SQLCipher, AES-256)", "KV pages of --kv-disk (AES-256-GCM)"];
-const NOT_ENCRYPTED: [&str; 3] =
-    ["model files", "the log", "what a PostgreSQL server of --memory-postgres writes to its disk"];
+const NOT_ENCRYPTED: [&str; 3] = ["model files", "the log", "data of a PostgreSQL server of --memory-postgres"];
 
 /// Show what this machine can do and what is missing
 #[derive(Debug, Args)]
@@ -55,16 +54,16 @@ impl Doctor {
         let mut rows = vec![
             ("processor", hardware.cpu.clone().unwrap_or_else(|| "unknown".to_owned())),
             ("features", hardware.features.join(" ")),
-            ("cores", format!("{} (as many threads are used)", hardware.cores)),
+            ("cores", format!("{} (one thread each)", hardware.cores)),
             ("memory", format!("{}, {} free", memory(hardware.memory_bytes), memory(hardware.memory_available_bytes))),
-            ("kernels", format!("{} (possible: {}; RUVLLM_KERNELS chooses)", chosen.name(), kernels.join(", "))),
+            ("kernels", format!("{} (available: {}; RUVLLM_KERNELS selects one)", chosen.name(), kernels.join(", "))),
             ("home", home.display().to_string()),
-            ("models", format!("{usable} here")),
+            ("models", format!("{usable} usable")),
             ("encrypted", ENCRYPTED.join("; ")),
-            ("in plain", NOT_ENCRYPTED.join("; ")),
+            ("not encrypted", NOT_ENCRYPTED.join("; ")),
             (
                 "pip",
-                if pip { "found" } else { "not found: models can come from the hub or from files only" }.to_owned(),
+                if pip { "found" } else { "not found: models can only come from the hub or from files" }.to_owned(),
             ),
         ];
         if usable < listed.len() {
@@ -78,7 +77,7 @@ impl Doctor {
 /// Whether Python packages can be fetched.
 fn has_pip() -> bool {
     let works = |command: &str, arguments: &[&str]| {
-        // Not in the caller's folder, where Python and a PATH with relative folders would look for what to run.
+        // Not run in the caller's folder, where Python and relative folders in PATH could find other programs.
         let mut run = Command::new(command);
         let run = run.args(arguments).current_dir("/").stdout(Stdio::null()).stderr(Stdio::null()).status();
         run.is_ok_and(|status| status.success())

@@ -1,4 +1,4 @@
-//! `ruvllm embed`: texts as vectors.
+//! `ruvllm embed`: embeddings of texts.
 
 use std::fs;
 use std::io::{IsTerminal, Read, stdin};
@@ -11,36 +11,37 @@ use ruvllm_runtime::{Backend, EmbedError, EmbedInput, EmbedRequest, Patience, To
 use serde_json::{Value, json};
 
 use crate::exit::Interrupted;
-use crate::model_flags::model_file;
+use crate::loading::model_file;
 use crate::output;
-use crate::progress::{count_bar, interrupt_flag};
+use crate::output::progress::{count_bar, interrupt_flag};
 
-/// Texts that are computed before the first of them is shown.
+/// Number of texts that are embedded before the first result is printed.
 const TOGETHER: usize = 256;
-/// Above this a table of all pairs is of no use to anybody.
+/// A table of more pairs is of no use.
 const COMPARED_MAX: usize = 1000;
 /// Characters of a text in the table.
 const SHOWN_MAX: usize = 40;
 
-/// Turn texts into vectors, for search and comparison
+/// Compute embeddings of texts, for search and comparison
 ///
-/// Texts that mean similar things have vectors that point in similar directions: multiply two of them number by number and
-/// add up; 1 is the same, 0 has nothing in common. All vectors have length 1.
+/// Texts with similar meanings have vectors that point in similar directions. The similarity of two texts is the dot
+/// product of their vectors: 1 is the same, 0 is unrelated. All vectors have length 1.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  \
-        ruvllm embed minilm \"A cat sits on the mat\"                   one vector, as a JSON array\n  \
-        ruvllm embed minilm --file notes.txt > vectors.jsonl          a vector for each line\n  \
-        cat notes.txt | ruvllm embed minilm                           the same\n  \
-        ruvllm embed minilm --similarity \"a cat\" \"a kitten\" \"a car\"   how similar they are")]
+#[command(
+    after_help = "Examples:\n  ruvllm embed minilm \"A cat sits on the mat\"                   one vector, as a \
+                        JSON array\n  ruvllm embed minilm --file notes.txt > vectors.jsonl          one vector per \
+                        line\n  cat notes.txt | ruvllm embed minilm                           the same\n  ruvllm \
+                        embed minilm --similarity \"a cat\" \"a kitten\" \"a car\"   how similar they are"
+)]
 pub struct Embed {
-    /// A model for embeddings from the catalogue (minilm, mpnet), or the path of its model.safetensors
+    /// Embedding model from the catalogue (minilm, mpnet), or the path of its model.safetensors
     model: String,
-    /// The texts; without any, each line of standard input is one
+    /// The texts; without any, each line of standard input is a text
     text: Vec<String>,
-    /// Take the lines of this file as texts
+    /// Embed each line of this file
     #[arg(long, value_name = "FILE", conflicts_with = "text")]
     file: Option<PathBuf>,
-    /// Leave out the end of texts that are too long for the model instead of refusing them
+    /// Truncate texts that are too long for the model instead of refusing them
     #[arg(long)]
     truncate: bool,
     /// Show how similar the texts are to each other instead of their vectors
@@ -55,7 +56,7 @@ impl Embed {
     pub fn execute(self) -> Result<()> {
         let texts = self.texts()?;
         if self.similarity && texts.len() > COMPARED_MAX {
-            bail!("--similarity compares at most {COMPARED_MAX} texts; there are {}", texts.len());
+            bail!("--similarity compares up to {COMPARED_MAX} texts; there are {}", texts.len());
         }
         let interrupted = interrupt_flag();
         let encoder = self.open(std::sync::Arc::clone(&interrupted))?;
@@ -77,7 +78,7 @@ impl Embed {
         }
         bar.finish_and_clear();
         if cut_tokens > 0 {
-            output::remark(&format!("{cut_tokens} tokens were left out of texts that were too long"));
+            output::remark(&format!("{cut_tokens} tokens were dropped from texts that were too long"));
         }
         match (self.similarity, self.json) {
             (true, true) => output::json(&json!({ "model": self.model, "similarity": similarities(&vectors) })),
@@ -95,7 +96,7 @@ impl Embed {
     fn open(&self, interrupted: std::sync::Arc<std::sync::atomic::AtomicBool>) -> Result<Encoder> {
         let file = model_file(&self.model, interrupted)?;
         if !is_encoder(&file.path) {
-            bail!("{} generates text; take a model for embeddings, such as minilm", self.model);
+            bail!("{} generates text; use an embedding model, such as minilm", self.model);
         }
         Encoder::open(&file.path).with_context(|| format!("cannot run {}", file.path.display()))
     }
@@ -126,20 +127,21 @@ impl Embed {
     }
 }
 
-/// `before` are texts of earlier requests; people count from 1.
+/// `before` is the number of texts in earlier requests; users count from 1.
 fn explain(error: EmbedError, before: usize) -> anyhow::Error {
     match error {
         EmbedError::Abandoned { .. } => Interrupted.into(),
         EmbedError::Empty { index } => anyhow::anyhow!("text {} is empty", before + index + 1),
         EmbedError::TooLong { index, tokens, tokens_max } => anyhow::anyhow!(
-            "text {} has {tokens} tokens and the model takes at most {tokens_max}; shorten it, or leave out its end with --truncate",
+            "text {} has {tokens} tokens and the model takes up to {tokens_max}; shorten it, or truncate it with \
+             --truncate",
             before + index + 1
         ),
         error @ (EmbedError::NoSuchToken { .. } | EmbedError::Failed { .. }) => error.into(),
     }
 }
 
-/// Of all pairs. Vectors have length 1, so the product is the cosine.
+/// Returns the similarities of all pairs. Vectors have length 1, so the dot product is the cosine.
 fn similarities(vectors: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
     vectors.iter().map(|a| vectors.iter().map(|b| product(a, b)).collect()).collect()

@@ -1,4 +1,4 @@
-//! `ruvllm keys`: who may use a server.
+//! `ruvllm keys`: the API keys of a server.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use ruvllm_server::access::{KeyFile, Limits, LocalToken, NewKey, Scope, Scopes, 
 use ruvllm_store::default_home;
 use serde_json::{Value, json};
 
-use crate::duration_flag::parse_duration;
+use crate::flags::duration::parse_duration;
 use crate::output;
 
 /// Add, list and remove the API keys of `ruvllm serve`
 ///
-/// Until the first key is made, everybody who can reach the server may use its models. When the last one is removed, nobody may.
-/// A running server notices changes at once.
+/// Without any key, everybody who can reach the server may use its models. Once the last key is removed, nobody may. A
+/// running server picks up changes at once.
 #[derive(Debug, Args)]
 pub struct Keys {
     #[command(subcommand)]
@@ -29,31 +29,31 @@ enum What {
     Token(Token),
 }
 
-/// Make a key and print it, once; only a hash is kept
+/// Create a key and print it once; only its hash is stored
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ruvllm keys add laptop\n  \
                         ruvllm keys add search --tenant acme/search --requests-per-minute 60 --expires 30d\n  \
                         ruvllm keys add prometheus --scope metrics")]
 struct Add {
-    /// What to call it
+    /// Name of the key
     name: String,
-    /// What it may be used for: inference, metrics, admin (everything); several with commas
+    /// What the key allows: inference, metrics, admin (everything); separate several with commas
     #[arg(long, value_name = "SCOPES", value_delimiter = ',', default_value = "inference")]
     scope: Vec<Scope>,
-    /// On whose behalf it asks, such as acme/search: tenants share the machine fairly and see nothing of each other. A
-    /// key is a tenant of its own unless this says otherwise
+    /// Tenant of the key, such as acme/search. Tenants share the machine fairly and cannot see each other's data
+    /// [default: the key is its own tenant]
     #[arg(long, value_name = "PATH", default_value = "", hide_default_value = true)]
     tenant: String,
-    /// Requests per minute at most
+    /// Maximum requests per minute
     #[arg(long, value_name = "N")]
     requests_per_minute: Option<u32>,
-    /// Tokens per minute at most, of prompts and answers
+    /// Maximum tokens per minute, of prompts and answers
     #[arg(long, value_name = "N")]
     tokens_per_minute: Option<u32>,
-    /// Tokens per day at most; a day begins at midnight, UTC
+    /// Maximum tokens per day; a day starts at midnight UTC
     #[arg(long, value_name = "N")]
     tokens_per_day: Option<u64>,
-    /// How long it is good for, such as 30d
+    /// Lifetime of the key, such as 30d
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     expires: Option<Duration>,
     /// Print one JSON object
@@ -72,16 +72,16 @@ struct List {
 /// Remove a key
 #[derive(Debug, Args)]
 struct Rm {
-    /// Its name, as `ruvllm keys list` shows it
+    /// Name of the key, as shown by `ruvllm keys list`
     #[arg(required = true)]
     names: Vec<String>,
 }
 
 /// Print the token of this machine's operator
 ///
-/// `ruvllm serve` makes it when it starts, one for all servers of the home folder, in a file that only you can read. Whoever
-/// sends it may do everything, with and without keys. `ruvllm ps` and `ruvllm cache` send it by themselves. To change it, delete
-/// the file `local_token` in the home folder and start the servers again.
+/// `ruvllm serve` creates it when it starts, one for all servers of the home folder, in a file that only you can read.
+/// It allows everything, with and without keys. `ruvllm ps` and `ruvllm cache` use it automatically. To change it,
+/// delete the file `local_token` in the home folder and restart the servers.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  curl http://127.0.0.1:8080/v1/sessions -H \"Authorization: Bearer $(ruvllm keys token)\""
@@ -105,7 +105,7 @@ impl Keys {
 
 impl Add {
     fn execute(self) -> Result<()> {
-        let key = NewKey::random().context("this system has no random numbers")?;
+        let key = NewKey::random().context("this system provides no random numbers")?;
         let stored = StoredKey::new(&self.name, &key, Scopes::new(self.scope));
         let expires = self.expires.map(|time| stored.created.after(time));
         let limits = Limits {
@@ -121,7 +121,7 @@ impl Add {
             return output::json(&object);
         }
         output::line(key.text())?;
-        output::remark("this is the only time that it is shown");
+        output::remark("the key is shown only this once");
         Ok(())
     }
 }
@@ -139,7 +139,7 @@ impl List {
             if are_needed {
                 warn_of_none_left(&file);
             } else {
-                output::remark("there are no keys: a server lets everybody in who can reach it");
+                output::remark("there are no keys: everybody who can reach a server may use it");
             }
             return Ok(());
         }
@@ -199,8 +199,8 @@ impl Rm {
 
 fn warn_of_none_left(file: &KeyFile) {
     output::remark(&format!(
-        "no key is left, and a server lets nobody in: make one with `ruvllm keys add NAME`, or delete {} and start the server again \
-         to let in everybody who can reach it",
+        "no key is left, so a server lets nobody in: create one with `ruvllm keys add NAME`, or delete {} and restart \
+         the server to let in everybody who can reach it",
         file.path().display()
     ));
 }

@@ -1,11 +1,11 @@
-//! `ruvllm list`: the models on this machine, and those that can be had by name.
+//! `ruvllm list`: the models on this machine, and those that can be pulled by name.
 
 use anyhow::Result;
 use clap::Args;
 use ruvllm_store::{Listed, Manifest};
 use serde_json::{Value, json};
 
-use crate::model_flags::store;
+use crate::loading::store;
 use crate::output;
 
 /// List the models on this machine and those that can be pulled by name

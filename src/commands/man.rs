@@ -13,7 +13,7 @@ use crate::{Cli, output};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ruvllm man | man -l -\n  ruvllm man --folder ~/.local/share/man/man1")]
 pub struct Man {
-    /// Where to write ruvllm.1, ruvllm-run.1 and so on; made if need be
+    /// Folder for ruvllm.1, ruvllm-run.1 and so on; created if necessary
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 }

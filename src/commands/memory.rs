@@ -1,4 +1,4 @@
-//! `ruvllm memory`: the store behind the witness log, sessions and policies.
+//! `ruvllm memory`: the store of the witness log, sessions and policies.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,11 @@ use clap::{Args, Subcommand};
 use ruvllm_memory::{Item, Key, Kind, Recalled, restore_backup};
 use serde_json::json;
 
-use crate::memory_flags::MemoryPlaceFlags;
-use crate::{embedding, output, progress, times};
+use crate::flags::memory::MemoryLocationFlags;
+use crate::loading::embedding;
+use crate::output::{self, progress, times};
 
-/// Search everything that is remembered; back it up, restore it, change its key
+/// Search, back up, restore and rekey the memory
 #[derive(Debug, Args)]
 pub struct Memory {
     #[command(subcommand)]
@@ -27,81 +28,81 @@ enum What {
     ForgetEmbeddings(ForgetEmbeddings),
 }
 
-/// Show what is in the memory and how large it is
+/// Show the contents and size of the memory
 #[derive(Debug, Args)]
 struct Status {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
-/// Search requests, answers, sessions and policies by what they are about
+/// Search requests, answers, sessions and policies by meaning
 #[derive(Debug, Args)]
 struct Search {
-    /// What to look for
+    /// Search text
     text: String,
-    /// request, answer, session or policy; several with commas [default: all]
+    /// request, answer, session or policy; separate several with commas [default: all]
     #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = parse_kind)]
     kind: Vec<Kind>,
-    /// Of this tenant [default: all]
+    /// Only results of this tenant [default: all]
     #[arg(long, value_name = "PATH")]
     tenant: Option<String>,
-    /// How many at most
+    /// Maximum number of results
     #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
     limit: u32,
-    /// Print one JSON object for each
+    /// Print one JSON object per result
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
-/// Copy the memory to a file, also while a server uses it
+/// Copy the memory to a file, even while a server uses it
 ///
-/// The copy is encrypted with the same key: keep that too.
+/// The copy is encrypted with the same key: keep the key with it.
 #[derive(Debug, Args)]
 struct Backup {
-    /// Where to
+    /// File to write
     file: PathBuf,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
-/// Put a backup in the place of the memory, which no server may use meanwhile
+/// Replace the memory with a backup; no server may be using it
 ///
-/// The backup is checked first. What was there is kept beside it.
+/// The backup is checked first. The old memory is kept beside it.
 #[derive(Debug, Args)]
 struct Restore {
-    /// The backup
+    /// File of the backup
     file: PathBuf,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
-/// Encrypt the memory with another key, which no server may use meanwhile
+/// Encrypt the memory with another key; no server may be using it
 #[derive(Debug, Args)]
 struct Rekey {
-    /// A file with the new key, 64 hexadecimal digits, where keys are kept elsewhere [default: a random one, which takes the
-    /// place of the old one in its file]
+    /// File with the new key, 64 hexadecimal digits, if the key is not in the memory's own file [default: a random key,
+    /// which replaces the one in that file]
     #[arg(long, value_name = "FILE")]
     new_key_file: Option<PathBuf>,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
-/// Forget all embeddings, so that those of another model can be stored
+/// Delete all embeddings, so that those of another model can be stored
 ///
-/// Entries stay, and are still found by everything but their meaning. The chain of the witness log stays whole.
+/// Entries stay, but can no longer be found by meaning. The hash chain of the witness log stays intact.
 #[derive(Debug, Args)]
 struct ForgetEmbeddings {
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 fn parse_kind(text: &str) -> Result<Kind, String> {
-    Kind::from_name(text).ok_or_else(|| "it is request, answer, session or policy".to_owned())
+    Kind::from_name(text).ok_or_else(|| "must be request, answer, session or policy".to_owned())
 }
 
 impl Memory {
@@ -153,7 +154,7 @@ impl Status {
 impl Search {
     fn execute(self) -> Result<()> {
         let memory = self.memory.open()?;
-        let vector = embedding::of_text(&memory, &self.text)?;
+        let vector = embedding::embed_text(&memory, &self.text)?;
         let found = memory.recall(&vector, &self.kind, self.tenant.as_deref(), self.limit as usize)?;
         if self.json {
             return found.iter().try_for_each(|found| {
@@ -167,7 +168,7 @@ impl Search {
             });
         }
         if found.is_empty() {
-            output::remark("nothing was found");
+            output::remark("no results");
             return Ok(());
         }
         let mut rows = vec![["LIKE", "KIND", "WHAT", "WHEN"].map(str::to_owned).to_vec()];
@@ -199,11 +200,11 @@ impl Backup {
 impl Restore {
     fn execute(self) -> Result<()> {
         if self.memory.memory_postgres.is_some() {
-            bail!("a server database is restored by its own means");
+            bail!("back up and restore a PostgreSQL database with its own tools");
         }
         let folder = self.memory.folder()?;
         restore_backup(&self.file, &folder, self.memory.key().as_ref())?;
-        output::remark(&format!("the memory in {} is now that of {}", folder.display(), self.file.display()));
+        output::remark(&format!("the memory in {} was replaced with {}", folder.display(), self.file.display()));
         Ok(())
     }
 }
@@ -220,8 +221,8 @@ impl Rekey {
         };
         self.memory.open()?.rekey(new)?;
         match (&self.new_key_file, self.memory.key()) {
-            (Some(_), Some(_)) => output::remark("the memory has the new key; put it in the place of the old one now"),
-            _ => output::remark("the memory has a new key; backups of before still need the old one"),
+            (Some(_), Some(_)) => output::remark("the memory has the new key; replace the old one with it now"),
+            _ => output::remark("the memory has a new key; earlier backups still need the old one"),
         }
         Ok(())
     }

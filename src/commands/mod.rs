@@ -2,7 +2,6 @@
 
 pub mod bench;
 pub mod cache;
-pub mod chat;
 pub mod completions;
 pub mod config;
 pub mod doctor;

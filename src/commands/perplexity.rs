@@ -7,14 +7,14 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 
-use crate::model_flags::ModelFlags;
+use crate::flags::model::ModelFlags;
 use crate::output;
-use crate::progress::{byte_bar, interrupt_flag};
+use crate::output::progress::{byte_bar, interrupt_flag};
 
 /// Measure how well a model predicts a text (lower is better)
 ///
-/// The text is cut into chunks of --context tokens and the second half of each is scored, as llama-perplexity does,
-/// so that figures can be compared.
+/// The text is split into chunks of --context tokens and the second half of each is scored, as llama-perplexity does,
+/// so that results can be compared.
 #[derive(Debug, Args)]
 pub struct Perplexity {
     #[command(flatten)]
@@ -26,7 +26,7 @@ pub struct Perplexity {
     json: bool,
 }
 
-/// Chunk length when nothing else is said: llama.cpp's.
+/// Default chunk length, the same as llama.cpp's.
 const CONTEXT_DEFAULT: usize = 512;
 
 impl Perplexity {

@@ -1,4 +1,4 @@
-//! `ruvllm policies`: what was learned or set about how requests are answered.
+//! `ruvllm policies`: parameters that apply where a request leaves them unset.
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -6,13 +6,14 @@ use ruvllm_memory::{Memory, Policy, default_policies};
 use ruvllm_runtime::check_policy;
 use serde_json::{Value, json};
 
-use crate::memory_flags::MemoryPlaceFlags;
-use crate::{embedding, output, times};
+use crate::flags::memory::MemoryLocationFlags;
+use crate::loading::embedding;
+use crate::output::{self, times};
 
 /// List, show, set and remove policies
 ///
-/// A policy of the type router decides what requests leave open: temperature, top_p and max_tokens. The one named after a model
-/// is for that model, `default` for all others. A running server follows within seconds.
+/// A policy of the type router sets what requests leave unset: temperature, top_p and max_tokens. A policy named after
+/// a model applies to that model, `default` to all others. A running server picks up changes within seconds.
 #[derive(Debug, Args)]
 pub struct Policies {
     #[command(subcommand)]
@@ -27,36 +28,36 @@ enum What {
     Rm(Rm),
 }
 
-/// List the policies that hold, with built-in ones
+/// List the policies in effect, with the built-in ones
 #[derive(Debug, Args)]
 struct List {
-    /// For this tenant [default: for everybody]
+    /// For this tenant [default: for all]
     #[arg(long, value_name = "PATH", default_value = "")]
     tenant: String,
-    /// Of this type only
+    /// Only this type
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// Show a policy
 #[derive(Debug, Args)]
 struct Show {
-    /// Its type and name, such as router/default
+    /// Type and name, such as router/default
     #[arg(value_name = "TYPE/NAME")]
     policy: String,
-    /// For this tenant [default: for everybody]
+    /// For this tenant [default: for all]
     #[arg(long, value_name = "PATH", default_value = "")]
     tenant: String,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 /// Set a policy
@@ -64,36 +65,36 @@ struct Show {
 #[command(after_help = "Examples:\n  ruvllm policies set router/smollm2 '{\"temperature\": 0.2}'\n  \
                         ruvllm policies set router/default '{\"max_tokens\": 512}' --tenant acme")]
 struct Set {
-    /// Its type and name, such as router/default
+    /// Type and name, such as router/default
     #[arg(value_name = "TYPE/NAME")]
     policy: String,
-    /// A JSON object
+    /// Parameters as a JSON object
     #[arg(value_name = "JSON")]
     parameters: String,
-    /// What it is about, in words: `ruvllm memory search` finds it by them
+    /// Description: `ruvllm memory search` finds the policy by it
     #[arg(long, value_name = "TEXT")]
     about: Option<String>,
-    /// How sure you are, from 0 to 1
+    /// Confidence from 0 to 1
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     confidence: f64,
-    /// For this tenant [default: for everybody]
+    /// For this tenant [default: for all]
     #[arg(long, value_name = "PATH", default_value = "")]
     tenant: String,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
-/// Remove a policy; a built-in one of this name holds again
+/// Remove a policy; a built-in one of the same name takes effect again
 #[derive(Debug, Args)]
 struct Rm {
-    /// Its type and name, such as router/default
+    /// Type and name, such as router/default
     #[arg(value_name = "TYPE/NAME")]
     policy: String,
-    /// Of this tenant [default: everybody's]
+    /// Of this tenant [default: the one for all]
     #[arg(long, value_name = "PATH", default_value = "")]
     tenant: String,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 impl Policies {
@@ -108,13 +109,13 @@ impl Policies {
 }
 
 fn split(policy: &str) -> Result<(String, String)> {
-    let (kind, name) = policy.split_once('/').context("give a type and a name, such as router/default")?;
+    let (kind, name) = policy.split_once('/').context("expected a type and a name, such as router/default")?;
     Ok((kind.to_owned(), name.to_owned()))
 }
 
 impl List {
     fn execute(self) -> Result<()> {
-        let in_force: Vec<Policy> = match self.memory.open_if_there()? {
+        let in_force: Vec<Policy> = match self.memory.open_if_exists()? {
             Some(memory) => memory.policies().in_force(&self.tenant)?.values().cloned().collect(),
             None => default_policies(),
         };
@@ -149,13 +150,13 @@ fn find(memory: Option<&Memory>, tenant: &str, policy: &str) -> Result<Policy> {
     };
     match found {
         Some(found) => Ok(found),
-        None => bail!("there is no policy {policy:?}; `ruvllm policies list` shows those that there are"),
+        None => bail!("there is no policy {policy:?}; `ruvllm policies list` shows all"),
     }
 }
 
 impl Show {
     fn execute(self) -> Result<()> {
-        let policy = find(self.memory.open_if_there()?.as_ref(), &self.tenant, &self.policy)?;
+        let policy = find(self.memory.open_if_exists()?.as_ref(), &self.tenant, &self.policy)?;
         if self.json {
             return output::json(&json!(policy));
         }
@@ -182,9 +183,9 @@ impl Set {
         let policy =
             Policy { tenant: self.tenant, confidence: self.confidence, ..Policy::new(&kind, &name, parameters) };
         check_policy(&policy)?;
-        // Who sets one wants a memory to keep it in.
+        // Setting a policy creates the memory if necessary.
         let memory = Memory::open(self.memory.options()?)?;
-        let about = self.about.map(|text| embedding::of_text(&memory, &text)).transpose()?;
+        let about = self.about.map(|text| embedding::embed_text(&memory, &text)).transpose()?;
         memory.policies().put(&policy, about.as_deref())?;
         Ok(())
     }
@@ -194,7 +195,7 @@ impl Rm {
     fn execute(self) -> Result<()> {
         let (kind, name) = split(&self.policy)?;
         if !self.memory.open()?.policies().remove(&self.tenant, &kind, &name)? {
-            bail!("{:?} was not set; built-in policies cannot be removed", self.policy);
+            bail!("{:?} was never set; built-in policies cannot be removed", self.policy);
         }
         Ok(())
     }

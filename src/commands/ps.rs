@@ -1,13 +1,13 @@
-//! `ruvllm ps`: what a running server has loaded and is doing.
+//! `ruvllm ps`: the loaded models of a running server.
 
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 
-use crate::client::ServerFlags;
+use crate::flags::server::ServerFlags;
 use crate::output;
 
-/// List the models that a running server has loaded, and what they are doing
+/// List the loaded models of a running server and their activity
 #[derive(Debug, Args)]
 pub struct Ps {
     #[command(flatten)]
@@ -32,20 +32,20 @@ impl Ps {
     }
 }
 
-/// Who may take how much of the server's memory.
+/// How the server's memory is divided.
 fn memory_rows(memory: &Value) -> Vec<Vec<String>> {
     let size = |value: &Value| value.as_u64().map_or("?".to_owned(), output::bytes);
     let list = |key: &str| memory[key].as_array().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mut rows = vec![vec!["memory".to_owned(), "at most".to_owned()]];
+    let mut rows = vec![vec!["memory".to_owned(), "maximum".to_owned()]];
     for model in list("models") {
-        for (part, key) in [("weights", "weights_bytes"), ("work", "working_bytes"), ("keys and values", "kv_bytes")] {
+        for (part, key) in [("weights", "weights_bytes"), ("work", "working_bytes"), ("KV cache", "kv_bytes")] {
             rows.push(vec![format!("{}: {part}", text(&model["model"])), size(&model[key])]);
         }
     }
     rows.extend(list("parts").map(|part| vec![text(&part["part"]), size(&part["max_bytes"])]));
     rows.push(vec!["all (--memory)".to_owned(), size(&memory["budget_bytes"])]);
-    rows.push(vec!["taken now".to_owned(), size(&memory["resident_bytes"])]);
+    rows.push(vec!["in use".to_owned(), size(&memory["resident_bytes"])]);
     rows
 }
 

@@ -5,18 +5,18 @@ use clap::Args;
 use ruvllm_store::Manifest;
 use serde_json::json;
 
-use crate::model_flags::store;
+use crate::loading::store;
 use crate::output;
-use crate::progress::{PullProgress, interrupt_flag};
+use crate::output::progress::{PullProgress, interrupt_flag};
 
 /// Fetch a model, or repair a damaged one
 ///
-/// An interrupted pull goes on where it stopped. Sources are tried in order; each that fails says why.
+/// An interrupted pull resumes where it stopped. Sources are tried in order; each that fails says why.
 #[derive(Debug, Args)]
 pub struct Pull {
-    /// A name from the catalogue (see `ruvllm list`), hf:OWNER/REPO/FILE.gguf[@REVISION], or the path of a GGUF file
+    /// Name from the catalogue (see `ruvllm list`), hf:OWNER/REPO/FILE.gguf[@REVISION], or path of a GGUF file
     model: String,
-    /// Keep it under this name
+    /// Store it under this name
     #[arg(long)]
     name: Option<String>,
     /// Print one JSON object

@@ -1,4 +1,4 @@
-//! `ruvllm quantize`: writes a model again with other weight types.
+//! `ruvllm quantize`: writes a copy of a model with other weight types.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,34 +13,34 @@ use ruvllm_model::quantize::{Job, Plan, PlannedTensor, Recipe, Report};
 use serde_json::{Value, json};
 
 use crate::exit::Interrupted;
-use crate::model_flags::store;
+use crate::loading::store;
 use crate::output;
-use crate::progress::{PullProgress, byte_bar, interrupt_flag};
+use crate::output::progress::{PullProgress, byte_bar, interrupt_flag};
 
-/// Write a model again with smaller weights
+/// Quantize a model: write a copy with smaller weights
 ///
-/// Matrices become what --to says; vectors (norms, biases) are copied, and so is all metadata. The output matrix, or the
-/// embedding of a model that has no other, becomes q6_k where --to has fewer bits, as in llama.cpp's recipes.
+/// Matrices get the type of --to; vectors (norms, biases) and metadata are copied. The output matrix, or the embedding
+/// of a model without one, becomes q6_k if --to has fewer bits, as in llama.cpp's recipes.
 ///
-/// q4_k_m is llama.cpp's mixture: q4_k, with q6_k for attn_v and ffn_down in the first and the last eighth of the layers
-/// and in every third between.
+/// q4_k_m is llama.cpp's mixture: q4_k, with q6_k for attn_v and ffn_down in the first and the last eighth of the
+/// layers and in every third layer between.
 ///
-/// A matrix whose rows are no whole number of blocks becomes the next larger type that fits, and the output says so:
-/// q5_0 for q4_k, q5_1 for q5_k, q8_0 for q6_k, f16 at last.
+/// A matrix whose rows are not a whole number of blocks becomes the next larger type that fits, and the output says so:
+/// q5_0 for q4_k, q5_1 for q5_k, q8_0 for q6_k, and finally f16.
 #[derive(Debug, Args)]
 pub struct Quantize {
-    /// A name from the catalogue (see `ruvllm list`), hf:OWNER/REPO/FILE.gguf, or the path of a GGUF file
+    /// Name from the catalogue (see `ruvllm list`), hf:OWNER/REPO/FILE.gguf, or path of a GGUF file
     input: String,
-    /// The GGUF file to write
+    /// GGUF file to write
     #[arg(required_unless_present = "dry_run")]
     output: Option<PathBuf>,
     /// One of q4_k_m, q4_k, q4_0, q4_1, q5_0, q5_1, q5_k, q6_k, q8_0, f16, bf16, f32
     #[arg(long, value_name = "TYPE")]
     to: Recipe,
-    /// Only show what every tensor would become, and the size of the file
+    /// Only show the type of every tensor and the size of the file
     #[arg(long)]
     dry_run: bool,
-    /// Replace OUTPUT if it is there
+    /// Replace OUTPUT if it exists
     #[arg(long)]
     force: bool,
     /// Print one JSON object
@@ -80,7 +80,7 @@ impl Quantize {
         Ok(job.finish()?)
     }
 
-    /// What the user should know about the source.
+    /// Returns what the user should know about the source.
     fn warning(&self, plan: &Plan<'_>) -> Option<String> {
         let again = plan.tensors.iter().filter(|tensor| tensor.was_quantized() && !tensor.is_copied());
         let mut kinds: Vec<_> = again.map(|tensor| tensor.source.kind).collect();
@@ -92,14 +92,15 @@ impl Quantize {
         }
         let (input, kinds, to) = (&self.input, kinds.join(", "), self.to);
         Some(match to.is_float() {
-            true => format!("{input} is quantized already ({kinds}): as {to} it gets larger, not better"),
+            true => format!("{input} is already quantized ({kinds}): {to} makes it larger, not better"),
             false => format!(
-                "{input} is quantized already ({kinds}): quality is lost twice; start from an F32, F16 or BF16 file if there is one"
+                "{input} is already quantized ({kinds}): quality is lost twice; start from an F32, F16 or BF16 file \
+                 if possible"
             ),
         })
     }
 
-    /// Every tensor, before anything is written.
+    /// Shows every tensor before anything is written.
     fn show(&self, plan: &Plan<'_>) -> Result<()> {
         if self.json {
             let tensors = plan.tensors.iter().map(|tensor| {
@@ -126,7 +127,7 @@ impl Quantize {
         output::line(&format!("as {}: {}, now {}", self.to, sizes(plan.file_bytes, new_bits(plan)), source_sizes(plan)))
     }
 
-    /// What was written.
+    /// Shows what was written.
     fn tell(&self, plan: &Plan<'_>, report: &Report, destination: &Path, seconds: f64) -> Result<()> {
         if self.json {
             let types = report.types.iter().map(|of| {
@@ -157,7 +158,7 @@ impl Quantize {
         ))
     }
 
-    /// What both kinds of JSON have.
+    /// Returns the fields that both kinds of JSON have.
     fn summary(&self, plan: &Plan<'_>) -> Value {
         let fallbacks = plan.tensors.iter().filter_map(|tensor| {
             let wanted = tensor.instead_of?;
@@ -176,7 +177,7 @@ impl Quantize {
     }
 }
 
-/// Nothing is overwritten by mistake, and what cannot work is said before the work.
+/// Refuses to overwrite files by mistake, and reports what cannot work before the work starts.
 fn check_output(input: &Path, destination: &Path, force: bool) -> Result<()> {
     let shown = destination.display();
     if destination.is_dir() {
@@ -191,12 +192,12 @@ fn check_output(input: &Path, destination: &Path, force: bool) -> Result<()> {
         bail!("OUTPUT {shown} is the input itself; give the new file another name");
     }
     if destination.exists() && !force {
-        bail!("{shown} is there already; give another name, or --force to replace it");
+        bail!("{shown} already exists; give another name, or --force to replace it");
     }
     Ok(())
 }
 
-/// Tensors that did not get the recipe's type, by the reason.
+/// Lists tensors that did not get the recipe's type, by reason.
 fn print_fallbacks(plan: &Plan<'_>) -> Result<()> {
     let mut groups: BTreeMap<_, Vec<&PlannedTensor<'_>>> = BTreeMap::new();
     for tensor in &plan.tensors {
@@ -207,7 +208,8 @@ fn print_fallbacks(plan: &Plan<'_>) -> Result<()> {
     for ((wanted, to, row_len), tensors) in groups {
         let first = output::printable(tensors[0].source.name);
         output::line(&format!(
-            "{to} instead of {wanted} for {} of {} tensors ({first}, ...): rows of {row_len} are no whole number of blocks of {}",
+            "{to} instead of {wanted} for {} of {} tensors ({first}, ...): rows of {row_len} are not a whole number \
+             of blocks of {}",
             tensors.len(),
             plan.tensors.len(),
             wanted.block_len()
@@ -224,7 +226,7 @@ fn source_sizes(plan: &Plan<'_>) -> String {
     sizes(plan.source_bytes(), source_bits(plan))
 }
 
-/// Tensors only: vocabularies are no weights.
+/// Counts tensors only: a vocabulary is not a weight.
 fn new_bits(plan: &Plan<'_>) -> f64 {
     bits(plan, plan.tensors.iter().map(|tensor| tensor.bytes).sum())
 }

@@ -3,13 +3,13 @@
 use anyhow::Result;
 use clap::Args;
 
-use crate::model_flags::store;
+use crate::loading::store;
 use crate::output;
 
 /// Remove a model from this machine
 #[derive(Debug, Args)]
 pub struct Rm {
-    /// Its name, as `ruvllm list` shows it
+    /// Name of the model, as shown by `ruvllm list`
     #[arg(required = true)]
     models: Vec<String>,
 }

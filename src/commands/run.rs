@@ -1,31 +1,29 @@
 //! `ruvllm run`: answers a prompt, or chats.
 
+mod answerer;
+mod chat;
+mod report;
+
 use std::hash::{BuildHasher, RandomState};
 use std::io::{IsTerminal, Read, stdin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Parser};
-use ruvllm_runtime::{
-    Divergence, Engine, FinishReason, Message, Prompt, Request, Response, Sampling, Speculation, Truncation,
-};
-use serde_json::{Value, json};
+use clap::Args;
+use ruvllm_runtime::{Message, Prompt, Sampling, Truncation};
 
-use crate::exit::Interrupted;
-use crate::kept_session::{KeptSession, SessionFlags};
-use crate::memory_flags::MemoryPlaceFlags;
-use crate::model_flags::{ModelFlags, build};
-use crate::sampling_flags::SamplingFlags;
-use crate::speculation_flag::SpeculationFlag;
-use crate::{output, progress};
-
-/// Tokens that are generated at most when nothing else is said.
-const MAX_TOKENS_DEFAULT: usize = 1024;
+use self::answerer::Answerer;
+use crate::flags::model::{EngineFlags, ModelFlags};
+use crate::flags::sampling::SamplingFlags;
+use crate::flags::session::SessionFlags;
+use crate::flags::speculation::SpeculationFlag;
+use crate::loading::build;
+use crate::loading::session::StoredSession;
+use crate::output::progress;
 
 /// Answer a prompt, or chat when none is given
 ///
-/// Fetches the model if it is not there yet. The prompt may also come from standard input.
+/// Fetches the model if necessary. The prompt can also come from standard input.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ruvllm run smollm2 \"Why is the sky blue?\"\n  \
                         ruvllm run smollm2 --temperature 0 --json \"Name three colours.\"\n  \
@@ -33,26 +31,26 @@ const MAX_TOKENS_DEFAULT: usize = 1024;
 pub struct Run {
     #[command(flatten)]
     model: ModelFlags,
-    /// What to answer; without it, chat
+    /// The prompt; without it, chat
     prompt: Option<String>,
-    /// Instructions that precede the conversation
+    /// System message: instructions that precede the conversation
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Continue the prompt as plain text, without the model's chat format
+    /// Continue the prompt as plain text, without the model's chat template
     #[arg(long, conflicts_with = "system")]
     raw: bool,
-    /// Stop after this many tokens [default: 1024, or what the context holds]
+    /// Maximum number of tokens to generate [default: 1024, or what the context has room for]
     #[arg(long, short = 'n', value_name = "N")]
     max_tokens: Option<usize>,
-    /// Stop before this text; may be given several times
+    /// Stop before this text; can be repeated
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-    /// Leave out the oldest messages (or tokens, with --raw) of what does not fit the context, and tell how much it was;
-    /// without, that is an error
+    /// Drop the oldest messages (or tokens, with --raw) if the prompt does not fit the context, and report how many tokens
+    /// were dropped. Without this flag, that is an error
     #[arg(long)]
     truncate: bool,
-    /// Guess tokens ahead from the text so far and check several at once: the same answer, sooner where it repeats
-    /// (copies, code, JSON). auto is for temperatures below 0.5
+    /// Speculative decoding: predict draft tokens from the text so far and verify several in one step. The answer is the
+    /// same, and faster where it repeats text (copies, code, JSON). auto turns it on for temperatures below 0.5
     #[arg(long, value_enum, default_value_t = SpeculationFlag::Auto, value_name = "WHEN")]
     speculation: SpeculationFlag,
     /// Print one JSON object at the end instead of streaming
@@ -64,26 +62,42 @@ pub struct Run {
     session: SessionFlags,
 }
 
-/// Only `ruvllm run`, for those who go on with a session.
-#[derive(Debug, Parser)]
-struct Alone {
-    #[command(flatten)]
-    run: Run,
-}
-
 impl Run {
-    /// Goes on with a session, as if nothing else were said.
-    pub fn of_session(model: String, name: String, prompt: Option<String>, memory: MemoryPlaceFlags) -> Result<Self> {
-        let arguments = ["run".to_owned(), format!("--session={name}"), "--".to_owned(), model];
-        let mut run = Alone::try_parse_from(arguments.into_iter().chain(prompt))?.run;
-        run.session.memory = memory;
-        Ok(run)
+    /// Continues a session with default settings.
+    pub fn resume(model: String, prompt: Option<String>, session: SessionFlags) -> Self {
+        Self {
+            model: ModelFlags { model, engine: EngineFlags::default() },
+            prompt,
+            system: None,
+            raw: false,
+            max_tokens: None,
+            stop: Vec::new(),
+            truncate: false,
+            speculation: SpeculationFlag::Auto,
+            json: false,
+            sampling: SamplingFlags::default(),
+            session,
+        }
     }
 
-    pub fn execute(self) -> Result<()> {
+    pub fn execute(mut self) -> Result<()> {
         let sampling = self.sampling.sampling(RandomState::new().hash_one(0u8))?;
-        let prompt = match &self.prompt {
-            Some(prompt) => Some(prompt.clone()),
+        let prompt = self.read_prompt()?;
+        // The line editor installs its own Ctrl-C handler, so ours must come after it.
+        let editor = if prompt.is_none() { Some(chat::editor()?) } else { None };
+        let answerer = self.load(sampling)?;
+        let before = answerer.stored_messages()?;
+        if let Some(editor) = editor {
+            return chat::chat(editor, &answerer, self.system, before);
+        }
+        let response = answerer.answer(self.to_prompt(prompt.unwrap_or_default(), before))?;
+        answerer.report(&response)
+    }
+
+    /// Returns the prompt from the command line or standard input; `None` starts a chat.
+    fn read_prompt(&mut self) -> Result<Option<String>> {
+        let prompt = match self.prompt.take() {
+            Some(prompt) => Some(prompt),
             None if stdin().is_terminal() => None,
             None => Some(read_stdin()?),
         };
@@ -93,16 +107,17 @@ impl Run {
         if prompt.is_none() && (self.raw || self.json) {
             bail!("--raw and --json need a prompt");
         }
-        // The line editor takes over Ctrl-C when it is made, so our handler comes after it.
-        let editor = if prompt.is_none() { Some(super::chat::editor()?) } else { None };
+        Ok(prompt)
+    }
+
+    fn load(&self, sampling: Sampling) -> Result<Answerer> {
         let interrupted = progress::interrupt_flag();
         let file = self.model.file(Arc::clone(&interrupted))?;
-        let session = self.session.open(&file.name)?;
+        let session = StoredSession::open(&self.session, &file.name)?;
         let builder = self.model.engine.builder(&file.path)?.sequences(1);
         let builder = session.iter().fold(builder, |builder, session| session.prepare(builder));
-        let mut engine = build(builder, &file.path)?;
-        let mut answerer = Answerer {
-            engine: &mut engine,
+        Ok(Answerer {
+            engine: build(builder, &file.path)?,
             sampling,
             max_tokens: self.max_tokens,
             stop: self.stop.clone(),
@@ -111,16 +126,10 @@ impl Run {
             interrupted,
             is_json: self.json,
             session,
-        };
-        let before = answerer.before()?;
-        if let Some(editor) = editor {
-            return super::chat::chat(editor, &mut answerer, self.system, before);
-        }
-        let response = answerer.answer(self.prompt(prompt.unwrap_or_default(), before))?;
-        answerer.report(&response)
+        })
     }
 
-    fn prompt(&self, text: String, before: Vec<Message>) -> Prompt {
+    fn to_prompt(&self, text: String, before: Vec<Message>) -> Prompt {
         if self.raw {
             return Prompt::Text(text);
         }
@@ -134,139 +143,4 @@ fn read_stdin() -> Result<String> {
     let mut text = String::new();
     stdin().read_to_string(&mut text).context("the prompt on standard input is not UTF-8 text")?;
     Ok(text)
-}
-
-/// Answers prompts with the settings of one command line.
-#[derive(Debug)]
-pub struct Answerer<'e> {
-    pub engine: &'e mut Engine,
-    sampling: Sampling,
-    max_tokens: Option<usize>,
-    stop: Vec<String>,
-    truncation: Truncation,
-    speculation: Speculation,
-    pub interrupted: Arc<AtomicBool>,
-    is_json: bool,
-    /// Where the conversation is kept, if it is.
-    session: Option<KeptSession>,
-}
-
-impl Answerer<'_> {
-    /// What was said before, where the conversation goes on.
-    fn before(&self) -> Result<Vec<Message>> {
-        self.session.as_ref().map_or_else(|| Ok(Vec::new()), KeptSession::messages)
-    }
-
-    /// Streams the answer to standard output, unless it is wanted as JSON. Ctrl-C ends the answer.
-    pub fn answer(&mut self, prompt: Prompt) -> Result<Response> {
-        let tokens = self.engine.encode(&prompt)?;
-        let context = self.engine.context();
-        // What is left out makes room for an answer of some length.
-        let least = if self.truncation == Truncation::DropOldest { (context / 4).max(1) } else { 1 };
-        let room = context.saturating_sub(tokens.len()).max(least);
-        let request = Request {
-            sampling: self.sampling.clone(),
-            max_tokens: Some(self.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT.min(room))),
-            stop: self.stop.clone(),
-            truncation: self.truncation,
-            speculation: self.speculation,
-            ..Request::new(prompt)
-        };
-        let mut stream = match (&self.session, &request.prompt) {
-            (Some(session), Prompt::Messages(messages)) => {
-                let messages = messages.clone();
-                session.stream(self.engine, request, &messages)?
-            }
-            _ => self.engine.stream(request)?,
-        };
-        for piece in &mut stream {
-            let piece = piece?;
-            if !self.is_json {
-                output::piece(&output::printable(piece.text()))?;
-            }
-            if self.interrupted.load(Ordering::Relaxed) {
-                break;
-            }
-        }
-        Ok(stream.into_response())
-    }
-
-    fn report(&self, response: &Response) -> Result<()> {
-        let Some(reason) = response.finish_reason else {
-            output::line("")?;
-            return Err(Interrupted.into());
-        };
-        if self.is_json {
-            return output::json(&self.to_json(response, reason));
-        }
-        output::line("")?;
-        output::remark(&summary(response));
-        if reason == FinishReason::Length {
-            output::remark("the answer was cut off at the token limit: raise --max-tokens or --context");
-        }
-        Ok(())
-    }
-
-    fn to_json(&self, response: &Response, reason: FinishReason) -> Value {
-        let (usage, timings) = (response.usage, response.timings);
-        let mut object = json!({
-            "text": response.text,
-            "tokens": response.tokens,
-            "finish_reason": match reason { FinishReason::Stop => "stop", FinishReason::Length => "length" },
-            "usage": {
-                "prompt_tokens": usage.prompt_tokens,
-                "truncated_prompt_tokens": usage.truncated_tokens,
-                "prompt_tokens_details": { "cached_tokens": usage.cached_tokens, "loaded_tokens": usage.loaded_tokens },
-                "completion_tokens": usage.completion_tokens,
-                "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-                "steps": usage.steps,
-                "drafted_tokens": usage.drafted_tokens,
-                "accepted_tokens": usage.accepted_tokens,
-            },
-            "timings": {
-                "ttft_ms": timings.ttft_ms,
-                "prefill_tok_s": timings.prefill_tok_s,
-                "decode_tok_s": timings.decode_tok_s,
-            },
-        });
-        if let Some(divergence) = &response.divergence {
-            let Divergence { at, cached, asked } = divergence;
-            object["prefix_divergence"] = json!({ "token": at, "cached": cached, "asked": asked });
-        }
-        if !response.logprobs.is_empty() {
-            let token = |id: u32, logprob: f32| {
-                let text = String::from_utf8_lossy(self.engine.tokenizer().token_bytes(id));
-                json!({ "token": id, "text": text, "logprob": logprob })
-            };
-            let each = response.tokens.iter().zip(&response.logprobs).map(|(id, (logprob, top))| {
-                let mut chosen = token(*id, *logprob);
-                chosen["top"] = top.iter().map(|other| token(other.token, other.logprob)).collect();
-                chosen
-            });
-            object["logprobs"] = each.collect();
-        }
-        object
-    }
-}
-
-/// One line on how fast it was.
-pub fn summary(response: &Response) -> String {
-    let (usage, timings) = (response.usage, response.timings);
-    let cached = match (usage.cached_tokens, usage.loaded_tokens) {
-        (0, _) => String::new(),
-        (cached, 0) => format!(" ({cached} cached)"),
-        (cached, loaded) => format!(" ({cached} cached, {loaded} of them on disk)"),
-    };
-    let mut line = format!(
-        "{} prompt tokens{cached}, {:.0} tokens/s; first token after {:.0} ms; {} generated, {:.1} tokens/s",
-        usage.prompt_tokens, timings.prefill_tok_s, timings.ttft_ms, usage.completion_tokens, timings.decode_tok_s
-    );
-    if usage.truncated_tokens > 0 {
-        line = format!("{} tokens of the prompt did not fit and were left out; {line}", usage.truncated_tokens);
-    }
-    if usage.drafted_tokens > 0 {
-        let (right, all) = (usage.accepted_tokens, usage.drafted_tokens);
-        line.push_str(&format!(" in {} steps ({right} of {all} guessed tokens right)", usage.steps));
-    }
-    line
 }

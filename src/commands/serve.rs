@@ -1,4 +1,4 @@
-//! `ruvllm serve`: answers requests over HTTP.
+//! `ruvllm serve`: the HTTP server.
 
 mod budget;
 mod listen_flags;
@@ -27,26 +27,25 @@ use log_flags::LogFlags;
 use memory::MemoryFlags;
 use models::{Endpoint, ModelsFlags, Ready};
 
-/// Requests whose prompts are prepared at the same time; others wait a moment.
+/// Maximum number of prompts that are prepared concurrently; others wait.
 const PREPARING_MAX: usize = 32;
-/// Between sorting of measured times into their buckets, and saving of what keys have used.
-const UPKEEP: Duration = Duration::from_secs(5);
-/// How long threads may go on when the server has ended.
+/// Interval at which latencies are sorted into their buckets and the usage of keys is saved.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long threads may run on after the server has ended.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
-/// Administrators need few connections, and get them when all others are taken.
+/// Connections that are reserved for administration.
 const ADMIN_CONNECTIONS_MAX: usize = 64;
 
-/// Serve models over HTTP, with the API of OpenAI
+/// Serve models over HTTP with the API of OpenAI
 ///
-/// Ctrl-C lets running answers finish; a second one does not; a third ends everything at once. Who may use it is set by `ruvllm keys`.
+/// The first Ctrl-C lets running answers finish, the second stops them, the third ends the process at once. `ruvllm
+/// keys` controls access.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  ruvllm serve smollm2\n  ruvllm serve smollm2 --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem\n\n\
-                        /health, /ready, /metrics and /openapi.json are for those who operate it."
-)]
+#[command(after_help = "Examples:\n  ruvllm serve smollm2\n  ruvllm serve smollm2 --host 0.0.0.0 --tls-cert cert.pem \
+                  --tls-key key.pem\n\nFor operators: /health, /ready, /metrics and /openapi.json.")]
 pub struct Serve {
-    /// Names from the catalogue, hf:OWNER/REPO/FILE.gguf, or paths of GGUF files. Others of the store are loaded when they
-    /// are first asked for
+    /// Names from the catalogue, hf:OWNER/REPO/FILE.gguf, or paths of GGUF files. Other models in the store are loaded
+    /// on their first request
     #[arg(value_name = "MODEL")]
     model: Vec<String>,
     #[command(flatten)]
@@ -70,8 +69,8 @@ impl Serve {
             .build()
             .context("cannot start threads")?;
         let outcome = runtime.block_on(self.serve());
-        // Whoever uses the memory ends before the process does, which takes down the library that encrypts it. A model that is
-        // still being loaded is not waited for.
+        // Users of the memory must end before the process does, which takes down the encryption library. A model that
+        // is still being loaded is not waited for.
         runtime.shutdown_timeout(SHUTDOWN_MAX);
         outcome
     }
@@ -109,9 +108,9 @@ impl Serve {
             let (metrics, lifecycle) = (Arc::clone(&metrics), lifecycle.clone());
             async move { listen::serve(listeners, &metrics, lifecycle, self.listen.drain_timeout).await }
         });
-        let mut upkeep = interval(UPKEEP);
+        let mut maintenance = interval(MAINTENANCE_INTERVAL);
         let mut is_loading = true;
-        let mut models_upkeep = tokio::task::spawn_blocking(|| {});
+        let mut models_maintenance = tokio::task::spawn_blocking(|| {});
         loop {
             tokio::select! {
                 loaded = &mut loading, if is_loading => {
@@ -127,12 +126,12 @@ impl Serve {
                     }
                     return served.context("the server failed");
                 }
-                _ = upkeep.tick() => {
-                    metrics.upkeep();
+                _ = maintenance.tick() => {
+                    metrics.maintain();
                     gate.save_usage();
-                    if models_upkeep.is_finished() {
-                        let upkeep = Arc::clone(&models.upkeep);
-                        models_upkeep = tokio::task::spawn_blocking(move || upkeep());
+                    if models_maintenance.is_finished() {
+                        let maintain = Arc::clone(&models.maintain);
+                        models_maintenance = tokio::task::spawn_blocking(move || maintain());
                     }
                 }
             }
@@ -146,30 +145,32 @@ impl Serve {
         if let (Some(bound), Some(router)) = (admin_bound, admin) {
             let connections_max = ADMIN_CONNECTIONS_MAX.min(limits.connections_max);
             let limits = ConnectionLimits { connections_max, ..limits };
-            // Whoever watches the server can see it drain.
+            // Operators can watch the server drain.
             listeners.push(Listener { bound, router, tls, limits, until: Phase::Ended });
         }
         listeners
     }
 }
 
-/// The operator's token. A home folder that cannot be written has none; one that others may know is an error.
+/// Returns the operator's token. A home folder that cannot be written has none; a token that others may know is an
+/// error.
 fn local_token(home: &Path) -> Result<Option<LocalToken>> {
     match LocalToken::ensure(home) {
         Ok(token) => Ok(Some(token)),
         Err(error @ LocalTokenError::Io { .. }) => {
-            tracing::warn!(%error, "there is no token for the local operator: administration needs a key of the scope admin");
+            tracing::warn!(%error, "there is no token for the local operator: administration needs a key with the \
+                                    scope admin");
             Ok(None)
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Has everything written that is remembered, if the store takes it in time.
+/// Writes everything that is recorded, if the store accepts it in time.
 fn flush(memory: &Remembering) {
     if !memory.recorder().flush() {
         let entries = memory.recorder().stats().waiting;
-        tracing::error!(entries, "the memory does not answer: entries of the witness log are lost");
+        tracing::error!(entries, "the memory does not respond: entries of the witness log are lost");
     }
 }
 
@@ -179,13 +180,15 @@ fn warn_if_open(bound: &Bound, gate: &Gate, tls: Option<&Tls>) {
     }
     let address = bound.address();
     if !gate.is_closed() {
-        tracing::warn!(%address, "others can reach this server and it has no keys: add one with `ruvllm keys add NAME`");
+        tracing::warn!(%address, "this server can be reached from other machines and has no keys: add one with \
+                                  `ruvllm keys add NAME`");
     } else if tls.is_none() {
-        tracing::warn!(%address, "others can reach this server, and keys go over the network as they are: use --tls-cert");
+        tracing::warn!(%address, "this server can be reached from other machines and keys are sent unencrypted: use \
+                                  --tls-cert");
     }
 }
 
-/// Where the server can be reached, for those who started it.
+/// Addresses of the server, as shown to its operator.
 struct Addresses {
     api: String,
     admin: Option<String>,
@@ -196,7 +199,7 @@ impl Addresses {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = |bound: &Bound| {
             let mut address = bound.address();
-            // All addresses of this machine; this one works from here.
+            // Stands for all addresses of this machine; this one works locally.
             if address.ip().is_unspecified() {
                 let local =
                     if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() };
@@ -207,7 +210,7 @@ impl Addresses {
         Self { api: url(bound), admin: admin.map(url) }
     }
 
-    /// `model` is one that is loaded.
+    /// `model` is a loaded one.
     fn announce(&self, needs_key: bool, model: Option<&Ready>) {
         let key = if needs_key { " -H \"Authorization: Bearer $RUVLLM_KEY\"" } else { "" };
         output::remark(&format!("listening on {}", self.api));

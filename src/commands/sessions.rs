@@ -1,4 +1,4 @@
-//! `ruvllm sessions`: conversations that can go on.
+//! `ruvllm sessions`: stored conversations.
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
@@ -7,13 +7,14 @@ use ruvllm_runtime::Message;
 use serde_json::json;
 
 use super::run::Run;
-use crate::memory_flags::MemoryPlaceFlags;
-use crate::{output, times};
+use crate::flags::memory::MemoryLocationFlags;
+use crate::flags::session::SessionFlags;
+use crate::output::{self, times};
 
 /// List, show, resume and remove conversations
 ///
-/// A request with a session (`"session": "NAME"` in a chat request, or `ruvllm run --session NAME`) goes on where the
-/// conversation of that name ended, also after a restart.
+/// A request with a session (`"session": "NAME"` in a chat request, or `ruvllm run --session NAME`) continues the
+/// conversation of that name, even after a restart.
 #[derive(Debug, Args)]
 pub struct Sessions {
     #[command(subcommand)]
@@ -31,56 +32,56 @@ enum What {
 /// List sessions, the most recent first
 #[derive(Debug, Args)]
 struct List {
-    /// Of this tenant [default: all]
+    /// Only sessions of this tenant [default: all]
     #[arg(long, value_name = "PATH")]
     tenant: Option<String>,
-    /// How many at most
+    /// Maximum number of sessions
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     limit: u32,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
-/// Show a session and what was said in it
+/// Show a session and its messages
 #[derive(Debug, Args)]
 struct Show {
-    /// Its name
+    /// Name of the session
     name: String,
-    /// Whose
+    /// Tenant of the session
     #[arg(long, value_name = "PATH", default_value = "")]
     tenant: String,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
-/// Go on with a session in the terminal, with its own model
+/// Continue a session in the terminal, with its own model
 #[derive(Debug, Args)]
 struct Resume {
-    /// Its name
+    /// Name of the session
     name: String,
-    /// What to say; without it, chat
+    /// The prompt; without it, chat
     prompt: Option<String>,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
-/// Forget sessions
+/// Delete sessions
 #[derive(Debug, Args)]
 struct Rm {
-    /// Their names
+    /// Names of the sessions
     #[arg(required = true)]
     names: Vec<String>,
-    /// Whose
+    /// Tenant of the sessions
     #[arg(long, value_name = "PATH", default_value = "")]
     tenant: String,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 impl Sessions {
@@ -102,7 +103,7 @@ impl List {
             return output::json(&json!({ "sessions": sessions }));
         }
         if sessions.is_empty() {
-            output::remark("there are no sessions; `ruvllm run MODEL --session NAME` begins one");
+            output::remark("there are no sessions; `ruvllm run MODEL --session NAME` starts one");
             return Ok(());
         }
         let mut rows = vec![["NAME", "TENANT", "MODEL", "TURNS", "TOKENS", "LAST ACTIVE"].map(str::to_owned).to_vec()];
@@ -119,7 +120,7 @@ impl List {
 fn find(memory: &Memory, tenant: &str, name: &str) -> Result<Session> {
     match memory.sessions().get(tenant, name)? {
         Some(session) => Ok(session),
-        None => bail!("there is no session {name:?}; `ruvllm sessions list` shows those that there are"),
+        None => bail!("there is no session {name:?}; `ruvllm sessions list` shows all"),
     }
 }
 
@@ -159,7 +160,8 @@ impl Show {
 impl Resume {
     fn execute(self) -> Result<()> {
         let model = find(&self.memory.open()?, "", &self.name)?.model;
-        Run::of_session(model, self.name, self.prompt, self.memory)?.execute()
+        let session = SessionFlags { session: Some(self.name), memory: self.memory };
+        Run::resume(model, self.prompt, session).execute()
     }
 }
 
@@ -167,7 +169,7 @@ impl Rm {
     fn execute(self) -> Result<()> {
         let memory = self.memory.open()?;
         for name in &self.names {
-            // All must be there before any goes.
+            // All must exist before any is deleted.
             find(&memory, &self.tenant, name)?;
         }
         for name in &self.names {

@@ -1,4 +1,4 @@
-//! `ruvllm show`: what a model file holds, and what would run it.
+//! `ruvllm show`: the contents of a model file, and what can run it.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -10,19 +10,19 @@ use ruvllm_runtime::{ColdFormat, hardware};
 use ruvllm_store::{ModelFile, StoredFile};
 use serde_json::{Value, json};
 
-use crate::model_flags::{guard_folder, store};
+use crate::loading::{calibration_folder, store};
 use crate::output;
-use crate::progress::{PullProgress, interrupt_flag};
+use crate::output::progress::{PullProgress, interrupt_flag};
 
-/// Show what a model is made of, and what would run it
+/// Show the contents of a model, and what can run it
 #[derive(Debug, Args)]
 pub struct Show {
-    /// A model that is here (see `ruvllm list`), or the path of a GGUF file
+    /// Model on this machine (see `ruvllm list`), or path of a GGUF file
     model: String,
     /// Read the whole file and compare its SHA-256
     #[arg(long)]
     verify: bool,
-    /// Print the chat template only
+    /// Print only the chat template
     #[arg(long, conflicts_with = "json")]
     template: bool,
     /// Print one JSON object
@@ -44,7 +44,7 @@ impl Show {
         let shown = || format!("cannot read {}", file.path.display());
         let gguf = Gguf::open(&file.path).with_context(shown)?;
         let facts = ModelFacts::of(&gguf).with_context(shown)?;
-        let cold = ColdFormat::of_file(&gguf, &guard_folder()?);
+        let cold = ColdFormat::of_file(&gguf, &calibration_folder()?);
         if self.template {
             return output::line(&output::printable(facts.chat_template.as_deref().unwrap_or("")));
         }
@@ -60,7 +60,7 @@ impl Show {
             return output::json(&object);
         }
         let mut rows = rows(&facts, licence, &backend);
-        let cold = cold.map_or_else(|| "measured when it is first run".to_owned(), |cold| cold.to_string());
+        let cold = cold.map_or_else(|| "measured on the first run".to_owned(), |cold| cold.to_string());
         rows.push(("oldest KV", cold));
         rows.push(("file", file.path.display().to_string()));
         if let Some(manifest) = manifest {
@@ -71,14 +71,14 @@ impl Show {
         print(rows)
     }
 
-    /// A model for embeddings: a folder of several files.
+    /// An embedding model: a folder of several files.
     fn show_encoder(&self, file: &ModelFile) -> Result<()> {
         let facts = EncoderFacts::of(&file.path).with_context(|| format!("cannot read {}", file.path.display()))?;
         if self.template {
             return output::line("");
         }
         let manifest = file.manifest.as_ref();
-        let reason = format!("it knows the architecture '{}', for embeddings", facts.architecture);
+        let reason = format!("supports the architecture '{}', for embeddings", facts.architecture);
         if self.json {
             let stored = |file: &StoredFile| json!({ "file": file.file, "bytes": file.bytes, "sha256": file.sha256 });
             return output::json(&json!({
@@ -124,7 +124,7 @@ fn print(rows: Vec<(&str, String)>) -> Result<()> {
     output::table(&rows)
 }
 
-/// What would run the model, and why.
+/// Which backend can run the model, and why.
 struct Backend {
     name: Option<&'static str>,
     reason: String,
@@ -134,11 +134,11 @@ fn backend(facts: &ModelFacts) -> Result<Backend> {
     let architecture = facts.architecture.as_deref().unwrap_or("unknown");
     if architecture_names().contains(&architecture) {
         let kernels = hardware::chosen_kernels()?;
-        let reason = format!("it knows the architecture '{architecture}'; {} kernels", kernels.name());
+        let reason = format!("supports the architecture '{architecture}'; {} kernels", kernels.name());
         return Ok(Backend { name: Some("native"), reason });
     }
     let reason =
-        format!("no backend knows the architecture '{architecture}' (known: {})", architecture_names().join(", "));
+        format!("no backend supports the architecture '{architecture}' (supported: {})", architecture_names().join(", "));
     Ok(Backend { name: None, reason })
 }
 

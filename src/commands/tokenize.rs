@@ -9,18 +9,18 @@ use ruvllm_backends::is_encoder;
 use ruvllm_text::SpecialTokens;
 use serde_json::{Value, json};
 
-use crate::model_flags::store;
+use crate::loading::store;
 use crate::output;
-use crate::progress::{PullProgress, interrupt_flag};
+use crate::output::progress::{PullProgress, interrupt_flag};
 
 /// Show the tokens of a text
 #[derive(Debug, Args)]
 pub struct Tokenize {
-    /// A name from the catalogue, or the path of a GGUF file or of a tokenizer.json
+    /// Name from the catalogue, or path of a GGUF file or tokenizer.json
     model: String,
     /// The text; without it, standard input
     text: Option<String>,
-    /// Read special tokens such as <|im_start|> as what they stand for, not as text
+    /// Parse special tokens such as <|im_start|> instead of treating them as text
     #[arg(long)]
     special: bool,
     /// Print one JSON object

@@ -1,4 +1,4 @@
-//! `ruvllm witness`: what became of requests.
+//! `ruvllm witness`: the log of answered requests.
 
 mod export;
 mod search;
@@ -11,8 +11,9 @@ use clap::{Args, Subcommand};
 
 /// Search, summarise, verify and export the log of answered requests
 ///
-/// `ruvllm serve` writes an entry for each request: who asked, which model answered with which settings, how long each part took,
-/// how good the answer seems. What was said is not in it, unless the server runs with --memory-text.
+/// `ruvllm serve` writes an entry for each request: the tenant, the model, its settings, the time of each phase, and an
+/// estimate of the answer's quality. Prompts and answers themselves are stored only if the server runs with
+/// --memory-text.
 #[derive(Debug, Args)]
 pub struct Witness {
     #[command(subcommand)]

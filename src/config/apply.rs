@@ -1,7 +1,7 @@
-//! Settings as defaults of flags.
+//! Applies settings as defaults of flags.
 //!
-//! A default does not clash with other flags, so `system` in the file does not forbid `--raw`. But a flag that needs another one
-//! does not see that a default gives it; then the need is lifted.
+//! A default does not conflict with other flags, so `system` in the file does not forbid `--raw`. But clap does not see
+//! that a default satisfies the requirement of another flag; the requirement is then removed.
 
 use std::ffi::OsString;
 
@@ -14,7 +14,7 @@ use super::schema::{Key, keys_of};
 use super::secret::redacted;
 use super::settings::Setting;
 
-/// Parses the arguments with settings as defaults; ends the program as clap does if they are wrong.
+/// Parses the arguments with settings as defaults; exits as clap does if they are wrong.
 pub(super) fn matches(
     root: Command,
     path: &[String],
@@ -51,7 +51,7 @@ fn with_defaults(command: Command, settings: &[Setting]) -> Command {
             if !is_switch {
                 return flag.default_values(values);
             }
-            // What a setting switches on, `--flag=false` switches off.
+            // `--flag=false` turns off what a setting turns on.
             let flag = flag.action(ArgAction::Set).num_args(0..=1).require_equals(true);
             flag.value_parser(value_parser!(bool)).default_missing_value("true").default_values(values)
         })
@@ -62,7 +62,7 @@ fn without_needs(command: Command) -> Command {
     command.mut_args(|flag| flag.requires(Resettable::Reset))
 }
 
-/// Whether all that is missing is there by a setting.
+/// Whether settings provide everything that is missing.
 fn needs_only(error: &clap::Error, settings: &[Setting]) -> bool {
     let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return false };
     let is_set = |usage: &String| {
@@ -73,7 +73,7 @@ fn needs_only(error: &clap::Error, settings: &[Setting]) -> bool {
     error.kind() == ErrorKind::MissingRequiredArgument && missing.iter().all(is_set)
 }
 
-/// Lets the flag itself judge the values, and tells where they come from if it does not take them.
+/// Lets the flag itself check the values, and reports their origin if it refuses them.
 pub(super) fn check(command: &Command, key: &Key, setting: &Setting) -> Result<(), ConfigError> {
     if key.is_switch() {
         return Ok(());
@@ -96,10 +96,10 @@ pub(super) fn check(command: &Command, key: &Key, setting: &Setting) -> Result<(
     })
 }
 
-/// The reason without the flag, which nobody has written.
+/// Returns the reason without the flag, which the user did not write.
 fn why(error: &clap::Error) -> String {
     if let Some(ContextValue::Strings(possible)) = error.get(ContextKind::ValidValue) {
-        return format!("it must be one of {}", possible.join(", "));
+        return format!("must be one of {}", possible.join(", "));
     }
     match std::error::Error::source(error) {
         Some(source) => source.to_string(),

@@ -7,7 +7,7 @@ use super::schema::Key;
 use super::secret::redacted;
 use super::settings::{Origin, Setting};
 
-/// What some keys are called for short.
+/// Short names of some keys.
 const SHORT: [(&str, &str); 1] = [("log_level", "RUVLLM_LOG")];
 
 /// `RUVLLM_RUN_SEED`, or `RUVLLM_SEED`. A variable that is set but empty counts as unset.
@@ -19,7 +19,7 @@ pub(super) fn value(path: &[String], key: &Key) -> Result<Option<Setting>, Confi
         let Some(text) = env::var_os(&name).filter(|text| !text.is_empty()) else { continue };
         let origin = Origin::Variable(name);
         let Ok(text) = text.into_string() else {
-            let got = "bytes that are no text".to_owned();
+            let got = "bytes that are not text".to_owned();
             return Err(ConfigError::WrongType { origin, key: key.name.clone(), expected: "text", got });
         };
         let values = values(key, text, &origin)?;

@@ -1,4 +1,4 @@
-//! What can be wrong with settings.
+//! Errors in settings.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ pub enum ConfigError {
     Read { path: PathBuf, error: io::Error },
     #[error("{}, line {line}: {why}", path.display())]
     Syntax { path: PathBuf, line: usize, why: String },
-    #[error("{}, line {line}: '{key}' is no key of {place}{}", path.display(), hint(suggestion))]
+    #[error("{}, line {line}: '{key}' is not a key of {place}{}", path.display(), hint(suggestion))]
     UnknownKey { path: PathBuf, line: usize, place: String, key: String, suggestion: Option<String> },
     #[error("{origin}: '{key}' must be {expected}, not {got}")]
     WrongType { origin: Origin, key: String, expected: &'static str, got: String },

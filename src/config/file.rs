@@ -1,4 +1,4 @@
-//! The file `config.toml`: finding it, reading it, and values in it.
+//! The file `config.toml`: finding it, reading it, and its values.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -13,11 +13,11 @@ use super::tree::{Entry, Table, Value};
 
 const VARIABLE: &str = "RUVLLM_CONFIG";
 
-/// Where the file is looked for.
+/// Location of the file.
 #[derive(Clone, Debug)]
 pub struct Location {
     pub path: PathBuf,
-    /// Somebody named it, so it must be there.
+    /// The user named it, so it must exist.
     is_named: bool,
 }
 
@@ -37,10 +37,10 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// `None` where nobody named a file and there is none.
+    /// `None` if the user named no file and the default does not exist.
     pub(super) fn read(location: &Location) -> Result<Option<Self>, ConfigError> {
         let path = location.path.clone();
-        // Settings run commands, and open the server: others must not make them.
+        // Settings can run commands and open the server, so only the user may write them.
         if location.is_named {
             require_unwritable(&path)?
         } else {
@@ -65,7 +65,7 @@ impl ConfigFile {
         self.check_table(&self.root, root, &mut Vec::new())
     }
 
-    /// `place` holds the names of the tables around it.
+    /// `place` holds the names of the enclosing tables.
     fn check_table(&self, table: &Table, command: &Command, place: &mut Vec<String>) -> Result<(), ConfigError> {
         let known = keys_below(command);
         for entry in &table.entries {
@@ -93,7 +93,7 @@ impl ConfigFile {
         }
     }
 
-    /// What the file says for a command: its own table wins over those around it.
+    /// Returns the settings for a command: its own table overrides the enclosing ones.
     pub(super) fn value(&self, path: &[String], key: &Key) -> Result<Option<Setting>, ConfigError> {
         let mut found = self.root.get(&key.name);
         let mut table = Some(&self.root);
@@ -109,7 +109,7 @@ impl ConfigFile {
     }
 }
 
-/// The keys of a command and of all below it.
+/// Returns the keys of a command and of all its subcommands.
 fn keys_below(command: &Command) -> Vec<String> {
     let own = keys_of(command).into_iter().map(|key| key.name);
     own.chain(command.get_subcommands().flat_map(keys_below)).collect()

@@ -1,11 +1,11 @@
-//! Which keys there are: the long flags of all commands.
+//! The keys of all commands: their long flags.
 
 use clap::{Arg, ArgAction, Command};
 
 /// One flag of one command.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// As it is written in the file: `max_tokens`.
+    /// Name in the file: `max_tokens`.
     pub name: String,
     pub flag: Arg,
 }
@@ -24,7 +24,7 @@ impl Key {
     }
 }
 
-/// The flags of a command itself. Positional arguments say what to do, not how: they are no keys.
+/// Returns the flags of the command itself. Positional arguments are not keys: they say what to do, not how.
 pub fn keys_of(command: &Command) -> Vec<Key> {
     let flags = command.get_arguments().filter(|flag| {
         let is_own = !flag.is_global_set() && !matches!(flag.get_id().as_str(), "help" | "version");
@@ -37,13 +37,13 @@ pub fn keys_of(command: &Command) -> Vec<Key> {
     flags.filter_map(key).collect()
 }
 
-/// All commands that can be run, with their path: `["keys", "add"]`.
+/// Returns all commands that can be run, with their path: `["keys", "add"]`.
 pub fn runnable_commands(root: &Command) -> Vec<(Vec<String>, &Command)> {
     let mut found = Vec::new();
     for command in root.get_subcommands().filter(|command| command.get_name() != "help") {
         let name = command.get_name().to_owned();
         let inner = runnable_commands(command);
-        // Some have both flags of their own and commands below them.
+        // Some commands have both flags and subcommands.
         if inner.is_empty() || !keys_of(command).is_empty() {
             found.push((vec![name.clone()], command));
         }
@@ -52,7 +52,7 @@ pub fn runnable_commands(root: &Command) -> Vec<(Vec<String>, &Command)> {
     found
 }
 
-/// The command at a path.
+/// Returns the command at a path.
 pub fn find<'c>(root: &'c Command, path: &[String]) -> Option<&'c Command> {
     path.iter().try_fold(root, |command, name| command.find_subcommand(name))
 }

@@ -1,17 +1,17 @@
-//! Passwords in values that are shown.
+//! Hides passwords in values that are shown.
 
 const HIDDEN: &str = "***";
-/// How a connection string begins to name a password, by itself or in the query of an address.
+/// How a password starts in a connection string, on its own or in the query of a URL.
 const PARAMETER: &str = "password=";
 
-/// The text without the passwords in it: `postgres://ann:***@host/db`, `host=db password=***`.
+/// Returns the text without its passwords: `postgres://ann:***@host/db`, `host=db password=***`.
 pub fn redacted(text: &str) -> String {
     without_parameters(&without_user_info(text))
 }
 
 fn without_user_info(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
-    // A password may itself hold any of the characters that end the host, if whoever wrote it did not encode them.
+    // An unencoded password may contain any of the characters that end the host.
     let Some((user_info, host)) = rest.rsplit_once('@') else { return text.to_owned() };
     match user_info.split_once(':') {
         Some((user, _)) => format!("{scheme}://{user}:{HIDDEN}@{host}"),

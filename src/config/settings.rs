@@ -1,4 +1,4 @@
-//! Where values come from, and which of them counts.
+//! Where values come from, and which one applies.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -29,15 +29,15 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     pub key: String,
-    /// The flag's name within clap.
+    /// Name of the flag in clap.
     pub argument: String,
-    /// Several where the flag may be given several times.
+    /// More than one if the flag can be repeated.
     pub values: Vec<String>,
     pub origin: Origin,
 }
 
 impl Setting {
-    /// Whether a text speaks of it, as a key or as a flag.
+    /// Whether a text mentions the setting, as a key or as a flag.
     pub(super) fn is_named_in(&self, text: &str) -> bool {
         let is_in_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         let mut words = text.split(|c| !is_in_word(c));
@@ -45,7 +45,7 @@ impl Setting {
     }
 }
 
-/// The file, if there is one, and the variables of this process.
+/// The file, if it exists, and the variables of this process.
 #[derive(Debug)]
 pub struct Sources {
     pub file: Option<ConfigFile>,
@@ -66,7 +66,7 @@ impl Sources {
         self.file.as_ref().map(ConfigFile::path)
     }
 
-    /// All that is set for a command, checked.
+    /// Returns all settings for a command, checked.
     pub fn for_command(&self, root: &Command, path: &[String]) -> Result<Vec<Setting>, ConfigError> {
         let Some(command) = find(root, path) else { return Ok(Vec::new()) };
         let mut settings = Vec::new();
@@ -79,7 +79,7 @@ impl Sources {
         Ok(settings)
     }
 
-    /// The most particular value; variables come before the file.
+    /// Returns the most specific value; variables come before the file.
     fn value(&self, path: &[String], key: &Key) -> Result<Option<Setting>, ConfigError> {
         if let Some(setting) = environment::value(path, key)? {
             return Ok(Some(setting));

@@ -1,8 +1,8 @@
-//! A TOML file as far as settings need it: tables, values as the command line would have them, and the line of each.
+//! The part of TOML that settings need: tables, values as the command line would have them, and their line numbers.
 
 use toml::de::{DeTable, DeValue};
 
-/// In the order of the file.
+/// In file order.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) entries: Vec<Entry>,
@@ -18,15 +18,15 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) enum Value {
     Switch(bool),
-    /// A text or a number; the flag's own type makes sense of it.
+    /// A text or a number; the type of the flag interprets it.
     Text(String),
-    /// `None` for what is neither a text nor a number.
+    /// `None` for values that are neither texts nor numbers.
     List(Vec<Option<String>>),
     Table(Table),
 }
 
 impl Table {
-    /// Fails with a line and what is wrong in it.
+    /// Fails with the line and the reason.
     pub(super) fn parse(text: &str) -> Result<Self, (usize, String)> {
         let parsed = DeTable::parse(text).map_err(|error| {
             let line = error.span().map_or(1, |span| line_of(text, span.start));
@@ -70,7 +70,7 @@ impl Value {
         }
     }
 
-    /// For errors.
+    /// Name of the kind, for errors.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Switch(_) => "a boolean",

@@ -182,11 +182,14 @@ impl Measure {
         }
     }
 
-    /// `None` if there is no sample.
+    /// Returns `None` without samples. A peer that reports its own times may report none: such a sample has no rate.
     pub fn spread(self, samples: &Samples) -> Option<Spread> {
         let timings = samples.timings.iter();
         match self {
-            Self::Of(Task::Work(_)) => Spread::of(timings.map(|timing| timing.tokens as f64 / timing.seconds)),
+            Self::Of(Task::Work(_)) => {
+                let timed = timings.filter(|timing| timing.seconds > 0.0);
+                Spread::of(timed.map(|timing| timing.tokens as f64 / timing.seconds))
+            }
             Self::Of(Task::Load) => Spread::of(timings.map(|timing| timing.seconds)),
             Self::Of(Task::Memory) => Spread::of(samples.peak_bytes.map(|bytes| bytes as f64 / 1e6)),
             Self::WithPrompts(_) => Spread::of(timings.filter_map(|timing| timing.total_s)),
@@ -233,7 +236,21 @@ fn warnings(machine: &Machine, candidates: &[CandidateFacts]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use peers_protocol::{Timing, Work};
+
     use super::*;
+
+    #[test]
+    fn a_sample_without_a_time_has_no_rate() {
+        let measure = Measure::Of(Task::Work(Work::Prefill { tokens: 512, depth: 0 }));
+        let timing = |seconds: f64| Timing { tokens: 512, seconds, total_s: None };
+        let samples = |seconds: &[f64]| Samples {
+            timings: seconds.iter().map(|seconds| timing(*seconds)).collect(),
+            ..Samples::default()
+        };
+        assert_eq!(measure.spread(&samples(&[0.0, 0.0])), None);
+        assert_eq!(measure.spread(&samples(&[0.0, 2.0])).map(|spread| spread.median), Some(256.0));
+    }
 
     #[test]
     fn an_engine_counts_with_its_best_setting_and_without_failures() {

@@ -1,7 +1,7 @@
-//! Who may do what, and how often: API keys, their scopes, and their limits.
+//! Access control: API keys, their scopes and their limits.
 //!
-//! Keys are kept in a file that `ruvllm keys` writes and a running server reads again whenever it changes. Where there
-//! is no such file everybody may ask for answers. Administering always needs a key or the token of the local operator.
+//! Keys are stored in a file that `ruvllm keys` writes and a running server reads again whenever it changes. Without
+//! such a file, everybody may request answers. Administration always needs a key or the token of the local operator.
 
 mod caller;
 pub(crate) mod cors;
@@ -24,7 +24,7 @@ pub use gate::Gate;
 pub use key::{KeyHash, NewKey};
 pub use key_file::{KeyFile, KeyFileError, StoredKey};
 pub(crate) use limits::Demand;
-pub use limits::{Account, Limits, Moment, Refusal, Standing};
+pub use limits::{Account, KeyStatus, Limits, Moment, Refusal};
 pub use local_token::{LocalToken, LocalTokenError};
 pub(crate) use reservation::Reservation;
 pub use scope::{Scope, Scopes};

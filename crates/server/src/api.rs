@@ -1,7 +1,7 @@
-//! The endpoints that programs use: OpenAI's, Anthropic's, and a few of our own.
+//! The endpoints for programs: OpenAI's, Anthropic's, and some of our own.
 //!
-//! Each one checks its request and puts it into the runtime's words (`request.rs`), has it answered (`generation.rs`, the
-//! same for all), and puts the answer into its own words, at once or as events (`sse.rs`).
+//! Each one validates its request and converts it for the runtime (`request.rs`), has it answered (`generation.rs`, the
+//! same for all), and converts the answer to its own format, whole or as events (`sse.rs`).
 
 mod admin;
 mod charges;
@@ -22,6 +22,7 @@ mod model_list;
 mod params;
 mod preparing;
 mod responses;
+mod sampling_fields;
 mod sections;
 mod sse;
 mod tokens;
@@ -38,29 +39,30 @@ use utoipa_axum::routes;
 
 use self::generation::Generation;
 pub use self::preparing::Preparing;
+pub use self::responses::store::STORED_RESPONSES_BYTES_MAX;
 use crate::access::{Caller, Scope};
 use crate::error::ApiError;
 use crate::lifecycle::Lifecycle;
 use crate::models::Models;
 
-/// Names the program in answers.
+/// Identifies the program in answers.
 const FINGERPRINT: &str = concat!("ruvllm-", env!("CARGO_PKG_VERSION"));
 
-/// What the endpoints work with.
+/// State of the endpoints.
 #[derive(Clone, Debug)]
 pub struct Api {
     pub models: Arc<Models>,
     pub lifecycle: Lifecycle,
-    /// How long an answer may take in all.
+    /// Maximum duration of an answer.
     pub answer_time_max: Option<Duration>,
-    /// What is remembered of requests, unless nothing is to be.
+    /// Records requests, unless the memory is turned off.
     pub memory: Option<Remembering>,
-    /// Whose turn it is to have a long prompt prepared.
+    /// Limits how many long prompts are prepared concurrently.
     pub preparing: Preparing,
 }
 
 impl Api {
-    /// Its endpoints. They need the scope `inference`.
+    /// Returns the endpoints that need the scope `inference`.
     pub fn router(self) -> OpenApiRouter {
         let responses = responses::router(self.clone());
         let memory = memory::router(self.clone());
@@ -77,7 +79,7 @@ impl Api {
         others.with_state(self).merge(responses).merge(memory)
     }
 
-    /// The tokens of a prompt. Rendering and tokenizing take time, so they are done where that holds up nobody else.
+    /// Encodes a prompt. Rendering and tokenizing take time, so they run in the background.
     async fn encode(
         &self,
         caller: &Caller,
@@ -85,8 +87,8 @@ impl Api {
         prompt: Prompt,
         tools: Tools,
     ) -> Result<Vec<u32>, ApiError> {
-        let turn = self.preparing.turn(&caller.tenant, preparing::bytes_of(&prompt)).await?;
-        let encoded = turn.run(move |_| engine.encode_with_tools(&prompt, &tools)).await;
+        let permit = self.preparing.permit(&caller.tenant, preparing::bytes_of(&prompt)).await?;
+        let encoded = permit.run(move |_| engine.encode_with_tools(&prompt, &tools)).await;
         let encoded = encoded.ok_or_else(|| ApiError::internal("the text could not be encoded"))?;
         let tokens = encoded.map_err(|error| failure::failure(&error))?;
         caller.charge(charges::of_encoding(tokens.len()));
@@ -105,7 +107,7 @@ impl Api {
         let model = self.models.get(model).await?;
         let shape_field = requests.first().and_then(|request| request.shape.as_ref()).map(fields::field_of);
         let started = Generation::start(self, model, caller, requests).await;
-        // Those who compile shapes do not know where they came from.
+        // The grammar compiler does not know which field a format came from.
         started
             .map_err(|error| failure::renamed(error, &[("response_format", shape_field.unwrap_or("response_format"))]))
     }

@@ -1,4 +1,4 @@
-//! Puts the routers of all endpoints together, and around them what holds for each request.
+//! Assembles the routers of all endpoints, and the layers around them.
 
 use std::sync::Arc;
 
@@ -18,21 +18,21 @@ use crate::metrics::{Metrics, Snapshots};
 use crate::observe::observe;
 use crate::{openapi, operations, panics, shape};
 
-/// Endpoints by who may call them. Routers come with their state already in them.
+/// Endpoints by required scope. Routers already have their state.
 pub struct App {
     pub gate: Arc<Gate>,
     pub metrics: Arc<Metrics>,
     pub lifecycle: Lifecycle,
     pub body_limits: BodyLimits,
-    /// Of all requests together.
+    /// Budget of all requests together.
     pub body_budget: Arc<BodyBudget>,
     /// Web pages of these origins may call the API.
     pub cors_origins: Vec<HeaderValue>,
-    /// The state of all loaded models, for `/metrics`.
+    /// Returns the state of all loaded models, for `/metrics`.
     pub snapshots: Snapshots,
-    /// For keys of the scope `inference`; held to the limits of the key.
+    /// Needs the scope `inference`; subject to the limits of the key.
     pub inference: OpenApiRouter,
-    /// For keys of the scope `admin`, and whoever has the token of the local operator.
+    /// Needs the scope `admin`, or the token of the local operator.
     pub admin: OpenApiRouter,
 }
 
@@ -42,16 +42,16 @@ impl std::fmt::Debug for App {
     }
 }
 
-/// What listeners serve.
+/// Routers for the listeners.
 #[derive(Debug)]
 pub struct Services {
     pub api: Router,
-    /// Where there is a separate listener for administrators.
+    /// Set if administration has its own listener.
     pub admin: Option<Router>,
 }
 
 impl App {
-    /// No endpoints but those of operations, yet.
+    /// Returns an app with the endpoints of operations only.
     pub fn new(gate: Arc<Gate>, metrics: Arc<Metrics>, lifecycle: Lifecycle) -> Self {
         Self {
             gate,
@@ -66,14 +66,14 @@ impl App {
         }
     }
 
-    /// Everything on one listener.
+    /// Builds everything for one listener.
     pub fn build(mut self) -> Services {
         let mut routes = self.probes();
         routes = routes.merge(self.guarded_inference()).merge(self.guarded_admin());
         Services { api: self.finish(routes), admin: None }
     }
 
-    /// Administration and metrics on a listener of their own, and only there.
+    /// Builds administration and metrics for a listener of their own, and only there.
     pub fn build_with_admin_listener(mut self) -> Services {
         let api = self.probes().merge(self.guarded_inference());
         let admin = self.probes().merge(self.guarded_admin());
@@ -96,14 +96,14 @@ impl App {
     }
 
     fn guarded(&self, routes: OpenApiRouter, scope: Scope) -> OpenApiRouter {
-        // Layers need routes to be around.
+        // Layers need routes to wrap.
         if routes.get_openapi().paths.paths.is_empty() {
             return routes;
         }
         routes.route_layer(from_fn_with_state(Guard { gate: Arc::clone(&self.gate), scope }, guard))
     }
 
-    /// What is written last is met first by a request.
+    /// The last layer is the first that a request meets.
     fn finish(&self, routes: OpenApiRouter) -> Router {
         let (router, document) = routes.split_for_parts();
         let router = router

@@ -1,4 +1,4 @@
-//! JSON bodies as types. What is wrong with one is told with the path of the field.
+//! JSON bodies as types. Errors name the path of the field.
 
 use axum::extract::{FromRequest, Request};
 use axum::http::HeaderMap;
@@ -6,13 +6,13 @@ use axum::http::header::CONTENT_TYPE;
 use ruvllm_store::closest;
 use serde::de::{DeserializeOwned, Deserializer};
 
-use crate::body_budget::{BodyPlace, Holder};
+use crate::body_budget::{BodyPermit, Holder};
 use crate::error::ApiError;
 
 const MESSAGE_CHARACTERS_MAX: usize = 1024;
 const PATH_CHARACTERS_MAX: usize = 256;
 
-/// Extracts a request's body. `T` should deny unknown fields, so that a misspelt one is told rather than ignored.
+/// Extracts a request's body. `T` should deny unknown fields, so that a misspelt one is reported rather than ignored.
 ///
 /// Paths end where serde buffers: inside untagged enums and flattened structs only the outer field can be named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,13 +25,13 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Bo
         check_content_type(request.headers())?;
         let (parts, body) = request.into_parts();
         let holder = Holder::of(&parts.extensions);
-        let place = parts.extensions.get::<BodyPlace>().cloned();
-        let place = place.ok_or_else(|| ApiError::internal("the body has no limits"))?;
-        place.read(&holder, body, parse).await.map(Self)
+        let permit = parts.extensions.get::<BodyPermit>().cloned();
+        let permit = permit.ok_or_else(|| ApiError::internal("the body has no limits"))?;
+        permit.read(&holder, body, parse).await.map(Self)
     }
 }
 
-/// The type must be said: a browser sends a body without one, like forms and plain text, for any web page and without
+/// Requires a content type: a browser sends bodies without one, like forms and plain text, for any web page without
 /// asking first.
 fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     if is_json(headers) {
@@ -48,16 +48,16 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// The JSON text as a type.
+/// Parses JSON text.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
-        let message = format!("the body is not UTF-8: byte {} belongs to no character", error.valid_up_to());
+        let message = format!("the body is not UTF-8: byte {} is invalid", error.valid_up_to());
         ApiError::invalid(message).with_code("invalid_utf8")
     })?;
     if text.trim().is_empty() {
         return Err(ApiError::invalid("the body is empty; send a JSON object").with_code("invalid_json"));
     }
-    // Derived types would also take an array of their fields' values.
+    // Derived types would also accept an array of their fields' values.
     if text.trim_start().starts_with('[') {
         return Err(ApiError::invalid("the body is a JSON array; send an object").with_code("invalid_type"));
     }
@@ -70,7 +70,7 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     Ok(value)
 }
 
-/// A part of a body that was left as JSON until its kind was known. `place` is where it stands in the body.
+/// Parses a part of a body that was left as JSON until its kind was known. `place` is its path in the body.
 pub(crate) fn parse_part<'de, T, D>(part: D, place: &str) -> Result<T, ApiError>
 where
     T: serde::Deserialize<'de>,
@@ -85,7 +85,7 @@ where
     })
 }
 
-/// Serde's messages as ours. It tells what happened in words only, so the words are looked at; they are tested below.
+/// Converts serde's errors. Serde reports only text, so the text is parsed; that is tested below.
 fn explain(error: &serde_json::Error, path: String) -> ApiError {
     let full = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -95,11 +95,12 @@ fn explain(error: &serde_json::Error, path: String) -> ApiError {
     {
         return unknown_field(field, said, &path);
     }
-    // They quote what was sent, which can be megabytes.
+    // Serde quotes the input, which can be megabytes.
     let said = &clip(said, MESSAGE_CHARACTERS_MAX);
     let path = clip(&path, PATH_CHARACTERS_MAX);
     if said.starts_with("recursion limit") {
-        return ApiError::invalid("the JSON is nested too deeply; 127 levels are allowed").with_code("json_too_deep");
+        return ApiError::invalid("the JSON is nested too deeply; up to 127 levels are allowed")
+            .with_code("json_too_deep");
     }
     if error.is_syntax() || error.is_eof() {
         let message = format!("the body is not valid JSON: {said}{place}");
@@ -120,7 +121,7 @@ fn explain(error: &serde_json::Error, path: String) -> ApiError {
         let error = ApiError::invalid(format!("'{param}' is given twice")).with_code("duplicate_parameter");
         return error.with_param(param);
     }
-    // The whole body is `.` to serde_path_to_error.
+    // serde_path_to_error calls the whole body `.`.
     let (what, param) = if path == "." { ("the body".to_owned(), None) } else { (format!("'{path}'"), Some(path)) };
     let error = ApiError::invalid(format!("{what}: {said}")).with_code("invalid_type");
     match param {
@@ -141,13 +142,13 @@ fn unknown_field(field: &str, said: &str, path: &str) -> ApiError {
     let known: Vec<&str> = said.split('`').skip(3).step_by(2).collect();
     let hint = match closest(field, &known) {
         Some(near) => format!("did you mean '{near}'?"),
-        None if known.is_empty() => "none is expected here".to_owned(),
-        None => format!("known are {}", known.join(", ")),
+        None if known.is_empty() => "no parameters are expected here".to_owned(),
+        None => format!("known: {}", known.join(", ")),
     };
     ApiError::invalid(format!("unknown parameter '{param}'; {hint}")).with_code("unknown_parameter").with_param(param)
 }
 
-/// The path without `field` at its end, which may or may not be there.
+/// Returns the path without `field` at its end, if it is there.
 fn parent<'p>(path: &'p str, field: &str) -> &'p str {
     match path.strip_suffix(field) {
         Some(rest) => rest.strip_suffix('.').unwrap_or(rest),
@@ -217,7 +218,7 @@ mod tests {
         let nested = r#"{"model":"m","messages":[{"role":"user","contents":""}]}"#;
         check(nested, "unknown_parameter", Some("messages[0].contents"), "did you mean 'content'?");
         let far = r#"{"model":"m","messages":[],"banana":1}"#;
-        check(far, "unknown_parameter", Some("banana"), "known are model, messages");
+        check(far, "unknown_parameter", Some("banana"), "known: model, messages");
     }
 
     #[test]

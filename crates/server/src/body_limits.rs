@@ -1,4 +1,4 @@
-//! Keeps bodies of requests within a size and a time, whoever reads them.
+//! Limits request bodies in size and time.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
-use crate::body_budget::{BodyBudget, BodyPlace};
+use crate::body_budget::{BodyBudget, BodyPermit};
 use crate::error::ApiError;
 
 #[derive(Clone, Copy, Debug)]
 pub struct BodyLimits {
     pub bytes_max: usize,
-    /// For the whole body, from when the first piece of it is asked for.
+    /// For the whole body, from the first read.
     pub timeout: Duration,
 }
 
@@ -32,7 +32,7 @@ impl Default for BodyLimits {
 /// Why a body was not read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
-    #[error("the body is larger than the {bytes_max} bytes that are allowed")]
+    #[error("the body is larger than the allowed {bytes_max} bytes")]
     TooLarge { bytes_max: usize },
     #[error("the body did not arrive within {} s", timeout.as_secs_f64())]
     TooSlow { timeout: Duration },
@@ -43,11 +43,11 @@ pub(crate) async fn limit(
     mut request: Request,
     next: Next,
 ) -> Response {
-    // What is announced as too large is not read at all.
+    // A body that is announced as too large is not read at all.
     if request.body().size_hint().lower() > limits.bytes_max as u64 {
         return ApiError::too_large(limits.bytes_max).into_response();
     }
-    request.extensions_mut().insert(BodyPlace::new(budget, limits));
+    request.extensions_mut().insert(BodyPermit::new(budget, limits));
     let request = request.map(|inner| Body::new(Limited { inner, limits, left: limits.bytes_max, deadline: None }));
     next.run(request).await
 }

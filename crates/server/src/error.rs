@@ -1,7 +1,7 @@
 //! Errors as clients see them.
 //!
-//! An [`ApiError`] is rendered in OpenAI's shape. `shape.rs` renders it anew where the path belongs to Anthropic's API; whoever
-//! makes an error need not know.
+//! An [`ApiError`] is rendered in OpenAI's format. `shape.rs` renders it again for paths of Anthropic's API; code that
+//! creates errors need not know.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// What went wrong, in the words of both APIs.
+/// Kinds of errors, in the terms of both APIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     InvalidRequest,
@@ -23,7 +23,7 @@ pub enum ErrorKind {
     RequestRate,
     /// Too many tokens per minute.
     TokenRate,
-    /// No tokens are left for today.
+    /// The tokens of the day are used up.
     Quota,
     Timeout,
     Overloaded,
@@ -60,15 +60,15 @@ impl ErrorKind {
     }
 }
 
-/// A request that failed, as its client is told.
+/// A failed request, as its client sees it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
     pub status: StatusCode,
     pub kind: ErrorKind,
-    /// A word for programs, such as `unknown_parameter`.
+    /// A code for programs, such as `unknown_parameter`.
     pub code: Option<Cow<'static, str>>,
-    /// The field that was wrong, as a path: `messages[0].content`.
+    /// Path of the invalid field: `messages[0].content`.
     pub param: Option<String>,
     /// Says what is wrong and what would be right.
     pub message: String,
@@ -80,12 +80,12 @@ impl ApiError {
         Self { status, kind, code: None, param: None, message: message.into(), retry_after: None }
     }
 
-    /// 400: the request is wrong.
+    /// 400: the request is invalid.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, ErrorKind::InvalidRequest, message)
     }
 
-    /// 400: one field is wrong.
+    /// 400: one field is invalid.
     pub fn invalid_param(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::invalid(message).with_param(param)
     }
@@ -100,21 +100,21 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, ErrorKind::Permission, message).with_code("forbidden")
     }
 
-    /// 404: such as a model that is not loaded.
+    /// 404: for example a model that is not loaded.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, ErrorKind::NotFound, message)
     }
 
-    /// 404: there is no such path.
+    /// 404: unknown path.
     pub fn no_such_path(path: &str) -> Self {
         let shown: String = path.chars().take(256).collect();
-        Self::not_found(format!("there is no '{shown}' here; /openapi.json lists all paths")).with_code("unknown_url")
+        Self::not_found(format!("unknown path '{shown}'; /openapi.json lists all paths")).with_code("unknown_url")
     }
 
     /// 405
     pub fn wrong_method(method: &str, path: &str) -> Self {
         let shown: String = path.chars().take(256).collect();
-        let message = format!("'{shown}' does not take {method}; /openapi.json lists the methods of all paths");
+        let message = format!("'{shown}' does not support {method}; /openapi.json lists the methods of all paths");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, ErrorKind::InvalidRequest, message).with_code("method_not_supported")
     }
 
@@ -125,19 +125,19 @@ impl ApiError {
 
     /// 413
     pub fn too_large(bytes_max: usize) -> Self {
-        let message = format!("the body is larger than the {bytes_max} bytes that are allowed");
+        let message = format!("the body is larger than the allowed {bytes_max} bytes");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, ErrorKind::TooLarge, message).with_code("request_too_large")
     }
 
     /// 415
     pub fn wrong_content_type(got: &str) -> Self {
         let shown: String = got.chars().take(128).collect();
-        Self::unsupported_content_type(format!("the body is of type '{shown}'; send it as application/json"))
+        Self::unsupported_content_type(format!("the body has the type '{shown}'; send it as application/json"))
     }
 
-    /// 415: nothing says what the body is.
+    /// 415: the body has no content type.
     pub fn no_content_type() -> Self {
-        Self::unsupported_content_type("the body's type is not said; send 'Content-Type: application/json'".to_owned())
+        Self::unsupported_content_type("the body has no content type; send 'Content-Type: application/json'".to_owned())
     }
 
     fn unsupported_content_type(message: String) -> Self {
@@ -151,24 +151,24 @@ impl ApiError {
         error.with_code(if kind == ErrorKind::Quota { "insufficient_quota" } else { "rate_limit_exceeded" })
     }
 
-    /// 429 for a request that is more than a limit ever allows.
+    /// 429 for a request that exceeds a limit by itself.
     pub fn too_much(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, kind, message).with_code("rate_limit_exceeded")
     }
 
-    /// 503: such as a queue that is full, or a server that shuts down.
+    /// 503: for example a full queue, or a server that is shutting down.
     pub fn unavailable(message: impl Into<String>, retry_after: Option<Duration>) -> Self {
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Overloaded, message);
         error.retry_after = retry_after;
         error.with_code("unavailable")
     }
 
-    /// 500: not the client's fault. The message goes to the client, so it holds nothing that others wrote.
+    /// 500: not the client's fault. The message is sent to the client, so it quotes nothing from other sources.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorKind::Internal, message).with_code("internal_error")
     }
 
-    /// An error of which only the status is known.
+    /// Returns an error of which only the status is known.
     pub fn of_status(status: StatusCode, message: impl Into<String>) -> Self {
         let kind = match status {
             StatusCode::UNAUTHORIZED => ErrorKind::Authentication,
@@ -199,7 +199,7 @@ impl ApiError {
         self
     }
 
-    /// OpenAI's shape; also what a stream sends as its last event when it fails midway.
+    /// Renders OpenAI's format; also the last event of a stream that fails midway.
     pub fn to_openai(&self) -> Value {
         json!({ "error": {
             "message": self.message,
@@ -209,7 +209,7 @@ impl ApiError {
         } })
     }
 
-    /// Anthropic's shape.
+    /// Renders Anthropic's format.
     pub fn to_anthropic(&self, request_id: &str) -> Value {
         let message = match &self.param {
             Some(param) => format!("{param}: {}", self.message),
@@ -234,13 +234,13 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        // `shape.rs` finds it there.
+        // For `shape.rs`.
         response.extensions_mut().insert(self);
         response
     }
 }
 
-/// Rounded up: who comes back after it is not too early. At least one, since zero invites to come back at once.
+/// Rounded up, so that no retry comes too early. At least one, since zero invites an immediate retry.
 fn whole_seconds(wait: Duration) -> u64 {
     (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
 }

@@ -1,18 +1,17 @@
 //! The HTTP server: the only crate that knows HTTP, JSON on the wire and status codes.
 //!
-//! A request passes through these places, in this order:
-//!
+//! The way of a request:
 //! | step | where |
 //! | --- | --- |
-//! | a connection is accepted, encrypted, and kept within its limits | [`listen`] |
-//! | the request gets an id, and at its end a line in the log and its counts | `observe.rs` |
-//! | errors get the shape that clients of the path expect | `shape.rs` |
-//! | the body is kept within its size and time, and all bodies together within a budget | `body_limits.rs`, `body_budget.rs` |
-//! | whoever sends it is identified, and held to their limits | [`access`] |
-//! | its JSON becomes a type, or an error that names the field | [`body`] |
+//! | the connection is accepted, encrypted and limited | [`listen`] |
+//! | the request gets an id, and at its end a log line and metrics | `observe.rs` |
+//! | errors get the format that clients of the path expect | `shape.rs` |
+//! | the body is limited in size and time, and all bodies together in memory | `body_limits.rs`, `body_budget.rs` |
+//! | the sender is identified and rate limited | [`access`] |
+//! | the JSON becomes a type, or an error that names the field | [`body`] |
 //!
-//! [`App`] puts them around the routers that it is given. What the routers do with a request, and how tokens come about,
-//! is not known here.
+//! [`App`] wraps them around the routers that it is given. It does not know what the routers do, or how tokens are
+//! generated.
 
 pub mod access;
 pub mod api;
@@ -35,7 +34,7 @@ mod panics;
 mod request_id;
 mod shape;
 
-pub use api::{Api, Preparing};
+pub use api::{Api, Preparing, STORED_RESPONSES_BYTES_MAX};
 pub use app::{App, Services};
 pub use body::Body;
 pub use body_budget::BodyBudget;
@@ -47,7 +46,7 @@ pub use observe::Notes;
 pub use openapi::ErrorBody;
 pub use request_id::RequestId;
 
-// What the binary needs to name what it puts together.
+// Types that the binary needs to assemble a server.
 pub use axum::Router;
 pub use axum::http::HeaderValue;
 pub use utoipa_axum::router::OpenApiRouter;

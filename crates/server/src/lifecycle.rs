@@ -1,4 +1,4 @@
-//! The life of the server: starting, ready, draining, ended. It only ever goes forward.
+//! Phases of the server: starting, ready, draining, ended. They only advance.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ pub enum Phase {
     /// Listening, but models are still being loaded.
     Starting,
     Ready,
-    /// No new connections; what runs may finish.
+    /// No new connections; running requests may finish.
     Draining,
-    /// Whatever still runs is to end now.
+    /// Everything that still runs must end now.
     Ended,
 }
 
-/// A handle that everybody shares.
+/// A shared handle.
 #[derive(Clone, Debug)]
 pub struct Lifecycle {
     phase: Arc<watch::Sender<Phase>>,
@@ -32,7 +32,7 @@ impl Lifecycle {
         *self.phase.borrow()
     }
 
-    /// Goes on to a phase; does nothing if that has been reached already.
+    /// Advances to a phase; does nothing if it was already reached.
     pub fn advance(&self, to: Phase) {
         self.phase.send_if_modified(|phase| {
             let is_later = to > *phase;
@@ -41,9 +41,9 @@ impl Lifecycle {
         });
     }
 
-    /// Waits until a phase, or a later one, has been reached. Streams wait for [`Phase::Ended`] beside their tokens.
+    /// Waits until a phase, or a later one, is reached. Streams wait for [`Phase::Ended`] besides their tokens.
     pub async fn reached(&self, phase: Phase) {
-        // It fails when the sender is gone, and we hold it.
+        // Fails only if the sender is gone, and we hold it.
         let _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
     }
 }

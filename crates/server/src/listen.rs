@@ -1,21 +1,20 @@
-//! Sockets: listens, accepts, encrypts, and keeps every connection within its limits.
+//! Sockets: listens, accepts, encrypts, and limits every connection.
 //!
-//! Knows nothing of what requests ask for. How a connection may be misused, and what stands against it:
-//!
-//! | misuse | limit |
+//! Does not know what requests ask for. How a connection can be abused, and the limit against it:
+//! | abuse | limit |
 //! | --- | --- |
 //! | many connections | [`ConnectionLimits::connections_max`]; more wait unaccepted |
-//! | many connections of one client | `address_connections_max`; more are told 503 and closed |
-//! | a head that is huge | `head_bytes_max`: 431 |
-//! | a head, or a handshake, that drips | `head_timeout` |
-//! | a connection that does nothing | `idle_timeout` |
+//! | many connections of one client | `address_connections_max`; more get 503 and are closed |
+//! | huge headers | `head_bytes_max`: 431 |
+//! | slow headers, or a slow handshake | `head_timeout` |
+//! | an idle connection | `idle_timeout` |
 //! | a response that is not read | `write_timeout` |
-//! | a body that is huge, or drips | `crate::BodyLimits` |
+//! | a huge or slow body | `crate::BodyLimits` |
 
 mod activity;
+mod address_connections;
 mod bind;
 mod connection;
-mod crowd;
 mod descriptors;
 mod io;
 mod serve;
@@ -31,22 +30,22 @@ pub use serve::{Listener, serve};
 pub use signals::advance_on_signals;
 pub use tls::{Tls, TlsError};
 
-/// Where a request comes from. In its extensions.
+/// Address of the client. In the extensions of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
     pub connections_max: usize,
-    /// Of one address, or one network of IPv6. `None` is half of all, and all for this machine.
+    /// Maximum per address, or per IPv6 network. `None` is half of all, and all for this machine.
     pub address_connections_max: Option<usize>,
-    /// Of the request line and all headers.
+    /// Size of the request line and all headers.
     pub head_bytes_max: usize,
-    /// From the first byte of a request to the last of its head; for a new connection, from the beginning.
+    /// From the first byte of a request to the last of its headers; for a new connection, from its start.
     pub head_timeout: Duration,
     /// Between two requests of a connection.
     pub idle_timeout: Duration,
-    /// How long a client may take nothing of a response.
+    /// How long a client may read nothing of a response.
     pub write_timeout: Duration,
 }
 

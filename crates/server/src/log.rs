@@ -1,5 +1,5 @@
-//! Logs of a server: lines on standard error, as text or as JSON objects; with the feature `otel`, spans of requests to a
-//! collector as well.
+//! The server's log: lines on standard error, as text or as JSON objects; with the feature `otel`, also spans of
+//! requests to a collector.
 
 #[cfg(feature = "otel")]
 mod otel;
@@ -25,30 +25,30 @@ pub enum LogFormat {
 #[derive(Clone, Debug)]
 pub struct LogOptions {
     pub format: LogFormat,
-    /// The least important of our own lines that are shown; of libraries, warnings are.
+    /// Minimum level of our own lines; libraries log warnings.
     pub level: Level,
-    /// Where spans go, such as `http://localhost:4317`.
+    /// Where spans are sent, such as `http://localhost:4317`.
     #[cfg(feature = "otel")]
     pub otel_endpoint: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    #[error("somebody else writes logs already: {0}")]
+    #[error("another logger is already installed: {0}")]
     Taken(#[from] tracing_subscriber::util::TryInitError),
     #[cfg(feature = "otel")]
     #[error("cannot export spans to {endpoint}: {why}")]
     Otel { endpoint: String, why: String },
 }
 
-/// Logs end when it is dropped; what was not exported yet is.
+/// Ends the log when dropped; pending spans are exported.
 #[derive(Debug)]
 pub struct Logs {
     #[cfg(feature = "otel")]
     _exporter: Option<otel::Exporter>,
 }
 
-/// Writes logs from now on. With an exporter, must be called within the runtime.
+/// Starts the log. With an exporter, must be called within the runtime.
 pub fn start(options: &LogOptions) -> Result<Logs, LogError> {
     let registry = tracing_subscriber::registry();
     #[cfg(feature = "otel")]

@@ -1,5 +1,5 @@
-//! One budget for the memory of the process: what does not depend on models has a fixed part, each model has what it needs,
-//! and keys and values of all models share the rest.
+//! One memory budget for the process: fixed parts for what does not depend on models, a share for each model, and the
+//! rest for the KV caches of all models.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,10 @@ use ruvllm_runtime::{ModelMemory, hardware};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What a process needs before it does anything: code, threads, the allocator's slack, the memory's database.
+/// What a process needs at the start: code, threads, slack of the allocator, the memory's database.
 const PROCESS_BYTES: usize = 96 << 20;
 
-/// How much memory the process may take, and who has it.
+/// The memory of the process, and how it is divided.
 #[derive(Debug)]
 pub struct MemoryBudget {
     total_bytes: usize,
@@ -20,47 +20,47 @@ pub struct MemoryBudget {
     next_id: AtomicU64,
 }
 
-/// Memory for something that does not depend on models, at most.
+/// Maximum memory of something that does not depend on models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Part {
-    /// What it is for.
+    /// Its purpose.
     pub part: &'static str,
     pub max_bytes: usize,
 }
 
-/// A model that is loaded, or is being loaded.
+/// A model that is loaded or being loaded.
 #[derive(Debug)]
 struct Entry {
     id: u64,
     name: String,
     memory: ModelMemory,
-    /// Of keys and values, as its engine was last told, if it was.
+    /// KV memory that its engine was last given, if any.
     kv_bytes: Option<usize>,
-    /// It only finishes what it has begun: nobody tells its engine anything any more.
+    /// It only finishes running requests: its engine gets no new budget.
     is_leaving: bool,
 }
 
-/// A model's place in the budget, given back when this is dropped.
+/// A model's share of the budget, released on drop.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Arc<MemoryBudget>,
     pub(crate) id: u64,
 }
 
-/// There is not enough left.
+/// Not enough memory is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shortage {
     pub free_bytes: usize,
 }
 
-/// Who has the memory, for operators.
+/// How the memory is divided, for operators.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct MemoryReport {
-    /// What the process may take; `null` where the system tells nothing and nobody has said.
+    /// Maximum memory of the process; `null` if neither known nor set.
     pub budget_bytes: Option<usize>,
-    /// What it takes at the moment, where the system tells.
+    /// Memory in use, if the system reports it.
     pub resident_bytes: Option<usize>,
-    /// What does not depend on models, at most.
+    /// Maximum of what does not depend on models.
     pub parts: Vec<Part>,
     pub models: Vec<ModelShare>,
 }
@@ -69,14 +69,14 @@ pub struct MemoryReport {
 pub struct ModelShare {
     pub model: String,
     pub weights_bytes: usize,
-    /// Buffers, tokenizer, grammars, requests that wait: at most.
+    /// Maximum of buffers, tokenizer, grammars and waiting requests.
     pub working_bytes: usize,
-    /// Keys and values, at most.
+    /// Maximum of the KV cache.
     pub kv_bytes: usize,
 }
 
 impl MemoryBudget {
-    /// So many bytes in all; without a number, as many as anybody wants.
+    /// `total_bytes` in all; unlimited without.
     pub fn new(total_bytes: Option<usize>, parts: &[(&'static str, usize)]) -> Self {
         let parts = [("process", PROCESS_BYTES)].iter().chain(parts);
         Self {
@@ -87,12 +87,12 @@ impl MemoryBudget {
         }
     }
 
-    /// What is left for models when there are none.
+    /// Returns the memory that is left for models when none is loaded.
     pub fn for_models(&self) -> usize {
         self.total_bytes.saturating_sub(self.parts.iter().map(|part| part.max_bytes).sum())
     }
 
-    /// Takes a place for a model, if it fits beside all others with the least that they can do with.
+    /// Reserves a share for a model, if it fits beside all others at their minimum.
     pub(crate) fn reserve(self: &Arc<Self>, name: &str, memory: ModelMemory) -> Result<Share, Shortage> {
         let mut models = self.models();
         let free_bytes = self.for_models().saturating_sub(models.iter().map(Entry::min_bytes).sum());
@@ -104,17 +104,17 @@ impl MemoryBudget {
         Ok(Share { budget: Arc::clone(self), id })
     }
 
-    /// Models that are loaded or being loaded, but for those that only finish what they have begun.
+    /// Counts models that are loaded or being loaded, except those that only finish running requests.
     pub(crate) fn count(&self) -> usize {
         self.models().iter().filter(|entry| !entry.is_leaving).count()
     }
 
-    /// How much memory each model may have for keys and values: its least, and as much more as all others have that can use it.
+    /// Returns the KV memory of each model: its minimum, and an equal share of the rest as far as it can use it.
     pub(crate) fn kv_shares(&self) -> Vec<(u64, usize)> {
         let models = self.models();
         let mut left = self.for_models().saturating_sub(models.iter().map(Entry::min_bytes).sum());
         let mut wanting: Vec<&Entry> = models.iter().filter(|entry| !entry.is_leaving).collect();
-        // Those that want least more are served first: what they leave is for the others.
+        // Models that want least come first: what they leave is for the others.
         wanting.sort_by_key(|entry| entry.memory.kv_max_bytes - entry.memory.kv_min_bytes);
         let mut shares = Vec::new();
         for (index, entry) in wanting.iter().enumerate() {
@@ -142,7 +142,7 @@ impl MemoryBudget {
     }
 
     fn models(&self) -> MutexGuard<'_, Vec<Entry>> {
-        // Nothing is done under the lock that leaves it half done.
+        // No operation under the lock can leave it inconsistent.
         self.models.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -156,22 +156,22 @@ impl Entry {
 }
 
 impl Share {
-    /// Tells what the model takes, now that it is loaded.
+    /// Sets the actual memory of the model, once it is loaded.
     pub(crate) fn settle(&self, memory: ModelMemory) {
         self.change(|entry| entry.memory = memory);
     }
 
-    /// Its engine has been told what it may have.
+    /// Records that its engine was given this KV memory.
     pub(crate) fn has_kv(&self, bytes: usize) {
         self.change(|entry| entry.kv_bytes = Some(bytes));
     }
 
-    /// What its engine was last told, if it was.
+    /// Returns the KV memory that its engine was last given, if any.
     pub(crate) fn kv_bytes(&self) -> Option<usize> {
         self.budget.models().iter().find(|entry| entry.id == self.id)?.kv_bytes
     }
 
-    /// It only finishes what it has begun.
+    /// Marks it as only finishing running requests.
     pub(crate) fn leave(&self) {
         self.change(|entry| entry.is_leaving = true);
     }

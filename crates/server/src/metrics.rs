@@ -1,7 +1,7 @@
-//! Counts and times for Prometheus, rendered at `/metrics`.
+//! Metrics for Prometheus, rendered at `/metrics`.
 //!
-//! There is no global recorder: whoever counts is given [`Metrics`], or the [`ModelMetrics`] of a model. What engines count
-//! themselves is taken over at each scrape ([`ModelSnapshot`]).
+//! There is no global recorder: code that counts is given [`Metrics`], or the [`ModelMetrics`] of a model. Counters of
+//! engines are copied at each scrape ([`ModelSnapshot`]).
 
 mod model;
 mod names;
@@ -20,7 +20,7 @@ use crate::memory_budget::MemoryReport;
 pub use model::{Finished, FinishedReason, ModelMetrics};
 pub use snapshot::{DiskSnapshot, ModelSnapshot};
 
-/// Gives the state of all loaded models; called at each scrape.
+/// Returns the state of all loaded models; called at each scrape.
 pub type Snapshots = Arc<dyn Fn() -> Vec<ModelSnapshot> + Send + Sync>;
 
 const METADATA: Metadata<'static> = Metadata::new("ruvllm", Level::INFO, None);
@@ -29,7 +29,7 @@ const METADATA: Metadata<'static> = Metadata::new("ruvllm", Level::INFO, None);
 pub struct Metrics {
     recorder: Arc<PrometheusRecorder>,
     http_running: Gauge,
-    /// Models of the last scrape.
+    /// Models at the last scrape.
     seen: Mutex<BTreeSet<String>>,
 }
 
@@ -48,18 +48,18 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The counts of a model, for whoever runs it.
+    /// Returns the metrics of a model.
     pub fn model(&self, name: &str) -> ModelMetrics {
         ModelMetrics::new(self, name)
     }
 
-    /// The text for Prometheus.
+    /// Renders the text for Prometheus.
     pub fn render(&self, snapshots: &[ModelSnapshot]) -> String {
         self.take_over(snapshots);
         self.recorder.handle().render()
     }
 
-    /// Takes over what the memory's recorder counts; at each scrape, as with models.
+    /// Copies the counters of the memory's recorder, at each scrape.
     pub fn witness(&self, stats: RecorderStats) {
         self.counter(names::WITNESS_WRITTEN, &[]).absolute(stats.written);
         self.counter(names::WITNESS_OVERFLOWED, &[]).absolute(stats.overflowed);
@@ -68,7 +68,7 @@ impl Metrics {
         self.gauge(names::WITNESS_WAITING_BYTES, &[]).set(stats.waiting_bytes as f64);
     }
 
-    /// Takes over who has the memory, and what bodies of requests take of their part.
+    /// Copies how the memory is divided, and what request bodies use of their part.
     pub fn memory(&self, report: &MemoryReport, bodies_bytes: usize) {
         let sizes = [(names::MEMORY_BUDGET, report.budget_bytes), (names::MEMORY_RESIDENT, report.resident_bytes)];
         for (name, bytes) in sizes.into_iter().filter_map(|(name, bytes)| Some((name, bytes?))) {
@@ -86,12 +86,12 @@ impl Metrics {
         }
     }
 
-    /// Sorts recorded times into their buckets. To be called now and then: until then each one takes memory.
-    pub fn upkeep(&self) {
+    /// Sorts recorded times into their buckets. Must be called periodically: until then each one uses memory.
+    pub fn maintain(&self) {
         self.recorder.handle().run_upkeep();
     }
 
-    /// An HTTP request has begun; what comes back is told how it ended.
+    /// Counts an HTTP request; the returned value records how it ended.
     pub(crate) fn http_started(self: &Arc<Self>, method: &str, endpoint: Option<&str>) -> HttpRequest {
         self.http_running.increment(1.0);
         HttpRequest {
@@ -124,13 +124,13 @@ fn key(name: &'static str, labels: &[(&'static str, &str)]) -> Key {
     Key::from_parts(name, labels)
 }
 
-/// Clients can make up methods, and each value of a label takes memory for good.
+/// Clients can invent methods, and each value of a label uses memory forever.
 fn known_method(method: &str) -> &'static str {
     const KNOWN: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
     KNOWN.into_iter().find(|known| *known == method).unwrap_or("other")
 }
 
-/// An HTTP request that is being answered.
+/// A running HTTP request.
 #[derive(Debug)]
 pub(crate) struct HttpRequest {
     metrics: Arc<Metrics>,

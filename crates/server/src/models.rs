@@ -1,8 +1,10 @@
-//! The models that are served: loaded at the start, or when they are first asked for, as far as memory goes.
+//! The models of a server. They are loaded at the start or on their first request, as far as memory allows.
 //!
-//! Over HTTP a model is known by its name in the store only: a client can neither name a file nor have one fetched.
+//! HTTP clients know models by their names in the store: they can neither name a file nor cause a download.
 
 mod embedding_queue;
+mod error;
+mod in_use;
 mod room;
 mod runner;
 mod status;
@@ -14,58 +16,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ruvllm_runtime::{Backend, Engine, ModelMemory, StepMetrics};
-use ruvllm_store::{Listed, ModelFile, Store, StoreError};
+use ruvllm_store::{Listed, ModelFile, Store};
 use tokio::sync::OnceCell;
 
 use crate::memory_budget::{MemoryBudget, Share};
 use crate::metrics::{Metrics, ModelMetrics};
+use in_use::{User, Users};
+
 pub(crate) use embedding_queue::EmbeddingQueue;
+pub use error::{LoadFailure, ModelError};
+pub use in_use::ModelInUse;
 pub use runner::Runner;
 pub use status::LoadedModel;
 
-/// Loads models, with the settings of this server.
+/// Loads models with the settings of this server.
 pub trait Loader: Send + Sync {
-    /// What the model of a file will take of the memory.
+    /// Returns how much memory the model will need.
     fn memory(&self, file: &Path) -> Result<ModelMemory, LoadFailure>;
 
-    /// Loads it. An engine tells the metrics of its steps.
+    /// Loads the model. An engine reports its steps to `steps`.
     fn load(&self, file: &Path, steps: StepMetrics) -> Result<Runner, LoadFailure>;
-}
-
-/// Why a model could not be loaded; each kind has reasons of its own.
-pub type LoadFailure = Box<dyn std::error::Error + Send + Sync>;
-
-#[derive(Debug, thiserror::Error)]
-pub enum ModelError {
-    #[error("there is no model {name:?} here; available are {}", .known.join(", "))]
-    Unknown { name: String, known: Vec<String> },
-    #[error("{loaded} models are loaded, which is the limit, and all are in use; try again later")]
-    Full { loaded: usize },
-    #[error(
-        "model {name:?} needs {} and {} are free within --memory; {}", megabytes(*.needed_bytes), megabytes(*.free_bytes),
-        what_would_go(.loaded)
-    )]
-    NoRoom {
-        name: String,
-        needed_bytes: usize,
-        free_bytes: usize,
-        /// The models that are loaded, and what would become free without them.
-        loaded: Vec<(String, usize)>,
-    },
-    #[error("model {name:?} was named when the server was started and stays loaded")]
-    Kept { name: String },
-    #[error("model {name:?} is not loaded")]
-    NotLoaded { name: String },
-    #[error("model {name:?} cannot be loaded: {error}")]
-    Load { name: String, error: LoadFailure },
-    #[error("model {name:?} turns texts into vectors and generates nothing; it answers at /v1/embeddings")]
-    NoGenerator { name: String },
-    #[error("model {name:?} generates text; /v1/embeddings needs a model for embeddings, such as minilm")]
-    NoEncoder { name: String },
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error("loading model {name:?} was broken off")]
-    Lost { name: String },
 }
 
 /// A model that answers requests.
@@ -75,53 +45,54 @@ pub struct ServedModel {
     pub runner: Runner,
     pub metrics: ModelMetrics,
     pub loaded_at: SystemTime,
-    /// Whoever embeds with it.
+    /// Requests that embed with this model.
     pub(crate) embedding: EmbeddingQueue,
-    /// Counts up with each use of any model.
+    /// When it was last used, as a count of the uses of all models.
     used: AtomicU64,
     used_at: Mutex<Instant>,
-    /// Given back after the runner is gone: fields are dropped in their order.
+    /// Released after the runner is gone: fields are dropped in order.
     share: Share,
 }
 
 impl ServedModel {
-    /// What generates text, if that is what the model is for.
+    /// Returns the engine of a model that generates text.
     pub fn generator(&self) -> Result<&Engine, ModelError> {
         self.runner.generator().ok_or_else(|| ModelError::NoGenerator { name: self.name.to_string() })
     }
 
-    /// What embeds texts, if that is what the model is for.
+    /// Returns the encoder of an embedding model.
     pub fn encoder(&self) -> Result<&Arc<dyn Backend>, ModelError> {
         self.runner.encoder().ok_or_else(|| ModelError::NoEncoder { name: self.name.to_string() })
     }
 }
 
-/// A place for a model, empty while it is being loaded. Whoever asks meanwhile waits for the same load.
+/// Holds a model, or nothing while it is being loaded. Requests that arrive meanwhile wait for the same load.
 #[derive(Debug, Default)]
 struct Slot {
-    /// What it is loaded from: a name of the store, or the path of a file that was named at the start.
+    /// What to load: a name in the store, or the path of a file that was named at the start.
     source: String,
-    /// It was named at the start: it is the last to be unloaded for others, and its place stays.
-    is_kept: bool,
+    /// Named at the start: the last to be unloaded for others, and its slot stays.
+    is_pinned: bool,
     model: OnceCell<Arc<ServedModel>>,
+    users: Users,
 }
 
-/// What the operator decides.
+/// Settings of the operator.
 #[derive(Debug)]
 pub struct ModelsOptions {
-    /// Further names, as `--alias` gives them.
+    /// Further names of models, from `--alias`.
     pub aliases: BTreeMap<String, String>,
-    /// Models that are loaded at the same time at most.
+    /// Maximum number of loaded models.
     pub loaded_max: usize,
-    /// Models that nobody has used for so long are unloaded, but for those named at the start.
+    /// Models that were not used for this long are unloaded, except those named at the start.
     pub keep_alive: Option<Duration>,
     pub memory: Arc<MemoryBudget>,
 }
 
 impl Slot {
-    /// The same place without the model.
+    /// Returns the same slot without the model.
     fn emptied(&self) -> Arc<Self> {
-        Arc::new(Self { source: self.source.clone(), is_kept: self.is_kept, model: OnceCell::new() })
+        Arc::new(Self { source: self.source.clone(), is_pinned: self.is_pinned, ..Self::default() })
     }
 }
 
@@ -132,7 +103,7 @@ pub struct Models {
     options: ModelsOptions,
     slots: Mutex<HashMap<String, Arc<Slot>>>,
     uses: AtomicU64,
-    /// Held while memory is shared out.
+    /// Held while memory is distributed.
     sharing: Mutex<()>,
 }
 
@@ -142,21 +113,21 @@ impl Models {
         Self { store: Arc::new(store), loader, metrics, options, slots, uses, sharing }
     }
 
-    /// Who is told of the steps of a model that is about to be loaded.
+    /// Returns where a model reports its steps.
     pub fn step_metrics(&self, name: &str) -> StepMetrics {
         self.metrics.model(name).steps()
     }
 
-    /// Serves a model for as long as the server runs, from a name or the path of a file, as `open` loads it. One that does not
-    /// fit beside the others is loaded when it is asked for and they are idle; that is told by `None`.
-    pub fn keep<E: From<ModelError>>(
+    /// Serves a model for as long as the server runs; `open` loads it from the file. Returns `None` if it does not fit beside
+    /// the others: it is then loaded by a request while they are idle.
+    pub fn pin<E: From<ModelError>>(
         &self,
         name: &str,
         source: &str,
         file: &Path,
         open: impl FnOnce(StepMetrics) -> Result<Runner, E>,
-    ) -> Result<Option<Arc<ServedModel>>, E> {
-        let slot = Arc::new(Slot { source: source.to_owned(), is_kept: true, model: OnceCell::new() });
+    ) -> Result<Option<ModelInUse>, E> {
+        let slot = Arc::new(Slot { source: source.to_owned(), is_pinned: true, ..Slot::default() });
         let load_error = |error| ModelError::Load { name: name.to_owned(), error };
         let memory = self.loader.memory(file).map_err(load_error)?;
         let model = match self.reserve(name, memory) {
@@ -166,33 +137,34 @@ impl Models {
             Err(error) => {
                 tracing::warn!(
                     model = name,
-                    "not loaded yet: {error}; it will be when it is asked for and another is idle"
+                    "not loaded yet: {error}; a request will load it when another model is idle"
                 );
                 None
             }
         };
-        if let Some(model) = &model {
+        let in_use = model.map(|model| {
             // A new slot is empty.
-            let _ = slot.model.set(Arc::clone(model));
-        }
+            let _ = slot.model.set(Arc::clone(&model));
+            ModelInUse::new(model, slot.users.enter())
+        });
         self.slots().insert(name.to_owned(), slot);
         self.share_out();
-        Ok(model)
+        Ok(in_use)
     }
 
-    /// The model of this name, loaded if need be.
-    pub async fn get(self: &Arc<Self>, name: &str) -> Result<Arc<ServedModel>, ModelError> {
-        let name = self.real_name(name);
-        let known = self.slots().get(name).cloned();
-        let slot = match known {
-            Some(slot) => slot,
-            None => self.new_slot(name)?,
+    /// Returns the model of this name, loaded if necessary. It stays loaded while the returned value exists.
+    pub async fn get(self: &Arc<Self>, name: &str) -> Result<ModelInUse, ModelError> {
+        let name = self.resolve_alias(name);
+        let known = self.enter(name);
+        let (slot, user) = match known {
+            Some(entered) => entered,
+            None => self.enter_new(name)?,
         };
         let load = || self.load(name, &slot.source);
         let model = match slot.model.get_or_try_init(load).await {
             Ok(model) => Arc::clone(model),
             Err(error) => {
-                if !slot.is_kept {
+                if !slot.is_pinned {
                     self.remove_slot(name, &slot);
                 }
                 return Err(error);
@@ -200,54 +172,54 @@ impl Models {
         };
         model.used.store(self.uses.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         *model.used_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        Ok(model)
+        Ok(ModelInUse::new(model, user))
     }
 
-    /// Loads a model again and then takes it instead of the old one, which finishes what it has begun.
+    /// Loads a model again and then replaces the old one, which finishes its running requests.
     pub async fn reload(self: &Arc<Self>, name: &str) -> Result<(), ModelError> {
-        let name = self.real_name(name);
-        let slot = self.loaded(name)?;
-        let (source, is_kept) = (slot.source.clone(), slot.is_kept);
-        drop(slot);
+        let name = self.resolve_alias(name);
+        let (source, is_pinned) = self.loaded(name, |slot| (slot.source.clone(), slot.is_pinned))?;
         let model = OnceCell::new_with(Some(self.load(name, &source).await?));
-        let old = self.slots().insert(name.to_owned(), Arc::new(Slot { source, is_kept, model }));
-        self.let_go(old).await;
+        let slot = Slot { source, is_pinned, model, users: Users::default() };
+        let old = self.slots().insert(name.to_owned(), Arc::new(slot));
+        self.unload_slot(old).await;
         Ok(())
     }
 
-    /// Lets go of a model. What it has begun is finished.
+    /// Unloads a model, which finishes its running requests.
     pub async fn unload(self: &Arc<Self>, name: &str) -> Result<(), ModelError> {
-        let name = self.real_name(name);
-        if self.loaded(name)?.is_kept {
-            return Err(ModelError::Kept { name: name.to_owned() });
+        let name = self.resolve_alias(name);
+        if self.loaded(name, |slot| slot.is_pinned)? {
+            return Err(ModelError::Pinned { name: name.to_owned() });
         }
         let old = self.slots().remove(name);
-        self.let_go(old).await;
+        self.unload_slot(old).await;
         Ok(())
     }
 
-    /// An engine has failed: the next request loads it again.
-    pub fn forget(&self, model: &Arc<ServedModel>) {
+    /// Drops a model whose engine has failed: the next request loads it again.
+    pub fn forget(&self, model: &ModelInUse) {
         let mut slots = self.slots();
         if let Some(slot) = slots.get_mut(&*model.name)
-            && slot.model.get().is_some_and(|other| Arc::ptr_eq(other, model))
+            && slot.model.get().is_some_and(|other| Arc::ptr_eq(other, &model.model))
         {
             model.share.leave();
             *slot = slot.emptied();
         }
     }
 
-    /// All that are loaded, by name.
-    pub fn all_loaded(&self) -> Vec<Arc<ServedModel>> {
-        let mut all: Vec<_> = self.slots().values().filter_map(|slot| slot.model.get().cloned()).collect();
+    /// Returns all loaded models, by name.
+    pub fn all_loaded(&self) -> Vec<ModelInUse> {
+        let in_use = |slot: &Arc<Slot>| Some(ModelInUse::new(slot.model.get().cloned()?, slot.users.enter()));
+        let mut all: Vec<_> = self.slots().values().filter_map(in_use).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
 
-    /// Those in the store, loaded or not.
+    /// Returns the models in the store, loaded or not.
     pub fn stored(&self) -> Vec<ModelFile> {
         let listed = self.store.list().unwrap_or_else(|error| {
-            tracing::warn!("the models of the store cannot be listed: {error}");
+            tracing::warn!("cannot list the models in the store: {error}");
             Vec::new()
         });
         let usable = listed.into_iter().filter_map(|listed| match listed {
@@ -261,23 +233,34 @@ impl Models {
         &self.options.aliases
     }
 
-    /// What an alias stands for.
-    fn real_name<'a>(&'a self, name: &'a str) -> &'a str {
+    /// Returns the name that an alias stands for. The public methods that take a name call this first; all else here takes names
+    /// of slots.
+    fn resolve_alias<'a>(&'a self, name: &'a str) -> &'a str {
         self.options.aliases.get(name).map_or(name, String::as_str)
     }
 
-    fn loaded(&self, name: &str) -> Result<Arc<Slot>, ModelError> {
-        let loaded = self.slots().get(name).filter(|slot| slot.model.initialized()).cloned();
+    /// Reads from the slot of a loaded model.
+    fn loaded<T>(&self, name: &str, read: impl FnOnce(&Slot) -> T) -> Result<T, ModelError> {
+        let loaded = self.slots().get(name).filter(|slot| slot.model.initialized()).map(|slot| read(slot));
         loaded.ok_or_else(|| ModelError::NotLoaded { name: name.to_owned() })
     }
 
-    /// A place for a model of the store.
-    fn new_slot(&self, name: &str) -> Result<Arc<Slot>, ModelError> {
+    /// Counts a user of a slot, if it exists, before anybody else can find it idle.
+    fn enter(&self, name: &str) -> Option<(Arc<Slot>, User)> {
+        let slots = self.slots();
+        let slot = slots.get(name)?;
+        Some((Arc::clone(slot), slot.users.enter()))
+    }
+
+    /// Does the same with a new slot for a model in the store.
+    fn enter_new(&self, name: &str) -> Result<(Arc<Slot>, User), ModelError> {
         if !self.stored().iter().any(|file| file.name == name) {
             return Err(self.unknown(name));
         }
         let slot = || Arc::new(Slot { source: name.to_owned(), ..Slot::default() });
-        Ok(Arc::clone(self.slots().entry(name.to_owned()).or_insert_with(slot)))
+        let mut slots = self.slots();
+        let slot = slots.entry(name.to_owned()).or_insert_with(slot);
+        Ok((Arc::clone(slot), slot.users.enter()))
     }
 
     fn remove_slot(&self, name: &str, slot: &Arc<Slot>) {
@@ -287,7 +270,7 @@ impl Models {
         }
     }
 
-    /// Loads from a name of the store or from a file; what was changed since it was pulled is refused.
+    /// Loads a model by its name in the store or from a file; a file that changed since it was pulled is refused.
     async fn load(self: &Arc<Self>, name: &str, source: &str) -> Result<Arc<ServedModel>, ModelError> {
         tracing::info!(model = name, "loading");
         let (models, source, named) = (Arc::clone(self), source.to_owned(), name.to_owned());
@@ -329,7 +312,7 @@ impl Models {
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
-        // Nothing is done under the lock that leaves it half done.
+        // No operation under the lock can leave it inconsistent.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -340,20 +323,7 @@ impl std::fmt::Debug for Models {
     }
 }
 
-fn megabytes(bytes: usize) -> String {
-    format!("{} MB", bytes.div_ceil(1_000_000))
-}
-
-/// What could be done so that a model fits.
-fn what_would_go(loaded: &[(String, usize)]) -> String {
-    if loaded.is_empty() {
-        return "give the server more with --memory, or the model a shorter --context".to_owned();
-    }
-    let loaded: Vec<String> = loaded.iter().map(|(name, bytes)| format!("{name} ({})", megabytes(*bytes))).collect();
-    format!("one of these would have to go and is in use: {}", loaded.join(", "))
-}
-
-/// Seconds since 1970.
+/// Returns seconds since 1970.
 pub(crate) fn unix_s(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,7 +1,7 @@
-//! One line in the log and one count for every request, when its answer has ended.
+//! Writes one log line and counts one request when its response has ended.
 //!
-//! Prompts and answers are not logged, nor are the queries of addresses. (At the level debug, the runtime shows some words where a
-//! prompt left a cached text.)
+//! Prompts, answers and query strings are not logged. (At the level debug, the runtime logs some words where a prompt
+//! diverged from a cached one.)
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,16 +19,16 @@ use http_body::{Frame, SizeHint};
 use crate::metrics::{HttpRequest, Metrics};
 use crate::request_id::{self, RequestId};
 
-/// Of a path, in the log.
+/// Maximum length of a path in the log.
 const PATH_CHARACTERS_MAX: usize = 256;
-/// Of a user's name, in the log.
+/// Maximum length of an end user's name in the log.
 const USER_CHARACTERS_MAX: usize = 64;
-/// Methods that anybody uses are shorter.
+/// Usual methods are shorter.
 const METHOD_CHARACTERS_MAX: usize = 16;
-/// What is logged for a client that went away before there was an answer; nobody is sent it.
+/// Status that is logged for a client that disconnected before the response; it is never sent.
 const CLIENT_GONE: u16 = 499;
 
-/// What a request's line shall say beside what HTTP knows. In the extensions of every request.
+/// What the log line of a request says besides what HTTP knows. In the extensions of every request.
 #[derive(Debug, Default)]
 pub struct Notes {
     caller: OnceLock<Arc<str>>,
@@ -43,12 +43,12 @@ impl Notes {
         let _ = self.caller.set(name);
     }
 
-    /// The model that answers, once it is known to exist: it becomes a label of metrics, and those must be few.
+    /// The model, once it is known to exist: it becomes a label of metrics, which must be few.
     pub fn set_model(&self, name: impl Into<Arc<str>>) {
         let _ = self.model.set(name.into());
     }
 
-    /// Whom the caller asks for, in the caller's own words.
+    /// The end user, as named by the client.
     pub(crate) fn set_user(&self, name: &str) {
         let shown = name.chars().filter(|c| !c.is_control()).take(USER_CHARACTERS_MAX).collect();
         let _ = self.user.set(shown);
@@ -73,7 +73,7 @@ pub(crate) async fn observe(State(metrics): State<Arc<Metrics>>, mut request: Re
     if let Some(value) = id.header() {
         response.headers_mut().insert(request_id::HEADER, value);
     }
-    // Until the head of the answer, which is the whole of it unless it is streamed.
+    // Time until the response headers, which is the whole response unless it is streamed.
     let took = format!("total;dur={:.3}", record.count.took().as_secs_f64() * 1e3);
     if let Ok(value) = HeaderValue::from_str(&took) {
         response.headers_mut().insert("server-timing", value);
@@ -81,14 +81,14 @@ pub(crate) async fn observe(State(metrics): State<Arc<Metrics>>, mut request: Re
     response.map(|inner| Body::new(Observed { inner, record }))
 }
 
-/// Written when it is dropped: the answer has ended, or whoever waited for it has gone.
+/// Written on drop: the response has ended, or the client has disconnected.
 struct Record {
     count: HttpRequest,
     id: RequestId,
     method: String,
     path: String,
     notes: Arc<Notes>,
-    /// `None` until there is an answer.
+    /// `None` until there is a response.
     status: Option<u16>,
     is_complete: bool,
     #[cfg(feature = "otel")]
@@ -139,7 +139,7 @@ impl Drop for Record {
     }
 }
 
-/// A response whose end is noticed.
+/// A response whose end is observed.
 struct Observed {
     inner: Body,
     record: Record,

@@ -1,11 +1,11 @@
-//! The description of the API at `/openapi.json`. Routes bring their own part of it; this is the rest.
+//! The OpenAPI document at `/openapi.json`. Routes add their own part; this is the rest.
 
 use serde::Serialize;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{Components, Info, License, OpenApi, OpenApiBuilder, SecurityRequirement};
 use utoipa::{PartialSchema, ToSchema};
 
-/// An error in OpenAI's shape.
+/// An error in OpenAI's format.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ErrorBody {
     error: ErrorDetails,
@@ -16,16 +16,17 @@ struct ErrorDetails {
     message: String,
     #[serde(rename = "type")]
     kind: String,
-    /// The field that was wrong, as a path such as `messages[0].content`.
+    /// Path of the invalid field, such as `messages[0].content`.
     param: Option<String>,
-    /// A word for programs, such as `unknown_parameter`.
+    /// A code for programs, such as `unknown_parameter`.
     code: Option<String>,
 }
 
-/// What holds for all routes.
+/// Returns what applies to all routes.
 pub(crate) fn base() -> OpenApi {
     let mut info = Info::new("RuvLLM", env!("CARGO_PKG_VERSION"));
-    info.description = Some("An LLM server with the API of OpenAI, and its own beside it.".to_owned());
+    info.description =
+        Some("An LLM server with the APIs of OpenAI and Anthropic, and some endpoints of its own.".to_owned());
     info.license = Some(License::new("MIT"));
     let mut components = Components::new();
     components.add_security_scheme("bearer", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
@@ -34,7 +35,7 @@ pub(crate) fn base() -> OpenApi {
     components.schemas.insert(ErrorBody::name().into_owned(), ErrorBody::schema());
     components.schemas.insert(ErrorDetails::name().into_owned(), ErrorDetails::schema());
     let none: [&str; 0] = [];
-    // Either header does, and none where there are no keys.
+    // Either header is accepted, and none is needed without keys.
     let either = ["bearer", "x-api-key"].map(|name| SecurityRequirement::new(name, none));
     let security = either.into_iter().chain([SecurityRequirement::default()]);
     OpenApiBuilder::new().info(info).components(Some(components)).security(Some(security)).build()

@@ -1,5 +1,5 @@
-//! The endpoints for those who operate the server. They are the pattern for all others: a function with its documentation,
-//! put into an [`OpenApiRouter`] by `routes!`.
+//! Endpoints of operations. They are the pattern for all others: a function with its documentation, added to an
+//! [`OpenApiRouter`] by `routes!`.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ struct Status {
     status: &'static str,
 }
 
-/// `/health` and `/ready`: for anybody, without a key.
+/// Returns `/health` and `/ready`, which are public.
 pub(crate) fn probes(lifecycle: Lifecycle) -> OpenApiRouter {
     OpenApiRouter::new().routes(routes!(health)).routes(routes!(ready)).with_state(lifecycle)
 }
@@ -35,9 +35,9 @@ pub(crate) fn metrics_route(metrics: Arc<Metrics>, snapshots: Snapshots) -> Open
     OpenApiRouter::new().routes(routes!(render_metrics)).with_state((metrics, snapshots))
 }
 
-/// Whether the process lives
+/// Whether the process is alive
 #[utoipa::path(get, path = "/health", tag = "operations", security(()),
-    responses((status = 200, description = "It lives", body = Status)))]
+    responses((status = 200, description = "It is alive", body = Status)))]
 async fn health() -> Json<Status> {
     Json(Status { status: "ok" })
 }
@@ -55,7 +55,7 @@ async fn ready(State(lifecycle): State<Lifecycle>) -> Response {
     (code, Json(Status { status })).into_response()
 }
 
-/// Counts and times for Prometheus
+/// Metrics for Prometheus
 #[utoipa::path(get, path = "/metrics", tag = "operations",
     responses((status = 200, description = "Prometheus text", content_type = "text/plain", body = String),
               (status = 401, description = "No valid key", body = ErrorBody),

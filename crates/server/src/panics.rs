@@ -1,4 +1,4 @@
-//! A request whose handler panics goes down alone.
+//! A panic in a handler fails only its own request.
 
 use std::panic::AssertUnwindSafe;
 
@@ -10,12 +10,12 @@ use futures_util::FutureExt;
 use crate::error::ApiError;
 
 pub(crate) async fn catch(request: Request, next: Next) -> Response {
-    // What the handler held is dropped; what it shares with others is behind locks that notice.
+    // What the handler held is dropped; what it shares with others is behind locks that detect a panic.
     match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
         Err(panic) => {
             tracing::error!(what = text(&*panic), "a handler panicked");
-            ApiError::internal("the server made a mistake while it handled this request").into_response()
+            ApiError::internal("the server failed while handling this request").into_response()
         }
     }
 }

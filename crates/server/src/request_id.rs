@@ -1,4 +1,4 @@
-//! Names of requests, for those who look for one in the log.
+//! Ids of requests, for finding them in the log.
 
 use std::sync::Arc;
 
@@ -6,24 +6,24 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Longer ones are not taken over.
+/// Longer ids of clients are replaced.
 const LENGTH_MAX: usize = 128;
 
-/// The client's own name for its request if it sent a sane one, or one that we made. In the extensions of every request.
+/// The client's own id if it sent a valid one, or a new one. In the extensions of every request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestId(Arc<str>);
 
 impl RequestId {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let sent = headers.get(HEADER).and_then(|value| value.to_str().ok());
-        match sent.filter(|id| is_sane(id)) {
+        match sent.filter(|id| is_valid_id(id)) {
             Some(id) => Self(id.into()),
             None => Self::random(),
         }
     }
 
     fn random() -> Self {
-        // An id that repeats does no harm; a request that fails for want of one would.
+        // A repeated id does no harm; a request that fails for lack of one would.
         let bits = getrandom::u64().unwrap_or_default();
         Self(format!("req-{bits:016x}").into())
     }
@@ -37,8 +37,8 @@ impl RequestId {
     }
 }
 
-/// Visible ASCII only: it ends up in logs and terminals.
-fn is_sane(id: &str) -> bool {
+/// Visible ASCII only: it appears in logs and terminals.
+fn is_valid_id(id: &str) -> bool {
     (1..=LENGTH_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
 }
 

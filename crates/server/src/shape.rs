@@ -1,4 +1,5 @@
-//! Gives every error the shape that clients of its path expect. The one place that knows which path belongs to whose API.
+//! Gives every error the format that clients of its path expect. The only place that knows which path belongs to which
+//! API.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
@@ -10,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use crate::error::ApiError;
 use crate::request_id::RequestId;
 
-/// What is kept of a message that did not come as an [`ApiError`].
+/// Maximum length of a message that did not come as an [`ApiError`].
 const FOREIGN_MESSAGE_BYTES_MAX: usize = 4096;
 
 pub(crate) async fn shape(request: Request, next: Next) -> Response {
@@ -44,7 +45,7 @@ fn is_json(response: &Response) -> bool {
     kind.is_some_and(|kind| kind.starts_with("application/json"))
 }
 
-/// Extractors and layers of libraries answer in plain text. Their words and headers are kept.
+/// Extractors and layers of libraries respond in plain text. Their text and headers are kept.
 async fn shape_foreign(response: Response) -> Response {
     let (parts, body) = response.into_parts();
     let bytes = to_bytes(body, FOREIGN_MESSAGE_BYTES_MAX).await.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Requests that are run together, and what each of them took.
+//! Runs requests together and records what each of them took.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +9,13 @@ use ruvllm_engine::{Core, Event, Request, SequenceId};
 
 use crate::exit::Interrupted;
 
-/// A request that has its answer.
+/// An answered request.
 pub struct Answered {
     pub prompt_tokens: usize,
-    /// Prompt tokens that were not computed, and those of them that came from disk.
+    /// Prompt tokens that were cached, and those of them that were loaded from disk.
     pub cached_tokens: usize,
     pub loaded_tokens: usize,
-    /// From the submission on, so that waiting for others counts.
+    /// Measured from submission, so that waiting for others counts.
     pub first_token_ms: f64,
     pub tokens: Vec<u32>,
 }
@@ -35,7 +35,7 @@ impl Answered {
     }
 }
 
-/// Submits all requests and runs them to their ends; answers are in the order of the requests.
+/// Submits all requests and runs them to completion; answers are in the order of the requests.
 pub fn answer(core: &mut Core, requests: Vec<Request>, interrupted: &AtomicBool) -> Result<Vec<Answered>> {
     let mut answered = Vec::with_capacity(requests.len());
     let mut places: HashMap<SequenceId, (usize, Instant)> = HashMap::new();

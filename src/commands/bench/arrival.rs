@@ -1,4 +1,4 @@
-//! What a long prompt does to texts that are being generated when it arrives.
+//! Measures how a long prompt slows down running sequences when it arrives.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -10,28 +10,28 @@ use serde_json::{Value, json};
 use super::filler;
 use crate::exit::Interrupted;
 
-/// Texts that are generated meanwhile.
+/// Sequences that generate meanwhile.
 const STREAMS: usize = 4;
-/// Tokens that each begins with.
+/// Prompt tokens of each sequence.
 const STREAM_PROMPT: usize = 32;
-/// Tokens of each before the prompt arrives.
+/// Tokens of each sequence before the prompt arrives.
 const BEFORE: usize = 96;
-/// And after it was answered.
+/// Tokens of each sequence after it was answered.
 const AFTER: usize = 32;
-/// Sequences that run at once.
+/// Maximum number of concurrent sequences.
 pub const SEQUENCES: usize = STREAMS + 1;
 
-/// Tokens of the longest text. Those that are generated meanwhile should not end before anything was measured.
+/// Returns the tokens of the longest sequence. Those that generate meanwhile must not end before the measurement does.
 pub fn context_min(prompt: usize) -> usize {
     prompt.saturating_add(1).max(STREAM_PROMPT + 2 * BEFORE)
 }
 
-/// Milliseconds between the tokens of a text.
+/// Milliseconds between the tokens of a sequence.
 pub struct Arrival {
     prompt: usize,
     before: Vec<f64>,
     meanwhile: Vec<f64>,
-    /// The texts are longer then, and slower by themselves.
+    /// Sequences are longer by then, and slower for that reason alone.
     after: Vec<f64>,
     first_token_ms: f64,
 }
@@ -60,7 +60,7 @@ pub fn measure(core: &mut Core, prompt: usize, interrupted: &AtomicBool) -> Resu
             let mut is_done = false;
             for event in results {
                 let event = event?;
-                // A text may reach the end of the context; what comes then is easier work.
+                // A sequence may reach the end of the context; the steps after that are easier.
                 all_run &= event.finish.is_none();
                 is_done |= until(event.sequence);
             }
@@ -77,7 +77,7 @@ pub fn measure(core: &mut Core, prompt: usize, interrupted: &AtomicBool) -> Resu
         tokens += 1;
         tokens == STREAMS * BEFORE
     })?;
-    // Prompts and the first use of all memory.
+    // Runs the prompts and touches all memory.
     before.drain(..before.len() / 3);
     let arrived = Instant::now();
     let long = core.submit(Request { max_tokens: Some(1), ..plain(filler(core, prompt, 99)) })?;
@@ -93,14 +93,14 @@ pub fn measure(core: &mut Core, prompt: usize, interrupted: &AtomicBool) -> Resu
 }
 
 impl Arrival {
-    /// The mean and the time that 95 % stay below.
+    /// Returns the mean and the 95th percentile.
     fn typical(times: &[f64]) -> (f64, f64) {
         let mut sorted = times.to_vec();
         sorted.sort_by(f64::total_cmp);
         (times.iter().sum::<f64>() / times.len() as f64, sorted[(sorted.len() - 1) * 95 / 100])
     }
 
-    /// How much longer steps took because of the prompt, on average.
+    /// Returns how much longer steps took on average because of the prompt.
     fn slowdown(&self) -> f64 {
         let mean = |times: &[f64]| Self::typical(times).0;
         mean(&self.meanwhile) * 2.0 / (mean(&self.before) + mean(&self.after))
@@ -128,12 +128,12 @@ impl Arrival {
             let (mean, most) = Self::typical(times);
             vec![name.to_owned(), format!("{mean:.1}"), format!("{most:.1}"), remark]
         };
-        let remark = format!("{:.2} times; its answer after {:.0} ms", self.slowdown(), self.first_token_ms);
+        let remark = format!("{:.2} times; answered after {:.0} ms", self.slowdown(), self.first_token_ms);
         vec![
             heading.map(str::to_owned).to_vec(),
-            row(&format!("{STREAMS} texts before"), &self.before, String::new()),
+            row(&format!("{STREAMS} sequences before"), &self.before, String::new()),
             row("meanwhile", &self.meanwhile, remark),
-            row("after, longer by then", &self.after, String::new()),
+            row("after (longer by then)", &self.after, String::new()),
         ]
     }
 }

@@ -1,4 +1,4 @@
-//! What the prefix cache gains on this machine: the same requests with and without it, in turns.
+//! Measures the gain of the prefix cache: the same requests with and without it, in turns.
 
 mod runs;
 mod works;
@@ -11,42 +11,42 @@ use ruvllm_engine::{Core, PrefixUse, Tenant};
 use serde_json::{Value, json};
 
 use self::runs::{Runs, Settings};
-use self::works::{WORKS, Work};
+use self::works::{WORKLOADS, Work};
 use super::filler;
-use crate::progress::count_bar;
+use crate::output::progress::count_bar;
 
-/// Requests that run at once at most.
+/// Maximum number of concurrent requests.
 pub const SEQUENCES: usize = 8;
 
-/// Tokens of the longest request.
+/// Returns the tokens of the longest request.
 pub fn context_min() -> usize {
-    WORKS.iter().map(Work::tokens_max).max().expect("there is work")
+    WORKLOADS.iter().map(Work::tokens_max).max().expect("there is work")
 }
 
-/// The measurements of one kind of work.
+/// Measurements of one workload.
 pub struct Comparison {
     work: &'static Work,
     cold: Runs,
     cached: Runs,
-    /// Pages that left the cache and were wanted later.
+    /// Pages that were evicted and needed again.
     regretted_pages: u64,
 }
 
-/// Runs every kind of work `repeat` times in both ways. The very first round touches all memory and is not counted.
+/// Runs every workload `repeat` times both ways. The very first round touches all memory and is not counted.
 pub fn compare(core: &mut Core, repeat: usize, interrupted: &AtomicBool) -> Result<Vec<Comparison>> {
-    let bar = count_bar(WORKS.len() * repeat + 1, "prefix cache");
-    // A tenant that never was: nothing of an earlier run is found, on disk either.
+    let bar = count_bar(WORKLOADS.len() * repeat + 1, "prefix cache");
+    // A new tenant: no pages of earlier runs are found, not even on disk.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
     let settings =
         |prefix_use| Settings { tenant: Tenant::new(&format!("bench of {now} ns")), prefix_use, interrupted };
     let (without, with) = (settings(PrefixUse::OFF), settings(PrefixUse::default()));
     let mut all = Vec::new();
     let mut rounds = 0;
-    for work in &WORKS {
+    for work in &WORKLOADS {
         let regretted_before = core.cache_stats().regretted_pages;
         let mut comparison = Comparison { work, cold: Runs::default(), cached: Runs::default(), regretted_pages: 0 };
         for _ in 0..repeat + usize::from(rounds == 0) {
-            // Prompts that were never asked before.
+            // Prompts that were never used before.
             let texts = work.texts(|tokens, number| filler(core, tokens, rounds * 1000 + number));
             for (settings, runs) in [(&without, &mut comparison.cold), (&with, &mut comparison.cached)] {
                 let (answered, seconds) = settings.run(core, work, &texts)?;
@@ -65,7 +65,7 @@ pub fn compare(core: &mut Core, repeat: usize, interrupted: &AtomicBool) -> Resu
 }
 
 impl Comparison {
-    /// How many times the prompt tokens with the cache are computed without it.
+    /// Returns how many times more prompt tokens are computed without the cache.
     fn work_gain(&self) -> f64 {
         self.cold.computed_tokens as f64 / self.cached.computed_tokens as f64
     }
@@ -78,10 +78,10 @@ impl Comparison {
         self.cold.seconds() / self.cached.seconds()
     }
 
-    /// What keeps the cache from doing its work.
+    /// Returns what limits the cache.
     pub fn remark(&self) -> Option<String> {
         let (name, pages) = (self.work.name, self.regretted_pages);
-        (pages > 0).then(|| format!("{name}: {pages} cached pages left memory too early; raise --kv-memory"))
+        (pages > 0).then(|| format!("{name}: {pages} cached pages were evicted too early; raise --kv-memory"))
     }
 
     pub fn to_json(&self) -> Value {

@@ -1,4 +1,4 @@
-//! `ruvllm bench serve`: how a running server does under load.
+//! `ruvllm bench serve`: how a running server performs under load.
 
 mod report;
 mod summary;
@@ -21,49 +21,49 @@ use self::target::{RoundTrip, Sample, Target};
 use self::workloads::Workload;
 use crate::exit::Interrupted;
 use crate::output;
-use crate::progress::{count_bar, interrupt_flag};
+use crate::output::progress::{count_bar, interrupt_flag};
 
-/// Round trips that are measured to tell the server's own time.
+/// Number of round trips that measure the server's own overhead.
 const ROUND_TRIPS: usize = 50;
 
 /// Measure a running server: throughput and latency by the number of clients
 ///
-/// Works with every server that has OpenAI's chat completions. Each combination starts with texts that the server has
-/// not seen.
+/// Works with every server that implements OpenAI's chat completions, and waits until it is ready. Each combination starts
+/// with prompts that the server has not seen.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ruvllm bench serve http://127.0.0.1:8080\n  \
                         ruvllm bench serve http://127.0.0.1:8080 -w rag -w mixed --clients 1,8,32 --report load.html")]
 pub struct Serve {
-    /// Where the server is, such as http://127.0.0.1:8080
+    /// URL of the server, such as http://127.0.0.1:8080
     url: String,
-    /// The model to ask [default: the first that is loaded]
+    /// Model to measure [default: the loaded one, if there is only one]
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// The API key, if the server wants one
+    /// API key, if the server requires one
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// What to ask; may be given several times [default: all of them]
+    /// Workload; can be repeated [default: all]
     #[arg(long, short = 'w', value_enum, value_name = "KIND")]
     workload: Vec<Workload>,
-    /// How many clients ask at the same time: one number, or several to be tried in turn
+    /// Numbers of concurrent clients, measured one after the other
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8], value_name = "N,…")]
     clients: Vec<usize>,
-    /// Requests of each client
+    /// Number of requests per client
     #[arg(long, short = 'r', default_value_t = 4, value_name = "N")]
     requests: usize,
-    /// Tokens of each answer at most
+    /// Maximum number of tokens per answer
     #[arg(long, short = 'n', default_value_t = 64, value_name = "N")]
     max_tokens: usize,
-    /// An answer is good if its first token comes within so many milliseconds …
+    /// An answer meets the goal if its first token arrives within this many milliseconds …
     #[arg(long, default_value_t = 1000.0, value_name = "MS")]
     slo_ttft: f64,
-    /// … and the others within so many of each other, on average
+    /// … and the average time between its tokens is at most this many
     #[arg(long, default_value_t = 50.0, value_name = "MS")]
     slo_token: f64,
-    /// Have answers come at once instead of as they are generated, to see what streaming costs
+    /// Request whole answers instead of streams, to measure the cost of streaming
     #[arg(long)]
     no_stream: bool,
-    /// Also write a page with plots
+    /// Also write an HTML page with plots
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
     /// Print one JSON object
@@ -76,14 +76,15 @@ impl Serve {
         if self.clients.contains(&0) || self.requests == 0 || self.max_tokens == 0 {
             bail!("--clients, --requests and --max-tokens must be at least 1");
         }
-        let target = Target::find(&self.url, self.key.clone(), self.model.clone())?;
         let interrupted = interrupt_flag();
+        let target = Target::find(&self.url, self.key.clone(), self.model.clone(), &interrupted)?;
+        output::remark(&format!("measuring {} at {}", target.model, self.url));
         let workloads = match &self.workload[..] {
             [] => &[Workload::Chat, Workload::Rag, Workload::Batch, Workload::Mixed, Workload::Unique],
             given => given,
         };
         let overhead = Overhead::measure(&target)?;
-        let bar = count_bar(workloads.len() * self.clients.len(), "asking");
+        let bar = count_bar(workloads.len() * self.clients.len(), "measuring");
         let mut summaries = Vec::new();
         for workload in workloads {
             for clients in &self.clients {
@@ -99,7 +100,7 @@ impl Serve {
         self.show(&target, &summaries, &overhead)
     }
 
-    /// One kind of work with so many clients.
+    /// Runs one workload with this many clients.
     fn run(&self, target: &Target, workload: Workload, clients: usize, interrupted: &AtomicBool) -> Result<Summary> {
         let salt = RandomState::new().hash_one(0u8);
         let (next, count) = (AtomicUsize::new(0), clients * self.requests);
@@ -119,7 +120,7 @@ impl Serve {
                         } else {
                             target.ask(&messages, self.max_tokens)
                         };
-                        results.lock().expect("nobody panics with it").push(sample);
+                        results.lock().expect("no client panics").push(sample);
                     }
                 });
             }
@@ -129,7 +130,7 @@ impl Serve {
             return Err(Interrupted.into());
         }
         let (mut samples, mut errors) = (Vec::new(), Vec::new());
-        for result in results.into_inner().expect("nobody panics with it") {
+        for result in results.into_inner().expect("no client panics") {
             match result {
                 Ok(sample) => samples.push(sample),
                 Err(error) => errors.push(format!("{error:#}")),
@@ -141,7 +142,7 @@ impl Serve {
 
     fn about(&self, target: &Target) -> String {
         format!(
-            "{} at {}; {} requests of each client, answers of at most {} tokens; good: first token within {} ms, then {} ms",
+            "{} at {}; {} requests per client, answers of up to {} tokens; goal: first token within {} ms, then {} ms per token",
             target.model, self.url, self.requests, self.max_tokens, self.slo_ttft, self.slo_token
         )
     }
@@ -174,17 +175,17 @@ impl Serve {
     }
 }
 
-/// What a request costs beside the model.
+/// What a request costs besides the model.
 struct Overhead {
     round_trip: Percentiles,
-    /// Without the time in the engine, for servers that tell it.
+    /// Without the time in the engine, if the server reports it.
     beside_engine: Option<Percentiles>,
-    /// Of that what the server itself takes, without the way there and back.
+    /// The part of it that is spent in the server, without the network.
     of_server: Option<Percentiles>,
 }
 
 impl Overhead {
-    /// Asks for one token again and again: the prompt is cached, so little else is left than the way there and back.
+    /// Requests one token again and again: the prompt is cached, so little more than the round trip is left.
     fn measure(target: &Target) -> Result<Self> {
         let messages = Workload::Batch.messages(RandomState::new().hash_one(0u8), 0);
         target.round_trip(&messages)?;
@@ -204,12 +205,12 @@ impl Overhead {
 impl std::fmt::Display for Overhead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Percentiles { p50, p99, .. } = self.round_trip;
-        write!(f, "one token of a known prompt: {p50:.2} ms (99 %: {p99:.2})")?;
+        write!(f, "one token of a cached prompt: {p50:.2} ms (p99: {p99:.2})")?;
         if let Some(Percentiles { p50, p99, .. }) = self.beside_engine {
-            write!(f, ", of which beside the model {p50:.2} ms (99 %: {p99:.2})")?;
+            write!(f, ", of which outside the model {p50:.2} ms (p99: {p99:.2})")?;
         }
         if let Some(Percentiles { p50, p99, .. }) = self.of_server {
-            write!(f, ", {p50:.2} ms (99 %: {p99:.2}) of it in the server")?;
+            write!(f, ", {p50:.2} ms (p99: {p99:.2}) of it in the server")?;
         }
         Ok(())
     }

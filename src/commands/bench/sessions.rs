@@ -1,4 +1,4 @@
-//! Many sessions within one KV budget: all are opened, then each goes on, in another order.
+//! Measures many sessions within one KV budget: all are opened, then each is resumed, in another order.
 
 mod report;
 
@@ -12,32 +12,33 @@ use ruvllm_runtime::hardware;
 
 use super::answered::{Answered, answer};
 use super::filler;
-use crate::progress::count_bar;
+use crate::output::progress::count_bar;
 
 /// Tokens of a session when it is opened.
 const SESSION_TOKENS: usize = 500;
-/// Of the opening's answer: the session goes on behind the first, and the second tells whether it goes on as it would have.
+/// Tokens of the first answer: the session continues after the first, and the second shows whether it continues
+/// unchanged.
 const ANSWER_TOKENS: usize = 2;
-/// Tokens of a session in the end.
+/// Tokens of a session at the end.
 pub const CONTEXT_MIN: usize = SESSION_TOKENS + ANSWER_TOKENS;
-/// Sessions that are opened at once.
+/// Sessions that are opened together.
 pub const SEQUENCES: usize = 8;
-/// The KV budget when nothing else is said.
+/// Default KV budget.
 pub const BUDGET_BYTES_DEFAULT: u64 = 1 << 30;
 
-/// What was measured.
+/// The measurements.
 pub struct Sessions {
     open_s: f64,
-    /// Prompt tokens that an earlier run had left on disk.
+    /// Prompt tokens that an earlier run left on disk.
     found_tokens: usize,
     after_opening: CacheStats,
     resume_s: f64,
     resumed: Vec<Answered>,
-    /// Sessions that went on with the token that was generated when they were opened.
+    /// Sessions whose next token was the one generated when they were opened.
     unchanged: usize,
-    /// What the process took more for pages and all else, at most. Only Linux tells.
+    /// Maximum growth of the process, for pages and all else. Linux only.
     growth_bytes_max: Option<usize>,
-    /// KV bytes in use at most, after any request.
+    /// Maximum KV bytes in use after any request.
     used_bytes_max: usize,
     end: CacheStats,
 }
@@ -48,7 +49,7 @@ pub fn measure(core: &mut Core, count: usize, interrupted: &AtomicBool) -> Resul
     let started = Instant::now();
     let mut opened = Vec::with_capacity(count);
     while opened.len() < count {
-        // The first alone: it takes all memory that is not for pages.
+        // The first one alone: it allocates all memory that is not for pages.
         let at_once = if opened.is_empty() { 1 } else { SEQUENCES.min(count - opened.len()) };
         let sessions = opened.len()..opened.len() + at_once;
         let requests = sessions.map(|session| request(text(core, session), ANSWER_TOKENS)).collect();
@@ -66,7 +67,7 @@ pub fn measure(core: &mut Core, count: usize, interrupted: &AtomicBool) -> Resul
     let mut resumed = Vec::with_capacity(count);
     let mut unchanged = 0;
     for session in shuffled(count) {
-        let [first, second] = opened[session].tokens[..] else { unreachable!("nothing ends an answer early") };
+        let [first, second] = opened[session].tokens[..] else { unreachable!("no answer ends early") };
         let prompt = [&text(core, session)[..], &[first]].concat();
         let answered = answer(core, vec![request(prompt, 1)], interrupted)?;
         unchanged += usize::from(answered[0].tokens == [second]);
@@ -101,7 +102,7 @@ fn request(prompt: Vec<u32>, max_tokens: usize) -> Request {
     }
 }
 
-/// All sessions in an order without a pattern, the same in every run.
+/// Returns all sessions in an order without a pattern, the same in every run.
 fn shuffled(count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by_cached_key(|session| {
@@ -112,10 +113,10 @@ fn shuffled(count: usize) -> Vec<usize> {
     order
 }
 
-/// Looks at memory after every request.
+/// Observes memory after every request.
 #[derive(Default)]
 struct Watch {
-    /// Of the process, without the pages in use, when it was first looked at.
+    /// Memory of the process without the pages in use, when first observed.
     base_bytes: Option<usize>,
     resident_bytes_max: Option<usize>,
     used_bytes_max: usize,

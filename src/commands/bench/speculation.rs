@@ -1,4 +1,4 @@
-//! What speculative decoding gains on this machine: the same texts with and without it, in turns.
+//! Measures the gain of speculative decoding: the same texts with and without it, in turns.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,15 +7,15 @@ use ruvllm_runtime::{Engine, PrefixUse, Request, Response, Sampling, Speculation
 use serde_json::{Value, json};
 
 use super::Spread;
-use super::works::{Task, WORKS, Work};
+use super::works::{Task, WORKLOADS, Work};
 use crate::exit::Interrupted;
 
-/// The measurements of one kind of work.
+/// Measurements of one workload.
 pub struct Comparison {
     name: &'static str,
     /// With speculation.
     total: Total,
-    /// Tokens per second without and with speculation, and the quotient of each pair of neighbouring runs.
+    /// Tokens per second without and with speculation, and the ratio of each pair of consecutive runs.
     plain: Spread,
     speculative: Spread,
     gain: Spread,
@@ -24,16 +24,16 @@ pub struct Comparison {
 /// How the texts are generated.
 pub struct Settings<'a> {
     pub speculation: Speculation,
-    /// Of each text.
+    /// Maximum tokens of each text.
     pub tokens_max: usize,
     pub repeat: usize,
     pub interrupted: &'a AtomicBool,
 }
 
 impl Settings<'_> {
-    /// Runs every kind of work `repeat` times in both ways; one round before it is not counted.
+    /// Runs every workload `repeat` times both ways; one round before is not counted.
     pub fn compare(&self, engine: &mut Engine) -> Result<Vec<Comparison>> {
-        WORKS.iter().map(|work| self.compare_work(engine, work)).collect()
+        WORKLOADS.iter().map(|work| self.compare_work(engine, work)).collect()
     }
 
     fn compare_work(&self, engine: &mut Engine, work: &Work) -> Result<Comparison> {
@@ -57,14 +57,14 @@ impl Settings<'_> {
         })
     }
 
-    /// Every text of a kind without speculation, then with it.
+    /// Runs every text of a workload without speculation, then with it.
     fn round(&self, engine: &mut Engine, work: &Work) -> Result<(Total, Total)> {
         let mut totals = (Total::default(), Total::default());
         for task in work.tasks {
             let plain = self.answer(engine, task, Speculation::Off)?;
             let speculative = self.answer(engine, task, self.speculation)?;
             if plain.tokens != speculative.tokens {
-                bail!("'{}' has other tokens with speculation than without: this is a bug", work.name);
+                bail!("'{}' has different tokens with speculation than without: this is a bug", work.name);
             }
             totals.0.add(&plain);
             totals.1.add(&speculative);
@@ -78,7 +78,7 @@ impl Settings<'_> {
     fn answer(&self, engine: &mut Engine, task: &Task, speculation: Speculation) -> Result<Response> {
         let (prompt, stop) = task.prompt(engine.has_chat_template());
         let mut request = Request::new(prompt);
-        // Both are to begin with the same: cached pages may have cooled meanwhile.
+        // Both must start from the same state: cached pages may have been demoted meanwhile.
         request.prefix_use = PrefixUse::OFF;
         request.sampling = Sampling::greedy();
         request.max_tokens = Some(self.tokens_max);
@@ -88,7 +88,7 @@ impl Settings<'_> {
     }
 }
 
-/// The answers of one round, after their first tokens: those are the prompts' work.
+/// The answers of one round without their first tokens, which belong to the prefill.
 #[derive(Default)]
 struct Total {
     tokens: usize,

@@ -1,8 +1,8 @@
-//! Several measurements of the same thing.
+//! Statistics of repeated measurements.
 
 use serde_json::{Value, json};
 
-/// Median and range of some measurements.
+/// Median and range of measurements.
 pub struct Spread {
     pub least: f64,
     pub median: f64,

@@ -1,4 +1,4 @@
-//! `ruvllm bench together`: what several models reach when all of them work at once, in shares of what each reaches alone.
+//! `ruvllm bench together`: the speed of several models that run at the same time, relative to each alone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -12,13 +12,14 @@ use ruvllm_runtime::hardware::Hardware;
 use ruvllm_runtime::{Cores, Engine};
 use serde_json::{Value, json};
 
-use super::{Spread, events, filler};
+use super::{Spread, filler, step_tokens};
 use crate::exit::Interrupted;
-use crate::model_flags::{EngineFlags, build, model_file};
+use crate::flags::model::EngineFlags;
+use crate::loading::{build, model_file};
 use crate::output;
-use crate::progress::interrupt_flag;
+use crate::output::progress::interrupt_flag;
 
-/// Tokens of a generated text: short enough that its depth hardly matters.
+/// Tokens of a generated text, few enough that depth hardly matters.
 const ANSWER_TOKENS: usize = 256;
 /// Tokens of a prompt.
 const PROMPT_TOKENS: usize = 512;
@@ -27,18 +28,18 @@ const PROMPT_TOKENS: usize = 512;
 #[derive(Debug, Args)]
 #[command(after_help = "Example, two engines of the same model:\n  ruvllm bench together smollm2 smollm2")]
 pub struct Together {
-    /// Names from the catalogue, hf:OWNER/REPO/FILE.gguf, or paths of GGUF files; the same one may be given several times
+    /// Names from the catalogue, hf:OWNER/REPO/FILE.gguf, or paths of GGUF files; the same model can be repeated
     #[arg(required = true, num_args = 2.., value_name = "MODEL")]
     models: Vec<String>,
     #[command(flatten)]
     engine: EngineFlags,
-    /// Texts that each model generates at the same time
+    /// Concurrent sequences per model
     #[arg(long, short = 's', default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     sequences: u16,
-    /// How long each measurement takes
+    /// Duration of each measurement
     #[arg(long, default_value_t = 4.0, value_name = "SECONDS")]
     seconds: f64,
-    /// Measurements, of which the median is reported
+    /// Number of measurements; the median is reported
     #[arg(long, short = 'r', default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: u16,
     /// Print one JSON object
@@ -53,12 +54,12 @@ enum Work {
     Prefill,
 }
 
-/// One kind of work, measured.
+/// Measurements of one workload.
 struct Shares {
     work: Work,
-    /// Of each model: tokens per second alone, and its share of that beside the others.
+    /// For each model: tokens per second alone, and the fraction of that beside the others.
     models: Vec<(Spread, Spread)>,
-    /// All shares together: 1 when nothing is lost.
+    /// Sum of all fractions: 1 if nothing is lost.
     sum: Spread,
 }
 
@@ -77,7 +78,7 @@ impl Together {
             engines.push(build(builder, &file.path)?);
         }
         if let Some(engine) = engines.iter().find(|engine| engine.context() < ANSWER_TOKENS.max(PROMPT_TOKENS) + 2) {
-            bail!("this needs a context of {} tokens; it holds {}", PROMPT_TOKENS + 2, engine.context());
+            bail!("this needs a context of {} tokens; the context is {}", PROMPT_TOKENS + 2, engine.context());
         }
         let works = [Work::Decode { sequences }, Work::Prefill];
         let measured: Vec<Shares> =
@@ -86,13 +87,13 @@ impl Together {
             let works: Vec<Value> = measured.iter().map(|shares| shares.to_json(&self.models)).collect();
             return output::json(&json!({ "threads": engines[0].threads(), "works": works }));
         }
-        let heading = ["work", "model", "alone tokens/s", "share beside the others", "all together"];
+        let heading = ["work", "model", "alone tokens/s", "fraction beside the others", "all together"];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
         rows.extend(measured.iter().flat_map(|shares| shares.rows(&self.models)));
         output::table(&rows)
     }
 
-    /// Each model alone and then all at once, `repeat` times; one round before it is not counted.
+    /// Runs each model alone and then all together, `repeat` times; one round before is not counted.
     fn measure(&self, engines: &mut [Engine], work: Work, interrupted: &AtomicBool) -> Result<Shares> {
         let time = Duration::from_secs_f64(self.seconds);
         let mut rates = vec![(Vec::new(), Vec::new()); engines.len()];
@@ -120,7 +121,7 @@ impl Together {
     }
 }
 
-/// Has engines work at the same time, each on a thread of its own; gives the tokens per second of each.
+/// Runs engines concurrently, each on its own thread; returns the tokens per second of each.
 fn run(engines: &mut [Engine], work: Work, time: Duration) -> Result<Vec<f64>> {
     let start = Barrier::new(engines.len());
     thread::scope(|scope| {
@@ -166,13 +167,13 @@ impl Work {
                             ..Request::new(filler(core, 1, core.running()))
                         })?;
                     }
-                    tokens += events(core)?;
+                    tokens += step_tokens(core)?;
                 }
             }
         }
         let rate = tokens as f64 / started.elapsed().as_secs_f64();
         while !core.is_idle() {
-            events(core)?;
+            step_tokens(core)?;
         }
         Ok(rate)
     }

@@ -1,8 +1,8 @@
-//! Texts for `ruvllm bench --speculation`: what people ask for, from nothing repeated to nearly everything.
+//! Texts for `ruvllm bench --speculation`, from nothing repeated to nearly everything.
 
 use ruvllm_runtime::{Message, Prompt};
 
-/// A kind of work.
+/// A workload.
 pub struct Work {
     pub name: &'static str,
     pub tasks: &'static [Task],
@@ -10,14 +10,14 @@ pub struct Work {
 
 /// One text to generate.
 pub enum Task {
-    /// A question, answered in the model's chat format.
+    /// A question, answered with the model's chat template.
     Question(&'static str),
-    /// A text to continue up to a stop. Small models change a text rather when the changed one has begun.
+    /// A text to continue up to a stop string. Small models edit a text more reliably once the edited one has begun.
     Beginning { text: &'static str, stop: &'static str },
 }
 
 impl Task {
-    /// The prompt, and the text that ends the answer.
+    /// Returns the prompt and the stop string.
     pub fn prompt(&self, has_chat_template: bool) -> (Prompt, Option<&'static str>) {
         match self {
             Self::Question(text) if has_chat_template => (Prompt::Messages(vec![Message::user(text)]), None),
@@ -27,7 +27,7 @@ impl Task {
     }
 }
 
-pub const WORKS: [Work; 4] = [
+pub const WORKLOADS: [Work; 4] = [
     Work {
         name: "open chat",
         tasks: &[

@@ -1,34 +1,34 @@
-//! What a server takes of its memory beside models.
+//! Memory that a server needs besides its models. Each part keeps its own limit; here they are added up.
 
 use anyhow::{Result, bail};
-use ruvllm_server::{BodyBudget, MemoryBudget};
+use ruvllm_server::{BodyBudget, MemoryBudget, STORED_RESPONSES_BYTES_MAX};
 
-/// Parsed JSON takes up to 16 times its bytes, in three quarters of the budget for bodies.
-const BODY_FACTOR: usize = 22;
-/// The share of the whole that bodies of requests may take.
+/// Request bodies may take one part in this many of the whole.
 const BODIES_SHARE: usize = 16;
+/// Pages that wait to be written to the disk tier; the limit that the tier has.
+const DISK_QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// The largest that these may become; each holds its own limit.
-const WITNESS_QUEUE: usize = 64 << 20;
-const DISK_QUEUE: usize = 64 << 20;
-const STORED_RESPONSES: usize = 64 << 20;
-
-/// Memory for what does not depend on models, at most.
-pub struct Parts {
-    /// Bodies of requests and what they become.
+/// Maximum memory of everything that does not depend on models.
+pub struct FixedParts {
+    /// Request bodies and what is parsed from them.
     pub bodies: usize,
     witness_queue: usize,
     disk_queue: usize,
 }
 
-impl Parts {
-    /// The largest body fits whatever the memory is.
-    pub fn new(memory_bytes: Option<usize>, body_bytes_max: usize, remembers: bool, has_disk: bool) -> Self {
-        let most = BodyBudget::default().bytes_max();
-        let share = memory_bytes.map_or(most, |bytes| bytes / BODIES_SHARE);
-        let bodies = share.clamp(body_bytes_max.saturating_mul(BODY_FACTOR).min(most), most);
-        let queue = |is_there: bool, bytes: usize| if is_there { bytes } else { 0 };
-        Self { bodies, witness_queue: queue(remembers, WITNESS_QUEUE), disk_queue: queue(has_disk, DISK_QUEUE) }
+impl FixedParts {
+    /// Divides `memory_bytes`. The largest body always fits. `witness_queue` is the limit of the recorder, if there is one.
+    pub fn new(
+        memory_bytes: Option<usize>,
+        body_bytes_max: usize,
+        witness_queue: Option<usize>,
+        has_disk: bool,
+    ) -> Self {
+        let bodies_max = BodyBudget::default().bytes_max();
+        let share = memory_bytes.map_or(bodies_max, |bytes| bytes / BODIES_SHARE);
+        let bodies = share.clamp(BodyBudget::bytes_min(body_bytes_max).min(bodies_max), bodies_max);
+        let disk_queue = if has_disk { DISK_QUEUE_BYTES_MAX } else { 0 };
+        Self { bodies, witness_queue: witness_queue.unwrap_or(0), disk_queue }
     }
 
     pub fn budget(&self, memory_bytes: Option<usize>) -> Result<MemoryBudget> {
@@ -36,12 +36,12 @@ impl Parts {
             ("request bodies", self.bodies),
             ("witness queue", self.witness_queue),
             ("disk queue", self.disk_queue),
-            ("stored responses", STORED_RESPONSES),
+            ("stored responses", STORED_RESPONSES_BYTES_MAX),
         ];
         let budget = MemoryBudget::new(memory_bytes, &parts);
         if budget.for_models() == 0 {
             let needed: usize = budget.report().parts.iter().map(|part| part.max_bytes).sum();
-            bail!("--memory leaves nothing for models: the server itself may need {} MB", needed >> 20);
+            bail!("--memory leaves nothing for models: the server itself needs up to {} MB", needed >> 20);
         }
         Ok(budget)
     }

@@ -1,4 +1,4 @@
-//! Flags for where and how the server listens.
+//! Where and how the server listens.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,34 +8,34 @@ use clap::Args;
 use ruvllm_server::listen::{self, ConnectionLimits, Tls};
 use ruvllm_server::{BodyLimits, HeaderValue};
 
-use crate::duration_flag::parse_duration;
-use crate::kv_flags::parse_size;
+use crate::flags::duration::parse_duration;
+use crate::flags::size::parse_size;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Listening")]
 pub struct ListenFlags {
-    /// The address to listen on; 0.0.0.0 is all of this machine
+    /// Address to listen on; 0.0.0.0 is all addresses of this machine
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub host: String,
-    /// The port; 0 is any free one
+    /// Port to listen on; 0 is any free port
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     pub port: u16,
-    /// Serve administration and metrics on this port instead, and nowhere else
+    /// Serve administration and metrics only on this port
     #[arg(long, value_name = "PORT")]
     pub admin_port: Option<u16>,
-    /// The address of that port
+    /// Address of the administration port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub admin_host: String,
-    /// Encrypt, with this certificate and those that lead to it (PEM)
+    /// Certificate chain for TLS (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// The certificate's private key (PEM)
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Let web pages of this origin call the API, such as https://chat.example; may be given several times, * is all
+    /// Allow web pages of this origin to call the API, such as https://chat.example; can be repeated, * is all
     #[arg(long, value_name = "ORIGIN")]
     cors_origin: Vec<String>,
-    /// How long running answers may go on when the server is asked to stop
+    /// How long running answers may take to finish when the server stops
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub drain_timeout: Duration,
 }
@@ -43,29 +43,29 @@ pub struct ListenFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitFlags {
-    /// Connections at once, as far as the limit of open files allows (`ulimit -Hn`); more wait
+    /// Maximum concurrent connections, as far as the limit of open files allows (`ulimit -Hn`); more wait
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
-    /// Of them, connections of one address; more are refused. Half of them by default, and all for this machine, where a
-    /// proxy may bring everybody's
+    /// Maximum concurrent connections per address; more are refused [default: half of them; all for this machine, where
+    /// a proxy may run]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections_per_address: Option<u32>,
-    /// The head of a request: its line and headers
+    /// Maximum size of a request's line and headers
     #[arg(long, value_name = "SIZE", default_value = "32K", value_parser = parse_size)]
     max_header_size: u64,
-    /// The body of a request
+    /// Maximum size of a request's body
     #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = parse_size)]
     max_body_size: u64,
-    /// Until the head of a request must have come
+    /// Timeout for receiving the headers of a request
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     header_timeout: Duration,
-    /// Until the body of a request must have come
+    /// Timeout for receiving the body of a request
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     body_timeout: Duration,
-    /// Until a connection without requests is closed
+    /// Timeout of connections without requests
     #[arg(long, value_name = "TIME", default_value = "75s", value_parser = parse_duration)]
     idle_timeout: Duration,
-    /// Until a client that reads nothing of its answer is given up
+    /// Timeout of clients that read nothing of their response
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     write_timeout: Duration,
 }
@@ -82,20 +82,26 @@ impl ListenFlags {
         let origin = |text: &String| {
             let is_origin = text == "*" || (text.contains("://") && !text.ends_with('/'));
             let value = HeaderValue::from_str(text).ok().filter(|_| is_origin);
-            value.with_context(|| format!("--cors-origin '{text}' is no origin; give one such as https://chat.example"))
+            value.with_context(|| {
+                format!(
+                    "--cors-origin '{text}' is not an origin; give one such as \
+                                           https://chat.example"
+                )
+            })
         };
         self.cors_origin.iter().map(origin).collect()
     }
 }
 
 impl LimitFlags {
-    /// Raises the process's limit of open files, and keeps connections within it.
+    /// Raises the process's limit of open files, and limits connections to it.
     pub fn connections(&self) -> ConnectionLimits {
         let wanted = self.max_connections as usize;
         let connections_max = wanted.min(listen::connections_within(listen::raise_descriptor_limit()));
         if connections_max < wanted {
             tracing::warn!(
-                "{connections_max} connections at once, not {wanted}: more would need more open files (ulimit -Hn)"
+                "{connections_max} concurrent connections instead of {wanted}: more would need more open files \
+                 (ulimit -Hn)"
             );
         }
         ConnectionLimits {

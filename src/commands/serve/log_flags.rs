@@ -1,4 +1,4 @@
-//! Flags for the log of the server.
+//! The log of the server.
 
 use clap::{Args, ValueEnum};
 use ruvllm_server::log::{LogFormat, LogOptions};
@@ -7,13 +7,13 @@ use tracing::Level;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Log")]
 pub struct LogFlags {
-    /// Lines as text, or as JSON objects
+    /// Format of log lines
     #[arg(long, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
     log_format: Format,
-    /// The least important lines: error, warn, info (one for each request), debug or trace; also RUVLLM_LOG
+    /// Minimum level: error, warn, info (one line per request), debug or trace; also set by RUVLLM_LOG
     #[arg(long, default_value_t = Level::INFO, value_name = "LEVEL", ignore_case = true)]
     log_level: Level,
-    /// Export a span of each request to this OpenTelemetry collector, by OTLP over gRPC, such as http://localhost:4317
+    /// Export a span for each request to this OpenTelemetry collector, by OTLP over gRPC, such as http://localhost:4317
     #[cfg(feature = "otel")]
     #[arg(long, value_name = "URL")]
     otel_endpoint: Option<String>,

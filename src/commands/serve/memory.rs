@@ -1,4 +1,4 @@
-//! What a server remembers, and where.
+//! What a server stores in the memory, and where.
 
 use std::sync::Arc;
 
@@ -7,44 +7,44 @@ use clap::Args;
 use ruvllm_memory::{Durability, Memory, Retention, parse_bytes, parse_span};
 use ruvllm_runtime::Remembering;
 
-use crate::embedding;
-use crate::memory_flags::MemoryPlaceFlags;
+use crate::flags::memory::MemoryLocationFlags;
+use crate::loading::embedding;
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Memory")]
 pub struct MemoryFlags {
-    /// Remember nothing: no witness log, no sessions, no policies
+    /// Store nothing: no witness log, no sessions, no policies
     #[arg(long)]
     no_memory: bool,
-    /// Store what was asked and answered with the witness log too. Embeddings are stored in any case. A
-    /// memory in a file is encrypted; in PostgreSQL it is as its operator keeps it
+    /// Store prompts and answers in the witness log. Embeddings are always stored. A memory in a file is encrypted;
+    /// PostgreSQL stores what its operator configured
     #[arg(long)]
     memory_text: bool,
-    /// Wait for the disk when the memory is written, so that not even a loss of power loses what was written
+    /// Sync the disk on every write, so that not even a power failure loses entries
     #[arg(long)]
     memory_fsync: bool,
-    /// How long the witness log is kept, such as 36h, 7d or 4w
+    /// Retention of the witness log, such as 36h, 7d or 4w
     #[arg(long, value_name = "TIME", default_value = "7d")]
     memory_age: String,
-    /// How large the memory may become; the oldest entries go then
+    /// Maximum size of the memory; the oldest entries are deleted first
     #[arg(long, value_name = "SIZE", default_value = "5GB")]
     memory_size: String,
-    /// Forget sessions that nobody used for so long
+    /// Delete sessions that were not used for this long
     #[arg(long, value_name = "TIME", default_value = "30d")]
     session_age: String,
-    /// How much the sessions of one tenant may take together; its own oldest go then [default: a quarter of --memory-size]
+    /// Maximum size of one tenant's sessions; its oldest are deleted first [default: a quarter of --memory-size]
     #[arg(long, value_name = "SIZE")]
     session_size: Option<String>,
-    /// The embedding model for the memory, such as minilm, fetched if need be: finds better, and reads every prompt and answer
-    /// for it. Without one, the answering model's own hidden states are used, which take no time
+    /// Embedding model for the memory, such as minilm, fetched if necessary. It finds more, but has to process every
+    /// prompt and answer. Without one, the hidden states of the answering model are used, at no cost
     #[arg(long, value_name = "MODEL")]
     embedding_model: Option<String>,
     #[command(flatten)]
-    place: MemoryPlaceFlags,
+    place: MemoryLocationFlags,
 }
 
 impl MemoryFlags {
-    /// Opens the memory, unless there is to be none.
+    /// Opens the memory, unless it is turned off.
     pub fn start(&self) -> Result<Option<Remembering>> {
         if self.no_memory {
             return Ok(None);
@@ -63,7 +63,7 @@ impl MemoryFlags {
         let mut options = self.place.options()?;
         options.retention = retention;
         options.durability = if self.memory_fsync { Durability::Power } else { Durability::Process };
-        let memory = Memory::open(options).context("the memory cannot be opened (--no-memory does without)")?;
+        let memory = Memory::open(options).context("cannot open the memory (--no-memory runs without it)")?;
         let memory = Arc::new(memory);
         let embedder = match &self.embedding_model {
             Some(name) => Some(embedding::embedder(name)?),

@@ -1,4 +1,4 @@
-//! The models of a server: which ones, how they are run, and their endpoints.
+//! The models of a server: which ones, how they run, and their endpoints.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,12 +15,13 @@ use ruvllm_server::metrics::{Metrics, Snapshots};
 use ruvllm_server::models::{LoadFailure, Loader, Models, ModelsOptions, Runner};
 use ruvllm_server::{Api, BodyBudget, Lifecycle, OpenApiRouter, Preparing};
 
-use super::budget::Parts;
-use crate::duration_flag::parse_duration;
-use crate::kv_flags::parse_size;
-use crate::model_flags::{EngineFlags, build, model_file, store};
+use super::budget::FixedParts;
+use crate::flags::duration::parse_duration;
+use crate::flags::model::EngineFlags;
+use crate::flags::size::parse_size;
+use crate::loading::{build, model_file, store};
 
-/// What is left to the rest of the machine at least, unless it has very little.
+/// Minimum memory that is left to the rest of the machine, unless it has very little.
 const RESERVE_MIN: u64 = 256 << 20;
 /// Activations of the longest batch of an embedding model.
 const ENCODER_WORKING_BYTES: usize = 64 << 20;
@@ -28,71 +29,70 @@ const ENCODER_WORKING_BYTES: usize = 64 << 20;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Models")]
 pub struct ModelsFlags {
-    /// Requests that a model works on at the same time; others wait
+    /// Maximum concurrent sequences per model; further requests wait
     #[arg(long, value_name = "N", default_value_t = 16)]
     sequences: usize,
-    /// Models that are loaded at the same time at most, with those named here; an idle one goes when another is needed
+    /// Maximum number of loaded models, including those named here; an idle one is unloaded when another is needed
     #[arg(long, value_name = "N", default_value_t = 4)]
     models_max: usize,
-    /// Memory that the server takes at most, for everything, such as 2G. Models that are idle are unloaded when others need
-    /// their room [default: what the machine or its container has free, less an eighth]
+    /// Maximum memory of the server, for everything, such as 2G. Idle models are unloaded when others need their memory
+    /// [default: the free memory of the machine or its container, less an eighth]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
-    /// Unload models that nobody has used for so long, such as 5m, but for those named here [default: only when their room is
-    /// needed]
+    /// Unload models that were not used for this long, such as 5m, except those named here [default: only when their
+    /// memory is needed]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     keep_alive: Option<Duration>,
-    /// A further name for a model, for programs that ask for a fixed one; may be given several times
+    /// Alias of a model, for programs that request a fixed name; can be repeated
     #[arg(long, value_name = "NAME=MODEL", value_parser = parse_alias)]
     alias: Vec<(String, String)>,
-    /// How long an answer may take in all, in seconds; it ends with an error then
+    /// Maximum duration of an answer in seconds; it then ends with an error
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     answer_timeout: u64,
-    /// Memory for keys and values that a tenant can count on, and its limit, such as acme=512M or acme=512M:2G; may be
-    /// given several times
+    /// KV memory that is guaranteed to a tenant, and its limit, such as acme=512M or acme=512M:2G; can be repeated
     #[arg(long, value_name = "TENANT=SIZE[:LIMIT]", value_parser = parse_quota)]
     kv_share: Vec<(String, Quota)>,
-    /// Lets tenants use each other's cached prefixes. They can then tell, by the time to the first token, what others have
-    /// asked
+    /// Share cached prefixes between tenants. They can then infer from the time to the first token what others have
+    /// sent
     #[arg(long)]
     share_prefixes: bool,
     #[command(flatten)]
     engine: EngineFlags,
-    /// Whether the memory needs them.
+    /// Whether the memory needs hidden states.
     #[arg(skip)]
     keeps_hidden_states: bool,
-    /// Where all models take turns.
+    /// Shared by all models, which take turns on them.
     #[arg(skip = Arc::new(Cores::new(Hardware::detect().cores)))]
     cores: Arc<Cores>,
-    /// What models may take together.
+    /// Memory for all models together.
     #[arg(skip)]
     for_models: Option<u64>,
 }
 
-/// What answers requests.
+/// The endpoints and what drives them.
 pub struct Endpoints {
     /// For keys of the scope `inference`.
     pub inference: OpenApiRouter,
     /// For administrators.
     pub admin: OpenApiRouter,
-    /// The state of all loaded models, for `/metrics`.
+    /// Returns the state of all loaded models, for `/metrics`.
     pub snapshots: Snapshots,
     pub body_budget: Arc<BodyBudget>,
-    /// To be called now and then, on a thread that may be blocked.
-    pub upkeep: Arc<dyn Fn() + Send + Sync>,
-    /// Loads the models, on a thread of its own while the server listens already. `/ready` says so when it has returned;
-    /// if it fails, the server ends.
+    /// Called periodically, on a thread that may block.
+    pub maintain: Arc<dyn Fn() + Send + Sync>,
+    /// Loads the models, on a thread of its own while the server already listens. When it returns, `/ready` says so; if
+    /// it fails, the server ends.
     pub load: Box<dyn FnOnce() -> Result<Vec<Ready>> + Send>,
 }
 
 /// A model that was loaded at the start.
 pub struct Ready {
-    /// As requests give it.
+    /// Name in requests.
     pub name: String,
     pub endpoint: Endpoint,
 }
 
-/// What to try a model with.
+/// The endpoint to try a model with.
 #[derive(Clone, Copy)]
 pub enum Endpoint {
     Chat,
@@ -100,7 +100,7 @@ pub enum Endpoint {
 }
 
 impl ModelsFlags {
-    /// Prepares the models of a command line. Returns at once.
+    /// Prepares the models of a command line. Does not wait for them to load.
     pub fn endpoints(
         mut self,
         names: Vec<String>,
@@ -115,9 +115,10 @@ impl ModelsFlags {
         }
         let aliases: BTreeMap<String, String> = self.alias.iter().cloned().collect();
         let answer_time_max = Duration::from_secs(self.answer_timeout);
-        // What is free changes from look to look.
+        // Read once: the free memory changes all the time.
         let memory_bytes = self.memory_bytes();
-        let parts = Parts::new(memory_bytes, body_bytes_max, memory.is_some(), self.engine.kv.kv_disk.is_some());
+        let witness_queue = memory.as_ref().map(|memory| memory.recorder().queued_bytes_max());
+        let parts = FixedParts::new(memory_bytes, body_bytes_max, witness_queue, self.engine.kv.kv_disk.is_some());
         let budget = parts.budget(memory_bytes)?;
         self.for_models = memory_bytes.map(|_| budget.for_models() as u64);
         let body_budget = Arc::new(BodyBudget::new(parts.bodies));
@@ -142,9 +143,9 @@ impl ModelsFlags {
                 })
             },
             body_budget,
-            upkeep: {
+            maintain: {
                 let models = Arc::clone(&models);
-                Arc::new(move || models.upkeep())
+                Arc::new(move || models.maintain())
             },
             load: Box::new(move || {
                 let ready = names.iter().map(|name| self.load(name, &models, remembering.as_ref()));
@@ -162,11 +163,12 @@ impl ModelsFlags {
         Ok(self.kv_share.iter().fold(builder, with_quota))
     }
 
-    /// Loads a model for as long as the server runs, fetched if need be. Gives none if it has to wait for others to be idle.
+    /// Loads a model for as long as the server runs, fetched if necessary. Returns `None` if it has to wait until
+    /// others are idle.
     fn load(&self, name: &str, models: &Models, memory: Option<&Remembering>) -> Result<Option<Ready>> {
         let file = model_file(name, Arc::new(AtomicBool::new(false)))?;
         let open = |steps| self.open(&file.path, steps, |builder| build(builder, &file.path));
-        let Some(model) = models.keep(&file.name, name, &file.path, open)? else { return Ok(None) };
+        let Some(model) = models.pin(&file.name, name, &file.path, open)? else { return Ok(None) };
         let endpoint = if model.runner.encoder().is_some() { Endpoint::Embeddings } else { Endpoint::Chat };
         if let (Some(memory), Some(engine)) = (memory, model.runner.generator()) {
             memory.prepare(engine, &file.name);
@@ -174,14 +176,14 @@ impl ModelsFlags {
         Ok(Some(Ready { name: file.name, endpoint }))
     }
 
-    /// What the process may take, where that is known.
+    /// Returns the memory of the process, if known.
     fn memory_bytes(&self) -> Option<usize> {
         let free =
             || Hardware::detect().memory_available_bytes.map(|free| free - (free / 8).max(RESERVE_MIN).min(free / 2));
         self.memory.or_else(free).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
-    /// Loads whatever kind of model it is; `build` is how an engine is built.
+    /// Loads a model of either kind; `build` builds the engine.
     fn open<E>(
         &self,
         file: &Path,
@@ -201,7 +203,7 @@ impl ModelsFlags {
 impl Loader for ModelsFlags {
     fn memory(&self, file: &Path) -> Result<ModelMemory, LoadFailure> {
         if is_encoder(file) {
-            // Weights are kept as floats, whatever the file has.
+            // Weights are stored as floats, whatever the type in the file.
             let bytes = usize::try_from(std::fs::metadata(file)?.len()).unwrap_or(usize::MAX);
             return Ok(ModelMemory {
                 weights_bytes: bytes.saturating_mul(2),
@@ -220,12 +222,12 @@ impl Loader for ModelsFlags {
 fn parse_alias(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((alias, model)) if !alias.is_empty() && !model.is_empty() => Ok((alias.to_owned(), model.to_owned())),
-        _ => Err("give a name and a model, such as gpt-4o-mini=smollm2".to_owned()),
+        _ => Err("expected a name and a model, such as gpt-4o-mini=smollm2".to_owned()),
     }
 }
 
 fn parse_quota(text: &str) -> Result<(String, Quota)> {
-    let (tenant, sizes) = text.split_once('=').context("give a tenant and a size, such as acme=512M")?;
+    let (tenant, sizes) = text.split_once('=').context("expected a tenant and a size, such as acme=512M")?;
     let (guaranteed, limit) = match sizes.split_once(':') {
         Some((guaranteed, limit)) => (guaranteed, Some(limit)),
         None => (sizes, None),
@@ -236,7 +238,7 @@ fn parse_quota(text: &str) -> Result<(String, Quota)> {
     };
     let quota = Quota { guaranteed_bytes: size(guaranteed)?, limit_bytes: limit.map(size).transpose()? };
     if quota.limit_bytes.is_some_and(|limit| limit < quota.guaranteed_bytes) {
-        bail!("the limit is below what is guaranteed");
+        bail!("the limit is below the guarantee");
     }
     Ok((tenant.to_owned(), quota))
 }

@@ -8,9 +8,9 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use ruvllm_memory::ExportFormat;
 
-use crate::memory_flags::MemoryPlaceFlags;
+use crate::flags::memory::MemoryLocationFlags;
+use crate::flags::witness::WitnessFlags;
 use crate::output;
-use crate::witness_flags::WitnessFlags;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
@@ -18,21 +18,21 @@ enum Format {
     Parquet,
 }
 
-/// Write entries of the witness log for other programs
+/// Export entries of the witness log for other programs
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  ruvllm witness export log.parquet --since 1d\n  ruvllm witness export - --error any | jq .error"
 )]
 pub struct Export {
-    /// Where to; - is standard output
+    /// File to write; - is standard output
     file: PathBuf,
-    /// One JSON object a line, or a Parquet table [default: by the file's name]
+    /// One JSON object per line, or a Parquet table [default: by the file's name]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
     #[command(flatten)]
     which: WitnessFlags,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 impl Export {
@@ -45,7 +45,7 @@ impl Export {
             None if is_parquet => ExportFormat::Parquet,
             Some(Format::Jsonl) | None => ExportFormat::Jsonl,
         };
-        let bar = crate::progress::counter("entries written");
+        let bar = crate::output::progress::counter("entries written");
         let mut progress = |entries| bar.set_position(entries);
         if self.file.as_os_str() == "-" {
             let mut out = BufWriter::new(io::stdout().lock());
@@ -54,9 +54,9 @@ impl Export {
             return Ok(out.flush()?);
         }
         if self.file.exists() {
-            bail!("{} is there already; name a file that is not", self.file.display());
+            bail!("{} already exists; name a new file", self.file.display());
         }
-        // It appears under its name when it is complete.
+        // The file appears under its name when it is complete.
         let beside = self.file.with_extension("partial");
         let cannot = || format!("cannot write {}", beside.display());
         let mut out = BufWriter::new(File::create(&beside).with_context(cannot)?);

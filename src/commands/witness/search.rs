@@ -5,17 +5,18 @@ use clap::Args;
 use ruvllm_memory::{Found, WitnessQuery};
 use serde_json::{Value, json};
 
-use crate::memory_flags::MemoryPlaceFlags;
-use crate::witness_flags::WitnessFlags;
-use crate::{embedding, output, times};
+use crate::flags::memory::MemoryLocationFlags;
+use crate::flags::witness::WitnessFlags;
+use crate::loading::embedding;
+use crate::output::{self, times};
 
 /// Characters of a text that a row shows.
 const TEXT_CHARS: usize = 48;
 
-/// Find requests by what they were about, by time, and by figures
+/// Search requests by meaning, time and figures
 ///
-/// With a text, the most similar come first; it is compared with what was asked and what was answered, by the model whose
-/// embeddings are stored. Otherwise the newest come first.
+/// With a text, the most similar come first; it is compared with prompts and answers, by the model whose embeddings are
+/// stored. Without one, the newest come first.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  ruvllm witness search \"timeouts while summarising contracts\" --since 2d --quality '<0.5'\n  \
@@ -23,35 +24,35 @@ const TEXT_CHARS: usize = 48;
                         ruvllm witness search --latency '>2000' --model smollm2 --json"
 )]
 pub struct Search {
-    /// What they should be about
+    /// Search text
     text: Option<String>,
     #[command(flatten)]
     which: WitnessFlags,
-    /// How many at most
+    /// Maximum number of results
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
-    /// Compare with what was asked only, not with answers
+    /// Compare with prompts only, not with answers
     #[arg(long, requires = "text")]
     asked: bool,
-    /// Print one JSON object for each entry
+    /// Print one JSON object per entry
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 impl Search {
     pub fn execute(self) -> Result<()> {
         let query = self.which.query()?;
         let memory = self.memory.open()?;
-        let like = self.text.as_deref().map(|text| embedding::of_text(&memory, text)).transpose()?;
+        let like = self.text.as_deref().map(|text| embedding::embed_text(&memory, text)).transpose()?;
         let query = WitnessQuery { like, is_answer_searched: !self.asked, count_max: self.limit as usize, ..query };
         let found = memory.witness().search(&query)?;
         if self.json {
             return found.iter().try_for_each(|found| output::json(&to_json(found)));
         }
         if found.is_empty() {
-            output::remark("nothing was found");
+            output::remark("no results");
             return Ok(());
         }
         output::table(&table(&found, self.text.is_some()))

@@ -6,29 +6,29 @@ use ruvllm_memory::{Memory, WitnessEntry};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::memory_flags::MemoryPlaceFlags;
-use crate::{output, times};
+use crate::flags::memory::MemoryLocationFlags;
+use crate::output::{self, times};
 
 /// Show everything about a request
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  ruvllm witness show req-00c0ffee00c0ffee")]
 pub struct Show {
-    /// The id of the request, as the server answered it in x-request-id, or the number of the entry
+    /// Id of the request, as the server returned it in x-request-id, or number of the entry
     request: String,
-    /// Also show what requests like it are like, so many steps away
+    /// Also show similar requests, and what is similar to those, up to N steps away
     #[arg(long, value_name = "N", default_value_t = 1)]
     steps: usize,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
-/// Requests like it that are shown.
+/// Maximum number of similar requests that are shown.
 const SHOWN_MAX: usize = 20;
 
-/// A request that is like it, or like one that is.
+/// A request that is similar, directly or over others.
 #[derive(Debug, Serialize)]
 struct Similar {
     request: String,

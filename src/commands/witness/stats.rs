@@ -7,12 +7,12 @@ use clap::Args;
 use ruvllm_memory::{Bucket, ModelStats, WitnessStats};
 use serde_json::json;
 
-use crate::memory_flags::MemoryPlaceFlags;
-use crate::plot::{self, Line};
-use crate::witness_flags::WitnessFlags;
-use crate::{output, times};
+use crate::flags::memory::MemoryLocationFlags;
+use crate::flags::witness::WitnessFlags;
+use crate::output::plot::{self, Line};
+use crate::output::{self, times};
 
-/// Figures of the witness log: quality, latency, tokens, by model and over time
+/// Show statistics of the witness log: quality, latency and tokens, by model and over time
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  ruvllm witness stats --since 1d\n  ruvllm witness stats --since 1w --report week.html"
@@ -20,29 +20,29 @@ use crate::{output, times};
 pub struct Stats {
     #[command(flatten)]
     which: WitnessFlags,
-    /// Stretches of time that the range is divided into
+    /// Number of intervals that the time range is divided into
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=1000))]
     buckets: u32,
-    /// Write a page with plots
+    /// Write an HTML page with plots
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
-/// What is shown over time: a title, and the value of each stretch.
+/// The series over time: a title, and the value of each interval.
 type Trend = (&'static str, fn(&Bucket) -> Option<f64>);
 
 const TRENDS: [Trend; 6] = [
     ("Requests", |bucket| Some(bucket.requests as f64)),
     ("Quality", |bucket| bucket.quality),
     ("Latency, median (ms)", |bucket| (bucket.requests > 0).then_some(bucket.latency_p50_ms)),
-    ("Latency, 99 % (ms)", |bucket| (bucket.requests > 0).then_some(bucket.latency_p99_ms)),
-    ("Tokens answered", |bucket| Some(bucket.answer_tokens as f64)),
-    ("Share of prompts that was cached (%)", |bucket| {
+    ("Latency, p99 (ms)", |bucket| (bucket.requests > 0).then_some(bucket.latency_p99_ms)),
+    ("Generated tokens", |bucket| Some(bucket.answer_tokens as f64)),
+    ("Cached share of prompts (%)", |bucket| {
         (bucket.prompt_tokens > 0).then(|| 100.0 * bucket.cached_tokens as f64 / bucket.prompt_tokens as f64)
     }),
 ];
@@ -111,7 +111,7 @@ fn table(stats: &WitnessStats) -> Vec<Vec<String>> {
 fn page(stats: &WitnessStats) -> String {
     let mut page = plot::page("ruvllm witness stats", &range(stats));
     let (since, until) = (times::moment(stats.since_ms), times::moment(stats.until_ms));
-    // With the date, unless that is always the same.
+    // With the date, unless all have the same.
     let shown = if since[..10] == until[..10] { 11..16 } else { 5..16 };
     let places: Vec<String> =
         stats.trend.iter().map(|bucket| times::moment(bucket.from_ms)[shown.clone()].to_owned()).collect();

@@ -4,28 +4,28 @@ use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::json;
 
-use crate::memory_flags::MemoryPlaceFlags;
+use crate::flags::memory::MemoryLocationFlags;
 use crate::output;
 
-/// Check that nothing in the witness log was changed
+/// Verify that the witness log was not changed
 ///
-/// Every page of the file is authenticated, and every batch of entries is linked to the one before by a hash; both are computed
-/// again. The hash of the last batch is printed: whoever notes it elsewhere can also tell later whether entries were taken
-/// from the end.
+/// Every page of the file is authenticated, and every batch of entries is linked to the one before by a hash; both are
+/// recomputed. The hash of the last batch is printed: with a note of it, a later check also detects entries that were
+/// removed from the end.
 #[derive(Debug, Args)]
 pub struct Verify {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    memory: MemoryPlaceFlags,
+    memory: MemoryLocationFlags,
 }
 
 impl Verify {
     pub fn execute(self) -> Result<()> {
         let memory = self.memory.open()?;
         memory.check()?;
-        let bar = crate::progress::counter("batches verified");
+        let bar = crate::output::progress::counter("batches verified");
         let verified = memory.witness().verify(&mut |batches| bar.set_position(batches))?;
         bar.finish_and_clear();
         if self.json {
@@ -41,7 +41,7 @@ impl Verify {
             }
             if verified.is_sound() {
                 output::line(&format!(
-                    "sound: {} entries in {} batches, {} embeddings; last hash {}",
+                    "verified: {} entries in {} batches, {} embeddings; last hash {}",
                     verified.entries, verified.batches, verified.vectors, verified.hash
                 ))?;
             }

@@ -3,7 +3,7 @@
 use axum::http::{HeaderName, HeaderValue, Method};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
-/// `None` where no origin is allowed. `*` allows all.
+/// Returns `None` if no origin is allowed. `*` allows all.
 pub(crate) fn layer(origins: &[HeaderValue]) -> Option<CorsLayer> {
     let origin = match origins {
         [] => return None,
@@ -23,7 +23,7 @@ pub(crate) fn layer(origins: &[HeaderValue]) -> Option<CorsLayer> {
     let layer = CorsLayer::new()
         .allow_origin(origin)
         .allow_methods([Method::GET, Method::POST, Method::DELETE])
-        // Clients send many of their own; none of them is a secret of the browser, since credentials are not allowed.
+        // Clients send many headers of their own; none is a secret of the browser, since credentials are not allowed.
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers(exposed.map(HeaderName::from_static));
     Some(layer)

@@ -1,4 +1,4 @@
-//! Moments as TOML writes them: `2026-11-15T08:30:00Z`. Seconds are fine enough for keys.
+//! Times as TOML writes them: `2026-11-15T08:30:00Z`, to the second.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use toml::value::{Datetime, Offset};
 
 pub(super) const DAY_S: u64 = 24 * 60 * 60;
 
-/// Seconds since 1970, in UTC.
+/// Seconds since 1970, UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(pub u64);
 
@@ -22,7 +22,7 @@ impl Timestamp {
         Self(self.0.saturating_add(time.as_secs()))
     }
 
-    /// `None` for times without date or offset, and for those before 1970.
+    /// Returns `None` for times without date or offset, and for times before 1970.
     fn from_toml(datetime: &Datetime) -> Option<Self> {
         let (date, time) = (datetime.date?, datetime.time?);
         let offset_minutes = match datetime.offset? {
@@ -50,12 +50,17 @@ impl Serialize for Timestamp {
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let datetime = Datetime::deserialize(deserializer)?;
-        Self::from_toml(&datetime).ok_or_else(|| de::Error::custom("give date, time and offset: 2026-11-15T08:30:00Z"))
+        Self::from_toml(&datetime).ok_or_else(|| {
+            de::Error::custom(
+                "expected date, time and offset: \
+                                                                    2026-11-15T08:30:00Z",
+            )
+        })
     }
 }
 
-// Years are counted from March: then the leap day is the last of its year, and months before it have a simple rhythm of
-// 153 days in five. Four hundred years have 146,097 days.
+// Years are counted from March: the leap day is then the last day of its year, and the months follow a cycle of 153
+// days in five. 400 years have 146,097 days.
 
 fn days_to(year: u16, month: u8, day: u8) -> i64 {
     let year = i64::from(year) - i64::from(month <= 2);
@@ -65,7 +70,7 @@ fn days_to(year: u16, month: u8, day: u8) -> i64 {
     day_of_era - DAYS_TO_1970
 }
 
-/// From the first of March of the year 0.
+/// Counted from 1 March of year 0.
 const DAYS_TO_1970: i64 = 719_468;
 
 #[cfg(test)]

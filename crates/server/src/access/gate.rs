@@ -1,4 +1,4 @@
-//! Finds out who sends a request.
+//! Identifies the sender of a request.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,41 +16,40 @@ use super::limits::{Account, Limits};
 use super::local_token::LocalToken;
 use super::scope::{Scope, Scopes};
 use super::usage;
-use crate::body_budget::HeldPlace;
+use crate::body_budget::HeldPermit;
 use crate::error::ApiError;
 use crate::observe::Notes;
 use crate::request_id::RequestId;
 
-/// The keys of a running server, always those that are in the file.
+/// The keys of a running server, always those in the file.
 #[derive(Debug)]
 pub struct Gate {
     file: KeyFile,
     token: Option<LocalToken>,
     keys: RwLock<Keys>,
-    /// For everybody, where there are no keys.
+    /// Shared by all senders without keys.
     common: Arc<Account>,
 }
 
 #[derive(Debug, Default)]
 struct Keys {
-    /// Of the file that they were read from.
+    /// Version of the file that the keys were read from.
     stamp: Option<Stamp>,
-    /// Of a file that could not be read, so that it is told once and not for every request.
+    /// Version of a file that could not be read, so that this is logged once and not for every request.
     failed: Option<Option<Stamp>>,
     by_hash: HashMap<KeyHash, Entry>,
-    /// Stays so when the last key is removed, and when the file is: whoever takes a key away does not mean to open the
-    /// server to all.
+    /// Stays set when the last key or the file is removed: removing a key is not meant to open the server to everybody.
     are_required: bool,
 }
 
 #[derive(Debug)]
 struct Entry {
     key: StoredKey,
-    /// Outlives changes of the file.
+    /// Survives changes of the file.
     account: Arc<Account>,
 }
 
-/// Tells one state of the file from another. It is replaced, never written in place, so its number differs even within one
+/// Identifies a version of the file. The file is replaced, never written in place, so its inode differs even within one
 /// tick of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
@@ -60,7 +59,7 @@ struct Stamp {
 }
 
 impl Gate {
-    /// Whoever sends `token` may do everything, whatever keys there are.
+    /// The operator's `token` allows everything, whatever keys exist.
     pub fn open(file: KeyFile, token: Option<LocalToken>) -> Result<Self, KeyFileError> {
         let stamp = stamp(&file);
         let mut keys = Keys { stamp, ..Keys::default() };
@@ -69,18 +68,18 @@ impl Gate {
         Ok(Self { file, token, keys: RwLock::new(keys), common: Arc::default() })
     }
 
-    /// Whether keys are needed.
+    /// Whether keys are required.
     pub fn is_closed(&self) -> bool {
         self.current().are_required
     }
 
-    /// Remembers on disk what was used today, so that a restart does not give it anew.
+    /// Saves today's usage, so that a restart does not reset it.
     pub fn save_usage(&self) {
         let keys = self.current();
         usage::save(self.file.path(), keys.accounts());
     }
 
-    /// `notes` are those of the request.
+    /// `notes` belong to the request.
     pub(super) fn identify(&self, headers: &HeaderMap, notes: Arc<Notes>, now: Timestamp) -> Result<Caller, ApiError> {
         let keys = self.current();
         let sent = sent_key(headers);
@@ -96,10 +95,10 @@ impl Gate {
         }
         if sent.is_none() {
             let how = "send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'";
-            return Err(ApiError::unauthenticated(format!("an API key is needed; {how}")));
+            return Err(ApiError::unauthenticated(format!("an API key is required; {how}")));
         }
         let Some(Entry { key, account }) = hash.and_then(|hash| keys.by_hash.get(&hash)) else {
-            return Err(ApiError::unauthenticated("this API key is not known"));
+            return Err(ApiError::unauthenticated("unknown API key"));
         };
         if key.is_expired(now) {
             return Err(ApiError::unauthenticated(format!("the API key '{}' has expired", key.name)));
@@ -113,11 +112,11 @@ impl Gate {
             limits: key.limits,
             account: Arc::clone(account),
             notes,
-            body: HeldPlace::default(),
+            body: HeldPermit::default(),
         })
     }
 
-    /// Somebody without a key of their own.
+    /// Identifies a sender without a key.
     fn unlimited(&self, name: &str, identity: Identity, scopes: Scopes, notes: Arc<Notes>) -> Caller {
         Caller {
             name: name.into(),
@@ -128,27 +127,27 @@ impl Gate {
             limits: Limits::default(),
             account: Arc::clone(&self.common),
             notes,
-            body: HeldPlace::default(),
+            body: HeldPermit::default(),
         }
     }
 
-    /// The keys as they are in the file now. A look at the file's date takes microseconds.
+    /// Returns the keys that are in the file now. Checking the file's date takes microseconds.
     fn current(&self) -> RwLockReadGuard<'_, Keys> {
         let stamp = stamp(&self.file);
         if self.read().stamp != stamp {
             let mut keys = self.keys.write().unwrap_or_else(|poisoned| poisoned.into_inner());
             match self.file.read() {
                 Ok(stored) => {
-                    tracing::info!(keys = stored.as_ref().map_or(0, Vec::len), "the file of keys has changed");
+                    tracing::info!(keys = stored.as_ref().map_or(0, Vec::len), "the key file has changed");
                     keys.replace(stored);
-                    // Only now: a file that cannot be read yet is looked at again by the next request.
+                    // Noted only now: a file that cannot be read yet is tried again by the next request.
                     keys.stamp = stamp;
                     keys.failed = None;
                 }
-                // Those that were known stay, and nobody else gets in.
+                // Known keys stay valid, and nobody else gets in.
                 Err(error) => {
                     if keys.failed != Some(stamp) {
-                        tracing::error!(%error, "the file of keys cannot be read; the keys from before still hold");
+                        tracing::error!(%error, "cannot read the key file; the previous keys stay valid");
                     }
                     keys.failed = Some(stamp);
                 }
@@ -163,7 +162,7 @@ impl Gate {
 }
 
 impl Keys {
-    /// `None` is a file that does not exist. One without keys does: all of them were removed, so nobody may come in.
+    /// `None` is a file that does not exist. A file without keys is different: all were removed, so nobody may get in.
     fn replace(&mut self, stored: Option<Vec<StoredKey>>) {
         self.are_required |= stored.is_some();
         let mut before = std::mem::take(&mut self.by_hash);
@@ -179,7 +178,7 @@ impl Keys {
     }
 }
 
-/// `None` where there is no file.
+/// Returns `None` without a file.
 fn stamp(file: &KeyFile) -> Option<Stamp> {
     let metadata = fs::metadata(file.path()).ok()?;
     #[cfg(unix)]
@@ -233,7 +232,7 @@ mod tests {
         assert!(!gate.is_closed());
         assert_eq!(identify(&gate, "whatever", now), Ok("anonymous".to_owned()));
         let one = add(home.path(), "one", None);
-        assert_eq!(identify(&gate, "whatever", now), Err("this API key is not known".to_owned()));
+        assert_eq!(identify(&gate, "whatever", now), Err("unknown API key".to_owned()));
         let two = add(home.path(), "two", None);
         assert_eq!(identify(&gate, &one, now), Ok("one".to_owned()));
         assert_eq!(identify(&gate, &two, now), Ok("two".to_owned()));
@@ -250,7 +249,7 @@ mod tests {
         let (revoked, kept) = (add(home.path(), "revoked", None), add(home.path(), "kept", None));
         let gate = open(home.path()).unwrap();
         KeyFile::in_home(home.path()).remove("revoked").unwrap();
-        // The new file fails to be read at first, and then nothing tells that it is another: a change of its mode would not.
+        // Reading the new file fails at first, and then nothing shows that it changed: a change of its mode does not.
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, "[".repeat(text.len())).unwrap();
         let modified = fs::metadata(&path).unwrap().modified().unwrap();

@@ -1,4 +1,4 @@
-//! Stands before every route that is not for everybody.
+//! Checks every request to a route that is not public.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use axum::response::{IntoResponse, Response};
 
 use super::caller::{Caller, Identity};
 use super::gate::Gate;
-use super::limits::{Moment, Standing};
+use super::limits::{KeyStatus, Moment};
 use super::local::is_local;
 use super::scope::Scope;
-use crate::body_budget::BodyPlace;
+use crate::body_budget::BodyPermit;
 use crate::error::ApiError;
 use crate::observe::Notes;
 use crate::request_id::RequestId;
 
-/// What a guard needs: who is known, and what is behind it.
+/// The gate and the scope that a guard requires.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
     pub(crate) gate: Arc<Gate>,
@@ -42,7 +42,7 @@ pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next
         }
         Err(refusal) => ApiError::from(refusal).into_response(),
     };
-    announce(&caller.standing(now), response.headers_mut());
+    announce(&caller.status(now), response.headers_mut());
     response
 }
 
@@ -51,23 +51,23 @@ impl Guard {
         let notes = request.extensions().get::<Arc<Notes>>().cloned().unwrap_or_default();
         let mut caller = self.gate.identify(request.headers(), Arc::clone(&notes), now.calendar)?;
         caller.request = request.extensions().get::<RequestId>().cloned().unwrap_or_default();
-        caller.body = request.extensions().get::<BodyPlace>().map(BodyPlace::held).unwrap_or_default();
+        caller.body = request.extensions().get::<BodyPermit>().map(BodyPermit::held).unwrap_or_default();
         notes.set_caller(Arc::clone(&caller.name));
         if caller.identity == Identity::Local && !is_local(request) {
-            caller.estrange();
+            caller.drop_local_rights();
         }
         caller.require(self.scope)?;
         Ok(caller)
     }
 }
 
-/// The headers that OpenAI's clients look at.
-fn announce(standing: &Standing, headers: &mut HeaderMap) {
+/// Headers that OpenAI's clients read.
+fn announce(status: &KeyStatus, headers: &mut HeaderMap) {
     let names = [
         ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"],
         ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"],
     ];
-    for ([limit, remaining, reset], level) in names.into_iter().zip([standing.requests, standing.tokens]) {
+    for ([limit, remaining, reset], level) in names.into_iter().zip([status.requests, status.tokens]) {
         let Some(level) = level else { continue };
         headers.insert(HeaderName::from_static(limit), HeaderValue::from(level.limit));
         headers.insert(HeaderName::from_static(remaining), HeaderValue::from(level.remaining));
@@ -77,7 +77,7 @@ fn announce(standing: &Standing, headers: &mut HeaderMap) {
     }
 }
 
-/// As OpenAI writes times: `1m30s`, `12s`, `250ms`.
+/// Formats durations like OpenAI: `1m30s`, `12s`, `250ms`.
 fn written(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {

@@ -6,15 +6,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 const PREFIX: &str = "ruv_";
 const SECRET_BYTES: usize = 32;
-/// Nothing longer is hashed: a key is much shorter.
+/// Longer texts are not hashed: a key is much shorter.
 const LENGTH_MAX: usize = 256;
 
-/// A key that was just made. Its text is shown once and kept nowhere.
+/// A new key. Its text is shown once and stored nowhere.
 pub struct NewKey {
     text: String,
 }
 
-// Keys do not belong into logs.
+// Hidden: keys do not belong in logs.
 impl fmt::Debug for NewKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("NewKey")
@@ -22,10 +22,10 @@ impl fmt::Debug for NewKey {
 }
 
 impl NewKey {
-    /// Of the text.
+    /// Hash of the text.
     pub(super) const LENGTH: usize = PREFIX.len() + 2 * SECRET_BYTES;
 
-    /// Fails where the system has no random numbers.
+    /// Fails if the system provides no random numbers.
     pub fn random() -> Result<Self, getrandom::Error> {
         let mut secret = [0; SECRET_BYTES];
         getrandom::fill(&mut secret)?;
@@ -41,16 +41,16 @@ impl NewKey {
     }
 }
 
-/// What is stored of a key.
+/// The stored hash of a key.
 ///
-/// A fast hash is enough, unlike for passwords: a key has 256 random bits, so nobody can guess keys until one has the hash.
-/// Keys are looked up by their hash. How long that takes may tell how much of a hash is right, which is of no use: who
-/// sends a key cannot choose its hash.
+/// A fast hash is enough, unlike for passwords: a key has 256 random bits, so it cannot be guessed from its hash. Keys
+/// are looked up by their hash. The time of a look-up may reveal how much of a hash matches, which is of no use: the
+/// sender of a key cannot choose its hash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    /// `None` for what cannot be a key.
+    /// Returns `None` for texts that cannot be a key.
     pub fn of(text: &str) -> Option<Self> {
         let is_plausible = text.starts_with(PREFIX) && text.len() <= LENGTH_MAX;
         is_plausible.then(|| Self(*key_hasher().update(text.as_bytes()).finalize().as_bytes()))

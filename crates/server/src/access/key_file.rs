@@ -1,4 +1,4 @@
-//! The file of keys, `keys.toml`. It holds hashes, never keys; still only its owner may read it.
+//! The key file, `keys.toml`. It holds hashes, never keys; still, only its owner may read it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,13 +16,13 @@ const NAME: &str = "keys.toml";
 const NAME_LENGTH_MAX: usize = 64;
 const TENANT_LENGTH_MAX: usize = 256;
 
-/// A key as it is stored.
+/// A key as stored.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct StoredKey {
     pub name: String,
     pub hash: KeyHash,
     pub scopes: Scopes,
-    /// A path, such as `acme/search`; if it is empty, the key is a tenant of its own.
+    /// A path, such as `acme/search`; if empty, the key is its own tenant.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
     #[serde(flatten)]
@@ -33,7 +33,7 @@ pub struct StoredKey {
 }
 
 impl StoredKey {
-    /// A key without limits that does not expire.
+    /// Returns a key without limits that does not expire.
     pub fn new(name: &str, key: &NewKey, scopes: Scopes) -> Self {
         Self {
             name: name.to_owned(),
@@ -46,13 +46,13 @@ impl StoredKey {
         }
     }
 
-    /// The keys in the text of such a file, or what is wrong with it.
+    /// Parses the text of a key file.
     #[doc(hidden)]
     pub fn all_in(text: &str) -> Result<Vec<Self>, String> {
         toml::from_str::<Contents>(text).map(|contents| contents.keys).map_err(|error| error.to_string())
     }
 
-    /// On whose behalf it asks.
+    /// Returns the tenant of the key.
     pub fn tenant(&self) -> &str {
         if self.tenant.is_empty() { &self.name } else { &self.tenant }
     }
@@ -70,17 +70,17 @@ pub enum KeyFileError {
     Exposed(#[from] StoreError),
     #[error("{} is damaged: {why}", path.display())]
     Damaged { path: PathBuf, why: String },
-    #[error("there is a key named '{0}' already; remove it with `ruvllm keys rm {0}`, or choose another name")]
+    #[error("there is already a key named '{0}'; remove it with `ruvllm keys rm {0}`, or choose another name")]
     Taken(String),
     #[error(
-        "'{other}' asks on behalf of the tenant '{name}' already; to share it, give --tenant {name}, or choose another name"
+        "'{other}' already belongs to the tenant '{name}'; to share it, give --tenant {name}, or choose another name"
     )]
     NotAlone { name: String, other: String },
     #[error("there is no key named '{name}'{}", hint.as_ref().map(|hint| format!("; did you mean '{hint}'?")).unwrap_or_default())]
     Unknown { name: String, hint: Option<String> },
-    #[error("'{0}' is no name for a key: give 1 to 64 letters, digits, '-', '_' or '.'")]
+    #[error("'{0}' is not a valid name: use 1 to 64 letters, digits, '-', '_' or '.'")]
     WrongName(String),
-    #[error("'{0}' is no tenant: give a path such as acme/search, of letters, digits, '-', '_', '.' and '/'")]
+    #[error("'{0}' is not a valid tenant: use a path such as acme/search, of letters, digits, '-', '_', '.' and '/'")]
     WrongTenant(String),
 }
 
@@ -91,14 +91,14 @@ struct Contents {
     keys: Vec<StoredKey>,
 }
 
-/// Where keys are kept.
+/// Path of the key file.
 #[derive(Clone, Debug)]
 pub struct KeyFile {
     path: PathBuf,
 }
 
 impl KeyFile {
-    /// In the home folder of RuvLLM; it need not exist.
+    /// Returns the key file of a home folder; it need not exist.
     pub fn in_home(home: &Path) -> Self {
         Self { path: home.join(NAME) }
     }
@@ -107,9 +107,9 @@ impl KeyFile {
         &self.path
     }
 
-    /// All keys; `None` where there is no file, so that no keys are needed.
+    /// Returns all keys; `None` without a file, when no keys are required.
     pub fn read(&self) -> Result<Option<Vec<StoredKey>>, KeyFileError> {
-        // It says who may use the server: that is for this user alone.
+        // It controls access to the server, so only this user may write it.
         require_private(&self.path)?;
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
@@ -137,7 +137,7 @@ impl KeyFile {
         self.write(keys)
     }
 
-    /// Returns how many are left.
+    /// Returns how many keys are left.
     pub fn remove(&self, name: &str) -> Result<usize, KeyFileError> {
         let _lock = self.lock()?;
         let mut keys = self.read()?.unwrap_or_default();
@@ -151,14 +151,14 @@ impl KeyFile {
         self.write(keys).map(|()| left)
     }
 
-    /// Appears whole or not at all: a server may read it at any time.
+    /// Replaces the file atomically: a server may read it at any time.
     fn write(&self, keys: Vec<StoredKey>) -> Result<(), KeyFileError> {
         let text = toml::to_string(&Contents { keys })
             .map_err(|error| KeyFileError::Damaged { path: self.path.clone(), why: error.to_string() })?;
         let draft = self.path.with_extension("toml.new");
         let write = || {
             let mut file = create_private(&draft)?;
-            file.write_all(b"# Written by `ruvllm keys`. Hashes of keys; the keys themselves are kept nowhere.\n\n")?;
+            file.write_all(b"# Written by `ruvllm keys`. Hashes of keys; the keys themselves are stored nowhere.\n\n")?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(&draft, &self.path)
@@ -201,7 +201,7 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-/// Only its owner may read it, from the moment it exists.
+/// Created so that only its owner can ever read it.
 pub(super) fn create_private(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

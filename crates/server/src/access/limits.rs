@@ -1,7 +1,8 @@
-//! How often a key may be used: buckets of requests and tokens that fill up again by the minute, and tokens for a day.
+//! Rate limits of a key: buckets of requests and tokens that refill by the minute, and tokens per day.
 //!
-//! Time is an argument. Tokens are set aside before an answer begins (`limits/reserve.rs`) and counted when it has ended. What
-//! was used beyond takes the bucket of a minute below zero; the next request then waits until it is above.
+//! Time is an argument. Tokens are reserved before an answer starts (`limits/reserve.rs`) and charged when it has
+//! ended. Usage beyond the reservation takes the bucket of a minute below zero; the next request then waits until it is
+//! positive.
 
 mod reserve;
 
@@ -14,19 +15,19 @@ pub(crate) use self::reserve::{Demand, Reserved};
 use super::date::{DAY_S, Timestamp};
 use crate::error::{ApiError, ErrorKind};
 
-/// What a key may use; `None` is as much as it likes.
+/// Limits of a key; `None` is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Limits {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_per_minute: Option<u32>,
-    /// A day begins at midnight, UTC.
+    /// A day starts at midnight UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_per_day: Option<u64>,
 }
 
-/// A point in time, on both clocks: buckets must not jump when somebody sets the clock, and days are those of the calendar.
+/// A point in time on both clocks: buckets must not jump when the clock is set, and days are those of the calendar.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     pub steady: Instant,
@@ -44,14 +45,14 @@ impl Moment {
     }
 }
 
-/// What a key has used.
+/// Usage of a key.
 #[derive(Debug, Default)]
 pub struct Account {
-    used: Mutex<Used>,
+    used: Mutex<KeyUsage>,
 }
 
 #[derive(Debug, Default)]
-struct Used {
+struct KeyUsage {
     requests: Bucket,
     tokens: Bucket,
     today: Today,
@@ -63,7 +64,7 @@ pub(super) struct Today {
     pub(super) tokens: u64,
 }
 
-/// What is missing from full; that way a bucket needs not know its size, which may change with the file of keys.
+/// What is missing from full, so that a bucket need not know its size, which may change with the key file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     missing: f64,
@@ -77,7 +78,7 @@ impl Bucket {
         self.missing = (self.missing - passed.as_secs_f64() * rate(per_minute)).max(0.0);
     }
 
-    /// How long until it holds `amount`, which is at most all that it can hold.
+    /// Returns the time until the bucket holds `amount`, which is no more than its size.
     fn wait_for(&self, amount: f64, per_minute: u32) -> Duration {
         let short = self.missing + amount - f64::from(per_minute);
         Duration::try_from_secs_f64(short.max(0.0) / rate(per_minute)).unwrap_or(Duration::MAX)
@@ -90,7 +91,7 @@ impl Bucket {
     }
 }
 
-/// Per second. Whoever may do nothing gets an answer in the far future, not a division by zero.
+/// Rate per second. A limit of zero gives a time in the far future, not a division by zero.
 fn rate(per_minute: u32) -> f64 {
     f64::from(per_minute.max(1)) / 60.0
 }
@@ -99,13 +100,13 @@ fn rate(per_minute: u32) -> f64 {
 pub struct BucketLevel {
     pub limit: u32,
     pub remaining: u32,
-    /// Until it is full.
+    /// Time until the bucket is full.
     pub reset: Duration,
 }
 
-/// How much is left, for the headers of a response.
+/// Remaining amounts, for response headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct KeyStatus {
     pub requests: Option<BucketLevel>,
     pub tokens: Option<BucketLevel>,
 }
@@ -113,17 +114,18 @@ pub struct Standing {
 /// Why a request has to wait, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("this key may send {limit} requests per minute")]
+    #[error("this key is limited to {limit} requests per minute")]
     Requests { limit: u32, wait: Duration },
-    #[error("this key may use {limit} tokens per minute")]
+    #[error("this key is limited to {limit} tokens per minute")]
     Tokens { limit: u32, wait: Duration },
-    #[error("this asks for {answers} answers, and this key may have {limit} per minute; ask for fewer at a time")]
+    #[error("this requests {answers} answers and the key is limited to {limit} per minute; request fewer at a time")]
     ManyAnswers { limit: u32, answers: u64 },
     #[error(
-        "this takes {tokens} tokens at least, and this key may use {limit} per minute; shorten it or ask for fewer answers"
+        "this needs at least {tokens} tokens and the key is limited to {limit} per minute; shorten the prompt or \
+         request fewer answers"
     )]
     ManyTokens { limit: u32, tokens: u64 },
-    #[error("this key has used its {limit} tokens for today; the day ends at midnight, UTC")]
+    #[error("this key has used its {limit} tokens for today; the day ends at midnight UTC")]
     Day { limit: u64, wait: Duration },
 }
 
@@ -133,7 +135,7 @@ impl From<Refusal> for ApiError {
             Refusal::Requests { wait, .. } => (ErrorKind::RequestRate, wait),
             Refusal::Tokens { wait, .. } => (ErrorKind::TokenRate, wait),
             Refusal::Day { wait, .. } => (ErrorKind::Quota, wait),
-            // Waiting would not help, so nothing is said about it.
+            // Waiting would not help, so no time is given.
             Refusal::ManyAnswers { .. } => return Self::too_much(ErrorKind::RequestRate, refusal.to_string()),
             Refusal::ManyTokens { .. } => return Self::too_much(ErrorKind::TokenRate, refusal.to_string()),
         };
@@ -169,7 +171,7 @@ impl Account {
         Ok(())
     }
 
-    /// Takes tokens that were used.
+    /// Charges used tokens.
     pub fn charge(&self, limits: &Limits, tokens: u64, now: Moment) {
         let mut used = self.used(now);
         used.today.tokens = used.today.tokens.saturating_add(tokens);
@@ -179,13 +181,13 @@ impl Account {
         }
     }
 
-    pub fn standing(&self, limits: &Limits, now: Moment) -> Standing {
+    pub fn status(&self, limits: &Limits, now: Moment) -> KeyStatus {
         let mut used = self.used(now);
         let level = |bucket: &mut Bucket, limit| {
             bucket.refill(limit, now.steady);
             bucket.level(limit)
         };
-        Standing {
+        KeyStatus {
             requests: limits.requests_per_minute.map(|limit| level(&mut used.requests, limit)),
             tokens: limits.tokens_per_minute.map(|limit| level(&mut used.tokens, limit)),
         }
@@ -199,18 +201,18 @@ impl Account {
         self.lock().today = today;
     }
 
-    fn used(&self, now: Moment) -> MutexGuard<'_, Used> {
+    fn used(&self, now: Moment) -> MutexGuard<'_, KeyUsage> {
         let mut used = self.lock();
         let day = now.calendar.0 / DAY_S;
-        // A clock that is set back starts no new day: tokens would come for free.
+        // A clock that is set back starts no new day: that would give tokens away.
         if day > used.today.day {
             used.today = Today { day, tokens: 0 };
         }
         used
     }
 
-    fn lock(&self) -> MutexGuard<'_, Used> {
-        // Numbers are right whenever the lock is free.
+    fn lock(&self) -> MutexGuard<'_, KeyUsage> {
+        // The numbers are consistent whenever the lock is free.
         self.used.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -237,8 +239,8 @@ mod tests {
         assert_eq!(refusal, Refusal::Requests { limit: 6, wait: Duration::from_secs(10) });
         assert_eq!(account.admit(&limits, start.after(Duration::from_secs(10))), Ok(()));
         assert!(account.admit(&limits, start.after(Duration::from_secs(10))).is_err());
-        let standing = account.standing(&limits, start.after(10 * MINUTE)).requests.unwrap();
-        assert_eq!((standing.remaining, standing.reset), (6, Duration::ZERO), "it holds no more than a minute's worth");
+        let status = account.status(&limits, start.after(10 * MINUTE)).requests.unwrap();
+        assert_eq!((status.remaining, status.reset), (6, Duration::ZERO), "it holds no more than a minute's worth");
     }
 
     #[test]
@@ -249,7 +251,7 @@ mod tests {
         account.charge(&limits, 1200, start);
         let Err(Refusal::Tokens { wait, .. }) = account.admit(&limits, start) else { panic!("it is in debt") };
         assert!(wait > MINUTE && wait < MINUTE + Duration::from_secs(1), "{wait:?}");
-        assert_eq!(account.standing(&limits, start).tokens.unwrap().remaining, 0);
+        assert_eq!(account.status(&limits, start).tokens.unwrap().remaining, 0);
         assert_eq!(account.admit(&limits, start.after(wait)), Ok(()));
     }
 
@@ -284,6 +286,6 @@ mod tests {
         for _ in 0..1000 {
             assert_eq!(account.admit(&Limits::default(), start()), Ok(()));
         }
-        assert_eq!(account.standing(&Limits::default(), start()), Standing::default());
+        assert_eq!(account.status(&Limits::default(), start()), KeyStatus::default());
     }
 }

@@ -1,19 +1,19 @@
-//! Who is on the same machine, and is not a web page.
+//! Identifies programs on the same machine that are not web pages.
 //!
-//! That gives little: to go on with sessions, and a tenant apart from that of strangers. What is remembered and what
-//! administrators do need more (`local_token.rs`), since every user of a machine is on it.
+//! That allows little: to continue sessions, and a tenant apart from unknown senders. The memory and administration
+//! need more (`local_token.rs`), since every user of the machine is local.
 
 use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
 
 use crate::listen::Peer;
 
-/// A page in a browser on this machine comes from a loopback address too. It gives itself away by its origin, or by the name
-/// of the host if it made that point to us.
+/// A page in a local browser has a loopback address too. It is recognised by its origin, or by the host name if it made
+/// that point to us.
 pub(super) fn is_local(request: &Request) -> bool {
     let peer = request.extensions().get::<Peer>();
     let is_here = peer.is_some_and(|peer| peer.0.ip().to_canonical().is_loopback());
-    // HTTP/2 has the name in the address instead.
+    // HTTP/2 has the name in the URI instead.
     let named = request.headers().get(HOST).map(|host| host.to_str().unwrap_or_default());
     let mut names = named.into_iter().chain(request.uri().host());
     is_here && request.headers().get(ORIGIN).is_none() && names.all(is_local_name)

@@ -1,8 +1,8 @@
-//! The right of whoever operates this machine's servers: a secret in a file that only its owner can read.
+//! The token of the operator of this machine's servers: a secret in a file that only its owner can read.
 //!
-//! Coming from a loopback address proves nothing: so do all other users of the machine, and everybody behind a proxy on it.
-//! There is one token for a home folder, not one for each server: whoever can read it could read the next one too, all
-//! servers of the folder accept it, and programs that were given it go on working after a restart.
+//! A loopback address proves nothing: all other users of the machine have one, and everybody behind a proxy on it.
+//! There is one token per home folder, not one per server: a program that can read one could read the next too, all
+//! servers of the folder accept it, and programs that have it keep working after a restart.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -12,30 +12,30 @@ use super::key::{KeyHash, NewKey};
 use super::key_file::create_private;
 
 const NAME: &str = "local_token";
-/// Much longer than any token: nothing else is read as one.
+/// Much longer than any token, so that nothing large is read.
 const FILE_BYTES_MAX: u64 = 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LocalTokenError {
-    #[error("there is no {}; `ruvllm serve` makes it when it starts", .0.display())]
+    #[error("there is no {}; `ruvllm serve` creates it when it starts", .0.display())]
     Missing(PathBuf),
     #[error("cannot {verb} {}: {error}", path.display())]
     Io { verb: &'static str, path: PathBuf, error: io::Error },
-    #[error("{} {why}, so others may know this token; delete it, and `ruvllm serve` makes another when it starts", path.display())]
+    #[error("{} {why}, so others may know this token; delete it, and `ruvllm serve` creates another when it starts", path.display())]
     Exposed { path: PathBuf, why: &'static str },
-    #[error("{} holds no token; delete it, and `ruvllm serve` makes another when it starts", .0.display())]
+    #[error("{} holds no token; delete it, and `ruvllm serve` creates another when it starts", .0.display())]
     Damaged(PathBuf),
-    #[error("this system has no random numbers: {0}")]
+    #[error("this system provides no random numbers: {0}")]
     Random(#[from] getrandom::Error),
 }
 
-/// A token that may be sent like a key, and then allows everything.
+/// A token that is sent like a key and allows everything.
 pub struct LocalToken {
     text: String,
     hash: KeyHash,
 }
 
-// It does not belong into logs.
+// Hidden: it does not belong in logs.
 impl std::fmt::Debug for LocalToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("LocalToken")
@@ -43,12 +43,12 @@ impl std::fmt::Debug for LocalToken {
 }
 
 impl LocalToken {
-    /// Reads the token of a home folder, and makes one where there is none. For servers.
+    /// Reads the token of a home folder, or creates one. For servers.
     pub fn ensure(home: &Path) -> Result<Self, LocalTokenError> {
         let path = home.join(NAME);
         let io = |verb| move |error| LocalTokenError::Io { verb, path: home.join(NAME), error };
-        fs::create_dir_all(home).map_err(io("make the folder of"))?;
-        // Of two servers that start at once, one makes it.
+        fs::create_dir_all(home).map_err(io("create the folder of"))?;
+        // Of two servers that start together, one creates it.
         let lock = File::options().create(true).truncate(false).write(true).open(path.with_extension("lock"));
         let _lock = lock.and_then(|file| file.lock().map(|()| file)).map_err(io("lock"))?;
         match Self::read(home) {
@@ -75,7 +75,7 @@ impl LocalToken {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(LocalTokenError::Missing(path)),
             opened => opened.map_err(io)?,
         };
-        // Of what was opened, whatever has its name by now.
+        // Checks the opened file, whatever has its name by now.
         if let Some(why) = exposure(&file.metadata().map_err(io)?) {
             return Err(LocalTokenError::Exposed { path, why });
         }
@@ -88,23 +88,23 @@ impl LocalToken {
         }
     }
 
-    /// As it is sent: `Authorization: Bearer TEXT`.
+    /// Returns the text to send: `Authorization: Bearer TEXT`.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether this is the hash of the token. Hashes are compared, so the time that it takes tells nothing.
+    /// Whether this is the hash of the token. Hashes are compared, so the time of the comparison reveals nothing.
     pub(super) fn is(&self, hash: KeyHash) -> bool {
         self.hash == hash
     }
 }
 
-/// Why others than the user of this process may know what is in a file.
+/// Returns why others than the user of this process may know the contents of a file.
 #[cfg(unix)]
 fn exposure(metadata: &fs::Metadata) -> Option<&'static str> {
     use std::os::unix::fs::MetadataExt;
     if !metadata.is_file() {
-        Some("is no plain file")
+        Some("is not a regular file")
     } else if metadata.uid() != rustix::process::geteuid().as_raw() {
         Some("belongs to another user")
     } else if metadata.mode() & 0o077 != 0 {
@@ -116,7 +116,7 @@ fn exposure(metadata: &fs::Metadata) -> Option<&'static str> {
 
 #[cfg(not(unix))]
 fn exposure(metadata: &fs::Metadata) -> Option<&'static str> {
-    (!metadata.is_file()).then_some("is no plain file")
+    (!metadata.is_file()).then_some("is not a regular file")
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Keeps web pages from changing anything behind the back of whoever looks at them.
+//! Keeps web pages of other origins from changing anything (CSRF).
 //!
-//! A browser sends some requests of any page to any server without asking it first: those without a body, or with one of a
-//! few types. JSON bodies and keys are not among them, so requests that have either come from programs, or from pages that
-//! `cors.rs` allows. All others must not come from a page of another origin.
+//! A browser sends some requests of any page to any server without asking it first: those without a body, or with one
+//! of a few types. JSON bodies and keys are not among them, so requests with either come from programs, or from pages
+//! that `cors.rs` allows. All others must not come from a page of another origin.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use crate::body::is_json;
 use crate::error::ApiError;
 
-/// `allowed` are the origins of `--cors-origin`.
+/// `allowed` holds the origins of `--cors-origin`.
 pub(crate) async fn refuse_foreign(
     State(allowed): State<Arc<[HeaderValue]>>,
     request: Request,
@@ -26,10 +26,10 @@ pub(crate) async fn refuse_foreign(
         return next.run(request).await;
     }
     let how = "start the server with --cors-origin and the page's origin to allow it";
-    ApiError::forbidden(format!("this comes from a web page of another origin: {how}")).into_response()
+    ApiError::forbidden(format!("this request comes from a web page of another origin: {how}")).into_response()
 }
 
-/// Whether a browser would have asked us before sending it.
+/// Whether a browser would have asked before sending it.
 fn was_asked_about(headers: &HeaderMap) -> bool {
     is_json(headers) || headers.contains_key(AUTHORIZATION) || headers.contains_key("x-api-key")
 }
@@ -37,23 +37,23 @@ fn was_asked_about(headers: &HeaderMap) -> bool {
 fn is_foreign(request: &Request, allowed: &[HeaderValue]) -> bool {
     let headers = request.headers();
     let Some(origin) = headers.get(ORIGIN) else {
-        // Browsers that leave out the origin say this much; `none` is what the user typed or bookmarked.
+        // Browsers that omit the origin send at least this; `none` is what the user typed or bookmarked.
         let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
         return matches!(site, Some(b"cross-site" | b"same-site"));
     };
     if allowed.iter().any(|allowed| allowed == "*" || allowed == origin) {
         return false;
     }
-    // HTTP/2 has the name in the address instead.
+    // HTTP/2 has the name in the URI instead.
     let host = headers.get(HOST).map(HeaderValue::as_bytes);
     let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str().as_bytes()));
     let from = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
     match (from, host) {
-        // The scheme is not compared: a proxy may have taken the encryption off.
+        // The scheme is not compared: a proxy may have terminated TLS.
         (Some(("http" | "https", from)), Some(host)) => !from.as_bytes().eq_ignore_ascii_case(host),
-        // Of an installed program, such as an extension of a browser or an editor.
+        // Origin of an installed program, such as an extension of a browser or an editor.
         (Some((scheme, _)), _) => matches!(scheme, "http" | "https" | "file"),
-        // `null` is a page that hides where it is from.
+        // `null` is a page that hides its origin.
         (None, _) => true,
     }
 }

@@ -6,7 +6,7 @@ use super::caller::Caller;
 use super::limits::{Demand, Moment, Reserved};
 use crate::error::ApiError;
 
-/// Tokens that were set aside. When it is dropped, what was charged counts and the rest is given back.
+/// Reserved tokens. When dropped, what was charged counts and the rest is returned.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     caller: Caller,
@@ -22,18 +22,18 @@ impl Reservation {
         Ok(Self { caller: caller.clone(), reserved, used: AtomicU64::new(0) })
     }
 
-    /// What each answer may use, if that is less than was asked for.
+    /// Limit of each answer, if it is below what was requested.
     pub(crate) fn answer_tokens_max(&self) -> Option<u64> {
         self.reserved.answer_tokens_max
     }
 
-    /// Sets more aside for a prompt that is longer than was estimated.
+    /// Reserves more for a prompt that is longer than estimated.
     pub(crate) fn extend(&mut self, more: u64) -> Result<(), ApiError> {
         let Caller { account, limits, .. } = &self.caller;
         Ok(account.extend(limits, &mut self.reserved, more, Moment::now())?)
     }
 
-    /// Counts tokens that were computed, of prompt or answer.
+    /// Charges computed tokens, of prompt or answer.
     pub(crate) fn charge(&self, tokens: u64) {
         self.caller.notes.add_tokens(tokens);
         self.used.fetch_add(tokens, Ordering::Relaxed);

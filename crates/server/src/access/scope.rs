@@ -1,4 +1,4 @@
-//! What a key may be used for.
+//! What a key allows.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Asking models for answers.
+    /// Requesting answers from models.
     Inference,
     /// Reading `/metrics`.
     Metrics,
@@ -39,7 +39,7 @@ impl FromStr for Scope {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|scope| scope.name() == text.trim());
-        found.ok_or_else(|| format!("'{text}' is no scope; there are inference, metrics and admin"))
+        found.ok_or_else(|| format!("'{text}' is not a scope; use inference, metrics or admin"))
     }
 }
 

@@ -1,6 +1,6 @@
-//! What keys have used today, on disk beside them: a restart gives nobody a new day.
+//! Today's usage of keys, on disk beside them: a restart does not reset it.
 //!
-//! It is saved now and then and at the end, so a crash may forget the last few seconds.
+//! It is saved periodically and at the end, so a crash may lose the last few seconds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use super::limits::{Account, Today};
 
 #[derive(Default, PartialEq, Deserialize, Serialize)]
 struct Usage {
-    /// By the hash of the key: the number of the day since 1970, and tokens.
+    /// By hash of the key: the number of the day since 1970, and tokens.
     keys: BTreeMap<String, (u64, u64)>,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn load<'a>(keys: &Path, accounts: impl Iterator<Item = (&'a KeyHash,
         return;
     }
     let Some(usage) = read(&path) else {
-        tracing::warn!(path = %path.display(), "cannot be read: what keys have used today is forgotten");
+        tracing::warn!(path = %path.display(), "cannot be read: today's usage of keys is lost");
         return;
     };
     for (hash, account) in accounts {
@@ -57,6 +57,6 @@ pub(super) fn save<'a>(keys: &Path, accounts: impl Iterator<Item = (&'a KeyHash,
         fs::rename(&draft, &path)
     };
     if let Err(error) = write() {
-        tracing::warn!(path = %path.display(), %error, "cannot save what keys have used today");
+        tracing::warn!(path = %path.display(), %error, "cannot save today's usage of keys");
     }
 }

@@ -1,4 +1,4 @@
-//! What operators may do: see, load, unload and reload models, and look into the cache. Needs the scope `admin`.
+//! Endpoints of operators: list, load, unload and reload models, and inspect the cache. They need the scope `admin`.
 
 use axum::Json;
 use axum::extract::State;
@@ -23,7 +23,7 @@ pub(crate) struct LoadedModels {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModelName {
-    /// Its name in the store.
+    /// Name in the store, or an alias.
     #[schema(example = "smollm2")]
     pub model: String,
 }
@@ -39,15 +39,15 @@ pub(crate) struct ModelCache {
     model: String,
     budget_bytes: usize,
     used_bytes: usize,
-    /// Of the tree of prefixes itself.
+    /// Size of the radix tree itself.
     bookkeeping_bytes: usize,
-    /// Pages of 16 tokens that hold something, and those of them that are cached prefixes.
+    /// Pages of 16 tokens in use, and those of them that are cached prefixes.
     pages: usize,
     cached_pages: usize,
     evicted_pages: u64,
     /// Evicted pages that had to be computed again: many of them mean that the budget is too small.
     regretted_pages: u64,
-    /// Pages that went to a smaller format.
+    /// Pages that were demoted to a smaller format.
     cooled_pages: u64,
     disk: Option<DiskCache>,
     tenants: Vec<TenantLookups>,
@@ -64,7 +64,7 @@ pub(crate) struct DiskCache {
     damaged_files: u64,
 }
 
-/// Look-ups of one tenant's prompts.
+/// Prefix look-ups of one tenant.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TenantLookups {
     tenant: String,
@@ -77,7 +77,7 @@ pub(crate) struct TenantLookups {
 }
 
 impl Api {
-    /// The endpoints of operators.
+    /// Returns the endpoints of operators.
     pub fn admin_router(self) -> OpenApiRouter {
         OpenApiRouter::new()
             .routes(routes!(loaded_models))
@@ -89,16 +89,16 @@ impl Api {
     }
 }
 
-/// List loaded models and what they are doing
+/// List loaded models and their activity
 #[utoipa::path(get, path = "/admin/models", tag = "admin",
     responses((status = 200, description = "All loaded models", body = LoadedModels)))]
 async fn loaded_models(State(api): State<Api>) -> Json<LoadedModels> {
     Json(LoadedModels { models: api.models.describe(), memory: api.models.memory() })
 }
 
-/// Load a model of the store
+/// Load a model from the store
 #[utoipa::path(post, path = "/admin/models/load", tag = "admin", request_body = ModelName,
-    responses((status = 200, description = "It is loaded", body = LoadedModels),
+    responses((status = 200, description = "The model is loaded", body = LoadedModels),
               (status = 404, description = "There is no such model", body = ErrorBody)))]
 async fn load_model(
     State(api): State<Api>,
@@ -108,11 +108,11 @@ async fn load_model(
     Ok(loaded_models(State(api)).await)
 }
 
-/// Unload a model that was not named at the start; answers that have begun are finished
+/// Unload a model that was not named at the start; running answers are finished
 #[utoipa::path(post, path = "/admin/models/unload", tag = "admin", request_body = ModelName,
-    responses((status = 200, description = "It is no longer loaded", body = LoadedModels),
-              (status = 404, description = "It is not loaded", body = ErrorBody),
-              (status = 409, description = "It was named when the server was started", body = ErrorBody)))]
+    responses((status = 200, description = "The model is no longer loaded", body = LoadedModels),
+              (status = 404, description = "The model is not loaded", body = ErrorBody),
+              (status = 409, description = "The model was named when the server started", body = ErrorBody)))]
 async fn unload_model(
     State(api): State<Api>,
     Body(ModelName { model }): Body<ModelName>,
@@ -121,10 +121,10 @@ async fn unload_model(
     Ok(loaded_models(State(api)).await)
 }
 
-/// Load a model again, such as after its file was replaced; answers that have begun are finished by the old one
+/// Reload a model, for example after its file was replaced; running answers are finished by the old one
 #[utoipa::path(post, path = "/admin/models/reload", tag = "admin", request_body = ModelName,
-    responses((status = 200, description = "It was loaded anew", body = LoadedModels),
-              (status = 404, description = "It is not loaded", body = ErrorBody)))]
+    responses((status = 200, description = "The model was reloaded", body = LoadedModels),
+              (status = 404, description = "The model is not loaded", body = ErrorBody)))]
 async fn reload_model(
     State(api): State<Api>,
     Body(ModelName { model }): Body<ModelName>,
@@ -141,7 +141,7 @@ async fn cache(State(api): State<Api>) -> Json<CacheReport> {
     for model in api.models.all_loaded() {
         let Some(engine) = model.runner.generator() else { continue };
         let cache = engine.status().cache;
-        // An engine that has failed knows of nobody.
+        // An engine that has failed knows no tenants.
         let tenants = engine.tenants().await.unwrap_or_default();
         models.push(ModelCache {
             model: model.name.to_string(),

@@ -1,15 +1,15 @@
-//! What requests are taken to cost before that is known.
+//! Estimates of what requests cost, before that is known.
 
 use ruvllm_runtime::{EmbedInput, EmbedRequest, Message, Prompt, Request};
 
 use crate::access::Demand;
 
-/// Bytes of text for a token, at the low end: what is set aside too much is given back.
+/// Low estimate of bytes per token: what is reserved too much is returned.
 const TOKEN_BYTES: usize = 3;
-/// What a chat format puts around a message, and around all of them.
+/// Tokens that a chat template adds around a message, and around all of them.
 const MESSAGE_TOKENS: usize = 8;
 const FORMAT_TOKENS: usize = 32;
-/// Encoding a token takes a small part of the time that computing it does, and costs this part of it.
+/// Encoding a token is much faster than computing it, and is charged this fraction.
 const ENCODED_PER_TOKEN: usize = 16;
 
 pub(crate) fn demand(requests: &[Request], context: usize) -> Demand {
@@ -31,12 +31,12 @@ pub(crate) fn demand_of_embedding(request: &EmbedRequest, context: usize) -> Dem
     Demand { prompt_tokens: request.inputs.iter().map(tokens).sum::<usize>() as u64, ..Demand::default() }
 }
 
-/// Of text that was only turned into tokens, or back.
+/// Returns the charge of text that was only encoded or decoded.
 pub(crate) fn of_encoding(tokens: usize) -> u64 {
     tokens.div_ceil(ENCODED_PER_TOKEN) as u64
 }
 
-/// Of a text, about.
+/// Estimates the tokens of a text.
 pub(crate) fn of_text(text: &str) -> usize {
     text.len().div_ceil(TOKEN_BYTES)
 }

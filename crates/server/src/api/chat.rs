@@ -24,7 +24,7 @@ use crate::openapi::ErrorBody;
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "inference", request_body = ChatRequest,
     responses((status = 200, description = "The answer, or with `stream: true` its chunks as server-sent events",
                 content((ChatCompletion = "application/json"), (String = "text/event-stream"))),
-              (status = 400, description = "A field is wrong; `param` names it", body = ErrorBody),
+              (status = 400, description = "A field is invalid; `param` names it", body = ErrorBody),
               (status = 404, description = "There is no such model", body = ErrorBody),
               (status = 429, description = "Too many requests", body = ErrorBody)))]
 pub(crate) async fn chat_completions(
@@ -66,7 +66,7 @@ struct ChatWire {
     envelope: Envelope,
     includes_usage: bool,
     wants_logprobs: bool,
-    /// How many tokens of each choice were reported with their probabilities.
+    /// Number of tokens of each choice whose log probabilities were sent.
     reported: Vec<usize>,
 }
 
@@ -76,7 +76,7 @@ impl ChatWire {
         events.data(&ChatChunk { envelope: &self.envelope, choices: vec![choice], usage });
     }
 
-    /// Probabilities of tokens that came since the last time.
+    /// Returns the log probabilities of new tokens.
     fn logprobs(&mut self, choice: usize, generation: &Generation) -> Option<ChatLogprobs> {
         if !self.wants_logprobs {
             return None;

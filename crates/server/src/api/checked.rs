@@ -1,4 +1,4 @@
-//! Bodies of requests, checked as their endpoints do as far as no model is needed. The fuzzer and its corpora come in here.
+//! Validates request bodies as their endpoints do, as far as no model is needed. Used by the fuzzer and its corpora.
 
 use ruvllm_memory::{Policy, PolicySource};
 use ruvllm_runtime::{Prompt, Request, check_policy};
@@ -15,7 +15,7 @@ use super::tools::tools;
 use crate::body::parse;
 use crate::error::ApiError;
 
-/// The endpoints that take a body.
+/// The endpoints with a body.
 pub const PATHS: [&str; 10] = [
     "/v1/chat/completions",
     "/v1/completions",
@@ -29,7 +29,7 @@ pub const PATHS: [&str; 10] = [
     "/admin/models/load",
 ];
 
-/// What the engine would be asked, where the endpoint generates.
+/// What the engine would be asked, if the endpoint generates.
 pub fn requests(path: &str, body: &[u8]) -> Result<Vec<Request>, ApiError> {
     match path {
         "/v1/chat/completions" => Ok(vec![parse::<ChatRequest>(body)?.request()?]),

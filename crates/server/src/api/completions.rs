@@ -24,7 +24,7 @@ use crate::openapi::ErrorBody;
 #[utoipa::path(post, path = "/v1/completions", tag = "inference", request_body = CompletionRequest,
     responses((status = 200, description = "The answer, or with `stream: true` its chunks as server-sent events",
                 content((Completion = "application/json"), (String = "text/event-stream"))),
-              (status = 400, description = "A field is wrong; `param` names it", body = ErrorBody),
+              (status = 400, description = "A field is invalid; `param` names it", body = ErrorBody),
               (status = 404, description = "There is no such model", body = ErrorBody),
               (status = 429, description = "Too many requests", body = ErrorBody)))]
 pub(crate) async fn completions(
@@ -66,10 +66,10 @@ struct CompletionWire {
     model: String,
     includes_usage: bool,
     wants_logprobs: bool,
-    /// The prompts, where they are wanted in the answers, and how many answers each of them has.
+    /// The prompts, if the answers are to include them, and the number of answers per prompt.
     echoes: Option<Vec<String>>,
     per_prompt: usize,
-    /// How many tokens of each choice were reported with their probabilities.
+    /// Number of tokens of each choice whose log probabilities were sent.
     reported: Vec<usize>,
 }
 
@@ -94,7 +94,7 @@ impl CompletionWire {
         self.echoes.as_ref().map_or("", |echoes| &echoes[choice / self.per_prompt])
     }
 
-    /// A whole answer.
+    /// Returns a whole answer.
     fn choice(&self, index: usize, generation: &Generation) -> CompletionChoice {
         let response = generation.response(index);
         let tokenizer = generation.tokenizer();

@@ -1,24 +1,24 @@
-//! A conversation, put together from the parts in which clients send it: texts, calls of tools, their results.
+//! Assembles a conversation from the parts that clients send: texts, tool calls and their results.
 
 use std::collections::HashMap;
 
 use ruvllm_runtime::{Message, ToolCall};
 
-/// Messages in the order in which they were said.
+/// Messages in order.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     messages: Vec<Message>,
-    /// Which tool a call was of, by its id.
+    /// Names of called tools, by id of the call.
     tools: HashMap<String, String>,
     bytes: usize,
 }
 
-/// The result of a call that nobody made.
+/// The result of a call that was never made.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UnknownCall;
 
 impl Conversation {
-    /// Goes on after what was said before.
+    /// Continues a conversation.
     pub(crate) fn after(messages: &[Message]) -> Self {
         let calls = messages.iter().flat_map(|message| &message.tool_calls);
         Self {
@@ -32,8 +32,9 @@ impl Conversation {
         self.push(Message::new(role, text));
     }
 
-    /// The same, as part of the last message if that is of the same role: some APIs, and many chat templates, take turns.
-    pub(crate) fn say_in_turn(&mut self, role: &str, text: &str) {
+    /// Appends to the last message if it has the same role: some APIs and many chat templates require alternating
+    /// roles.
+    pub(crate) fn append_message(&mut self, role: &str, text: &str) {
         match self.messages.last_mut() {
             Some(last) if last.role == role => {
                 if !last.content.is_empty() {
@@ -46,17 +47,17 @@ impl Conversation {
         }
     }
 
-    /// The assistant calls a tool, after what it said or instead of saying anything.
+    /// Adds a tool call of the assistant, to its last message if that is its own.
     pub(crate) fn call(&mut self, call: ToolCall) {
         if self.messages.last().is_none_or(|last| last.role != "assistant") {
             self.say("assistant", "");
         }
         self.bytes += call_bytes(&call);
         self.tools.insert(call.id.clone(), call.name.clone());
-        self.messages.last_mut().expect("one was said if there was none").tool_calls.push(call);
+        self.messages.last_mut().expect("a message was added if there was none").tool_calls.push(call);
     }
 
-    /// What came of a call.
+    /// Adds the result of a call.
     pub(crate) fn result(&mut self, call_id: &str, text: &str) -> Result<(), UnknownCall> {
         let name = self.tools.get(call_id).ok_or(UnknownCall)?.clone();
         let tool_call_id = Some(call_id.to_owned());
@@ -64,7 +65,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Memory that it takes.
+    /// Returns its size in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -90,7 +91,7 @@ fn message_bytes(message: &Message) -> usize {
 }
 
 fn call_bytes(call: &ToolCall) -> usize {
-    // Its id and its name are also kept to find the tool of a result.
+    // Its id and name are stored again to find the tool of a result.
     size_of::<ToolCall>() + 2 * (call.id.len() + call.name.len()) + call.arguments.len()
 }
 
@@ -124,7 +125,7 @@ mod tests {
     fn turns_of_one_role_become_one_message() {
         let mut conversation = Conversation::default();
         for (role, text) in [("user", "One."), ("user", "Two."), ("assistant", "Three."), ("user", "Four.")] {
-            conversation.say_in_turn(role, text);
+            conversation.append_message(role, text);
         }
         let contents: Vec<&str> = conversation.messages().iter().map(|message| message.content.as_str()).collect();
         assert_eq!(contents, ["One.\nTwo.", "Three.", "Four."]);

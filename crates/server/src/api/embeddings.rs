@@ -1,4 +1,4 @@
-//! `POST /v1/embeddings`: texts as vectors.
+//! `POST /v1/embeddings`
 
 pub(crate) mod request;
 mod response;
@@ -14,18 +14,18 @@ use tokio::time::timeout;
 use self::request::EmbeddingRequest;
 use self::response::EmbeddingList;
 use crate::access::Caller;
-use crate::api::preparing::EndWhenDropped;
+use crate::api::preparing::CancelOnDrop;
 use crate::api::{Api, charges, failure};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::metrics::{Finished, FinishedReason};
-use crate::models::ServedModel;
+use crate::models::ModelInUse;
 use crate::openapi::ErrorBody;
 
-/// Turn texts into vectors
+/// Compute embeddings of texts
 #[utoipa::path(post, path = "/v1/embeddings", tag = "inference", request_body = EmbeddingRequest,
     responses((status = 200, description = "A vector of length 1 for each text", body = EmbeddingList),
-              (status = 400, description = "A field is wrong; `param` names it", body = ErrorBody),
+              (status = 400, description = "A field is invalid; `param` names it", body = ErrorBody),
               (status = 404, description = "There is no such model", body = ErrorBody),
               (status = 429, description = "Too many requests", body = ErrorBody)))]
 pub(crate) async fn embeddings(
@@ -64,16 +64,16 @@ impl From<ApiError> for Failure {
     }
 }
 
-/// Waits for a place and computes. When this is dropped, because the client went away or its time is over, it ends soon;
-/// what was computed is charged in any case.
-async fn compute(model: &Arc<ServedModel>, caller: &Caller, work: EmbedRequest) -> Result<Embeddings, Failure> {
+/// Waits for a permit and computes. When this is dropped, because the client disconnected or its time is up, it ends
+/// soon; what was computed is charged in any case.
+async fn compute(model: &ModelInUse, caller: &Caller, work: EmbedRequest) -> Result<Embeddings, Failure> {
     let arrived = Instant::now();
-    let _end = EndWhenDropped(work.patience.clone());
-    let place = model.embedding.enter().await.map_err(|full| failure::queue_full(full.to_string()))?;
+    let _end = CancelOnDrop(work.patience.clone());
+    let permit = model.embedding.enter().await.map_err(|full| failure::queue_full(full.to_string()))?;
     model.metrics.started(arrived.elapsed());
     let encoder = Arc::clone(model.encoder().map_err(ApiError::from)?);
     let reservation = caller.reserve(&charges::demand_of_embedding(&work, encoder.context()))?;
-    let model = Arc::clone(model);
+    let model = model.clone();
     let computing = tokio::task::spawn_blocking(move || {
         let computed = encoder.embed(&work);
         let (reason, prompt_tokens) = match &computed {
@@ -84,7 +84,7 @@ async fn compute(model: &Arc<ServedModel>, caller: &Caller, work: EmbedRequest) 
         reservation.charge(prompt_tokens as u64);
         let took = arrived.elapsed();
         model.metrics.finished(&Finished { reason, took, prompt_tokens, cached_tokens: 0, generated_tokens: 0 });
-        drop(place);
+        drop(permit);
         computed
     });
     computing.await.map_err(|_| ApiError::internal("the texts could not be embedded"))?.map_err(Failure::Embed)

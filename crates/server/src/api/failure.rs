@@ -1,4 +1,4 @@
-//! What a client is told when a request cannot be answered.
+//! Converts errors of the runtime for clients.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use ruvllm_runtime::{GenerateError, GrammarError, RememberError, SamplingError, 
 use crate::error::{ApiError, ErrorKind};
 use crate::models::ModelError;
 
-/// When a full queue is worth another try.
+/// Retry interval for a full queue.
 const QUEUE_RETRY: Duration = Duration::from_secs(1);
-/// When a model that could not be loaded for lack of room is.
+/// Retry interval for a model that had no room to load.
 const LOAD_RETRY: Duration = Duration::from_secs(5);
 
-/// When a memory that does not answer is.
+/// Retry interval for a memory that does not respond.
 pub(crate) const MEMORY_RETRY: Duration = Duration::from_secs(5);
 
-/// Of an endpoint's own queue.
+/// The queue of an endpoint is full.
 pub(crate) fn queue_full(message: impl Into<String>) -> ApiError {
     let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, ErrorKind::RequestRate, message);
     error.with_code("queue_full").with_retry_after(QUEUE_RETRY)
 }
 
-/// Of an answer that takes longer than the server allows.
+/// An answer took longer than the server allows.
 pub(crate) fn deadline_passed(message: impl Into<String>) -> ApiError {
     ApiError::new(StatusCode::GATEWAY_TIMEOUT, ErrorKind::Timeout, message).with_code("deadline_passed")
 }
@@ -56,7 +56,7 @@ pub(crate) fn failure(error: &GenerateError) -> ApiError {
     }
 }
 
-/// A session that cannot go on.
+/// A session cannot be continued.
 pub(crate) fn forgotten(error: &RememberError) -> ApiError {
     let message = error.to_string();
     match error {
@@ -66,17 +66,17 @@ pub(crate) fn forgotten(error: &RememberError) -> ApiError {
         | RememberError::OtherModel { .. } => ApiError::invalid_param("session", message),
         RememberError::Session(error) if error.is_transient() => {
             tracing::warn!("{message}");
-            let message = "what was said in this session cannot be read at present; try again, or ask without session";
+            let message = "this session cannot be read at the moment; try again, or send the request without session";
             ApiError::unavailable(message, Some(MEMORY_RETRY)).with_param("session")
         }
         RememberError::Session(_) => {
             tracing::error!("{message}");
-            ApiError::internal("the session cannot be restored; the server's log tells why")
+            ApiError::internal("the session cannot be restored; see the server's log")
         }
     }
 }
 
-/// An error of an endpoint that has other names for some fields: what they are called elsewhere, and there.
+/// Renames fields in an error, for endpoints with other names for them: the name elsewhere, and the name there.
 pub(crate) fn renamed(mut error: ApiError, names: &[(&str, &str)]) -> ApiError {
     let name = |param: &String| names.iter().find(|(elsewhere, _)| elsewhere == param).map(|(_, here)| *here);
     if let Some(name) = error.param.as_ref().and_then(name) {
@@ -120,7 +120,7 @@ impl From<ModelError> for ApiError {
                     .with_retry_after(LOAD_RETRY)
             }
             ModelError::NoRoom { .. } => ApiError::internal(message).with_code("model_too_large"),
-            ModelError::Kept { .. } => ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message),
+            ModelError::Pinned { .. } => ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message),
             ModelError::NoGenerator { .. } | ModelError::NoEncoder { .. } => {
                 ApiError::invalid_param("model", message).with_code("unsupported_model")
             }

@@ -1,53 +1,23 @@
-//! Fields that several endpoints have, and what they mean to the engine.
+//! Fields that several endpoints share, and their conversion for the engine.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
-use ruvllm_runtime::{Request, Shape, StopMatcher, closed};
+use ruvllm_runtime::{LeftOpen, Request, Shape, StopMatcher, closed};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
-/// Answers to one request at most, to all of its prompts together.
+/// Maximum number of answers per request, to all of its prompts together.
 pub(crate) const COUNT_MAX: usize = 128;
 
-/// The sampling of a request, from its fields. Both kinds of completions have the same ones; as one part of both (serde's
-/// flatten) unknown fields could not be refused.
-macro_rules! sampling_of {
-    ($request:expr, $top_logprobs:expr) => {{
-        let default = ruvllm_runtime::Sampling::default();
-        ruvllm_runtime::Sampling {
-            temperature: $request.temperature.unwrap_or(default.temperature),
-            top_p: $request.top_p.unwrap_or(default.top_p),
-            top_k: $request.top_k.unwrap_or(default.top_k),
-            min_p: $request.min_p.unwrap_or(default.min_p),
-            typical_p: $request.typical_p.unwrap_or(default.typical_p),
-            repetition_penalty: $request.repetition_penalty.unwrap_or(default.repetition_penalty),
-            presence_penalty: $request.presence_penalty.unwrap_or(default.presence_penalty),
-            frequency_penalty: $request.frequency_penalty.unwrap_or(default.frequency_penalty),
-            logit_bias: $crate::api::fields::logit_bias($request.logit_bias.as_ref())?,
-            top_logprobs: $top_logprobs,
-            ..default
-        }
-    }};
+/// Returns the parameters that a request leaves unset, so that policies may set them.
+pub(crate) fn unset_params(temperature: Option<f32>, top_p: Option<f32>, max_tokens: Option<usize>) -> LeftOpen {
+    LeftOpen { temperature: temperature.is_none(), top_p: top_p.is_none(), max_tokens: max_tokens.is_none() }
 }
-pub(crate) use sampling_of;
 
-/// What a request did not say, so that policies may.
-macro_rules! left_open {
-    ($request:expr, $max_tokens:expr) => {
-        ruvllm_runtime::LeftOpen {
-            temperature: $request.temperature.is_none(),
-            top_p: $request.top_p.is_none(),
-            max_tokens: $max_tokens.is_none(),
-        }
-    };
-}
-pub(crate) use left_open;
-
-/// Texts that end the answer before them.
+/// Stop strings: the answer ends before them.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a text or a list of texts")]
 pub enum Stop {
@@ -55,7 +25,7 @@ pub enum Stop {
     Several(Vec<String>),
 }
 
-/// The texts that end an answer, checked before anything is copied for each prompt.
+/// Returns the stop strings, checked before anything is copied for each prompt.
 pub(crate) fn stop(stop: Option<&Stop>) -> Result<Vec<String>, ApiError> {
     let texts = match stop {
         None => &[],
@@ -69,20 +39,20 @@ pub(crate) fn stop(stop: Option<&Stop>) -> Result<Vec<String>, ApiError> {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamOptions {
-    /// Whether a last chunk tells how many tokens the request took.
+    /// Whether a last chunk reports the token usage of the request.
     pub include_usage: Option<bool>,
     /// Chunks are never padded: only false is accepted.
     pub include_obfuscation: Option<bool>,
 }
 
-/// What the answer must look like.
+/// Format of the answer.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ResponseFormat {
     Text,
     /// Any JSON object.
     JsonObject,
-    /// JSON that a schema accepts.
+    /// JSON that follows a schema.
     JsonSchema {
         json_schema: JsonSchemaField,
     },
@@ -92,14 +62,14 @@ pub enum ResponseFormat {
 #[serde(deny_unknown_fields)]
 #[expect(
     dead_code,
-    reason = "name and description are for people; strict makes no difference, as answers always keep to schemas"
+    reason = "name and description are for people; strict has no effect, as answers always follow the schema"
 )]
 pub struct JsonSchemaField {
     pub name: Option<String>,
     pub description: Option<String>,
     #[schema(value_type = Object)]
     pub schema: Value,
-    /// Answers always keep to the schema, whatever this says.
+    /// Answers always follow the schema, whatever this says.
     pub strict: Option<bool>,
 }
 
@@ -129,7 +99,7 @@ pub enum GrammarKind {
     Lark,
 }
 
-/// The one shape that was asked for, if any.
+/// Returns the requested output format, if any.
 pub(crate) fn shape(
     format: Option<&ResponseFormat>,
     grammar: Option<&GrammarField>,
@@ -156,7 +126,7 @@ pub(crate) fn shape(
     Ok(first.map(|(_, shape)| shape))
 }
 
-/// Which field a shape came from.
+/// Returns the field that an output format came from.
 pub(crate) fn field_of(shape: &Shape) -> &'static str {
     match shape {
         Shape::JsonObject | Shape::JsonSchema(_) => "response_format",
@@ -166,7 +136,7 @@ pub(crate) fn field_of(shape: &Shape) -> &'static str {
     }
 }
 
-/// How many answers are wanted; 1 if nothing is said.
+/// Returns the number of answers; 1 by default.
 pub(crate) fn count(field: &str, count: Option<usize>) -> Result<usize, ApiError> {
     match count.unwrap_or(1) {
         count @ 1..=COUNT_MAX => Ok(count),
@@ -174,30 +144,19 @@ pub(crate) fn count(field: &str, count: Option<usize>) -> Result<usize, ApiError
     }
 }
 
-/// The limit, given under its new name or its old one.
+/// Returns the limit, given under its new name or its old one.
 pub(crate) fn max_tokens(new: Option<usize>, old: Option<usize>) -> Result<Option<usize>, ApiError> {
     match (new, old) {
         (Some(new), Some(old)) if new != old => Err(ApiError::invalid_param(
             "max_tokens",
-            format!("max_tokens is {old} and max_completion_tokens {new}; they mean the same, so give one of them"),
+            format!("max_tokens is {old} and max_completion_tokens {new}; they mean the same, so give only one"),
         )),
         (new, old) => Ok(new.or(old)),
     }
 }
 
-/// Keys are token ids, in quotes since JSON wants that.
-pub(crate) fn logit_bias(given: Option<&BTreeMap<String, f32>>) -> Result<BTreeMap<u32, f32>, ApiError> {
-    let entry = |(token, bias): (&String, &f32)| match token.parse() {
-        Ok(token) => Ok((token, *bias)),
-        Err(_) => {
-            let message = format!("logit_bias has the key {token:?}; keys are token ids, such as \"42\"");
-            Err(ApiError::invalid_param("logit_bias", message))
-        }
-    };
-    given.into_iter().flatten().map(entry).collect()
-}
-
-/// A request for so many answers. Without a seed it gets one; with one, the first answer has it and the others follow.
+/// Sets the number of answers and the seed, which is random by default. The first answer has the seed, the others count
+/// up.
 pub(crate) fn with_seed(mut request: Request, seed: Option<i64>, choices: usize) -> Request {
     request.choices = choices;
     request.sampling.seed = seed.map_or_else(|| RandomState::new().hash_one(0u8), i64::cast_unsigned);
@@ -206,7 +165,9 @@ pub(crate) fn with_seed(mut request: Request, seed: Option<i64>, choices: usize)
 
 pub(crate) fn refuse_store(store: Option<bool>) -> Result<(), ApiError> {
     match store {
-        Some(true) => Err(ApiError::invalid_param("store", "store is not supported: this server stores no answers")),
+        Some(true) => {
+            Err(ApiError::invalid_param("store", "store is not supported: this server does not store answers"))
+        }
         _ => Ok(()),
     }
 }
@@ -215,7 +176,7 @@ pub(crate) fn check_service_tier(tier: Option<&str>) -> Result<(), ApiError> {
     match tier {
         None | Some("auto" | "default") => Ok(()),
         Some(tier) => {
-            let message = format!("service_tier is {tier:?}; there is one tier here: auto or default");
+            let message = format!("service_tier is {tier:?}; the only tier is auto or default");
             Err(ApiError::invalid_param("service_tier", message))
         }
     }
@@ -228,7 +189,7 @@ pub(crate) fn check_stream_options(stream: Option<bool>, options: Option<&Stream
         }
         Some(StreamOptions { include_obfuscation: Some(true), .. }) => Err(ApiError::invalid_param(
             "stream_options.include_obfuscation",
-            "include_obfuscation is not supported; leave it out",
+            "include_obfuscation is not supported; omit it",
         )),
         _ => Ok(()),
     }

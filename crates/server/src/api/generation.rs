@@ -1,6 +1,6 @@
-//! A request while it is answered: one or several choices, what they cost, and what is measured of them.
+//! A request while it is answered: one or several choices, what they cost, and their metrics.
 //!
-//! The same for all endpoints; what the answer looks like on the wire is theirs.
+//! The same for all endpoints; each endpoint defines the format on the wire.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -19,35 +19,35 @@ use crate::api::failure::{failure, forgotten};
 use crate::api::preparing;
 use crate::error::ApiError;
 use crate::metrics::{Finished, FinishedReason, ModelMetrics};
-use crate::models::{Models, ServedModel};
+use crate::models::{ModelInUse, Models};
 
-/// Answers being generated. Dropping it ends them; what they took is charged in any case.
+/// Answers being generated. Dropping it ends them; what they used is charged in any case.
 #[derive(Debug)]
 pub(crate) struct Generation {
     choices: Vec<Choice>,
-    model: Arc<ServedModel>,
+    model: ModelInUse,
     engine: Engine,
     models: Arc<Models>,
-    /// Choices that belong to each prompt.
+    /// Choices per prompt.
     per_prompt: usize,
-    /// Whose turn it is to be looked at first, so that none starves.
+    /// The choice that is polled first, so that none starves.
     next: usize,
 }
 
-/// A piece of one of the choices, or the end of that choice.
+/// A piece of a choice, or the end of that choice.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub choice: usize,
-    /// `None` when it is complete.
+    /// `None` when the choice is complete.
     pub piece: Option<Piece>,
 }
 
 impl Generation {
-    /// Starts answering all requests at once; each has as many choices. Rendering, tokenizing and compiling take time, so
-    /// they are done where that holds up nobody else, and given up when the client hangs up.
+    /// Starts answering all requests together; each has the same number of choices. Rendering, tokenizing and compiling
+    /// take time, so they run in the background, and are cancelled when the client disconnects.
     pub(crate) async fn start(
         api: &Api,
-        model: Arc<ServedModel>,
+        model: ModelInUse,
         caller: &Caller,
         requests: Vec<Request>,
     ) -> Result<Self, ApiError> {
@@ -63,8 +63,8 @@ impl Generation {
         let remember = Remember { request: caller.request.as_str().to_owned(), model: model.name.to_string() };
         let (memory, engine_of_streams) = (api.memory.clone(), engine.clone());
         let bytes = requests.iter().map(|request| preparing::bytes_of(&request.prompt)).sum();
-        let turn = api.preparing.turn(&caller.tenant, bytes).await?;
-        let streams = turn.run(move |patience| {
+        let permit = api.preparing.permit(&caller.tenant, bytes).await?;
+        let streams = permit.run(move |patience| {
             let requests: Vec<Request> = requests
                 .into_iter()
                 .map(|request| {
@@ -82,7 +82,7 @@ impl Generation {
             RememberError::Generate(error) => Self::failed(models, &model, &error),
             error => forgotten(&error),
         })?;
-        // Only now it is known: the estimate was short, or a session had more to say. Dropping the streams ends them.
+        // Known only now: the estimate was low, or a session added to the prompt. Dropping the streams ends them.
         let prompt_tokens: usize =
             streams.iter().step_by(per_prompt.max(1)).map(|s| s.response().usage.prompt_tokens).sum();
         reservation.extend((prompt_tokens as u64).saturating_sub(demand.prompt_tokens))?;
@@ -104,12 +104,12 @@ impl Generation {
         self.choices.len()
     }
 
-    /// The answer of a choice as far as it has come.
+    /// Returns the answer of a choice so far.
     pub(crate) fn response(&self, choice: usize) -> &Response {
         self.choices[choice].stream.response()
     }
 
-    /// What all choices took together. A prompt counts once, however many choices it has.
+    /// Returns the usage of all choices. A prompt counts once, however many choices it has.
     pub(crate) fn usage(&self) -> Usage {
         let mut all = Usage::default();
         for (index, choice) in self.choices.iter().enumerate() {
@@ -124,7 +124,7 @@ impl Generation {
         all
     }
 
-    /// The next piece of any choice; `None` when all are complete.
+    /// Returns the next piece of any choice; `None` when all are complete.
     pub(crate) async fn next(&mut self) -> Option<Result<Part, ApiError>> {
         let part = poll_fn(|context| self.poll(context)).await?;
         Some(part.map_err(|error| Self::failed(&self.models, &self.model, &error)))
@@ -152,8 +152,8 @@ impl Generation {
         if self.choices.iter().all(|choice| choice.is_told) { Poll::Ready(None) } else { Poll::Pending }
     }
 
-    /// What a client is told. An engine that has failed is loaded again for the next request.
-    fn failed(models: &Models, model: &Arc<ServedModel>, error: &GenerateError) -> ApiError {
+    /// Converts an error for the client. A failed engine is loaded again for the next request.
+    fn failed(models: &Models, model: &ModelInUse, error: &GenerateError) -> ApiError {
         if matches!(error, GenerateError::EngineFailed) {
             models.forget(model);
         }
@@ -161,7 +161,7 @@ impl Generation {
     }
 }
 
-/// A request whose answer ends where the tokens of its key do. What it left open is said then: a policy could say more.
+/// Limits the answer to the tokens that its key has left. A policy must not raise that limit.
 fn within(mut request: Request, answer_tokens_max: Option<u64>) -> Request {
     let Some(tokens_max) = answer_tokens_max.and_then(|tokens| usize::try_from(tokens).ok()) else { return request };
     if request.max_tokens.is_none_or(|asked| asked > tokens_max) {
@@ -175,15 +175,15 @@ fn within(mut request: Request, answer_tokens_max: Option<u64>) -> Request {
 #[derive(Debug)]
 struct Choice {
     stream: Stream,
-    /// Whether its end was handed out.
+    /// Whether its end was returned.
     is_told: bool,
     has_failed: bool,
     metrics: ModelMetrics,
     reservation: Arc<Reservation>,
     started: Instant,
-    /// Whether the prompt is charged with it, or with another choice.
+    /// Whether the prompt is charged with this choice, or with another.
     pays_for_prompt: bool,
-    /// When the last token came, and how many had come by then.
+    /// When the last token arrived, and how many there were by then.
     last: Option<(Instant, usize)>,
 }
 
@@ -208,7 +208,7 @@ impl Choice {
         piece
     }
 
-    /// Notes when tokens came. A step may give several; they share its time.
+    /// Records when tokens arrived. The tokens of one step share its time.
     fn measure(&mut self) {
         let Some(at) = self.stream.last_token_at() else { return };
         let tokens = self.stream.response().tokens.len();

@@ -1,11 +1,11 @@
-//! Probabilities of tokens, as chat completions report them.
+//! Log probabilities of tokens in chat completions.
 
 use ruvllm_runtime::Response;
 use ruvllm_runtime::Tokenizer;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A token with its probability and the likeliest alternatives.
+/// A token with its log probability and the most likely alternatives.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct TokenLogprobs {
     #[serde(flatten)]
@@ -17,12 +17,12 @@ pub(crate) struct TokenLogprobs {
 pub(crate) struct TokenLogprob {
     pub token: String,
     pub logprob: f32,
-    /// Of the token: it may be part of a character only.
+    /// Bytes of the token: it may be only part of a character.
     pub bytes: Vec<u8>,
 }
 
 impl TokenLogprobs {
-    /// Of all tokens of an answer from `first` on.
+    /// Returns those of all tokens of an answer from `first` on.
     pub(crate) fn of(response: &Response, first: usize, tokenizer: &Tokenizer) -> Vec<Self> {
         let tokens = response.tokens.iter().zip(&response.logprobs).skip(first);
         let all = tokens.map(|(token, (logprob, top))| Self {
@@ -40,7 +40,7 @@ impl TokenLogprob {
     }
 }
 
-/// What a token adds to the text, and its bytes. Control tokens add nothing, so they are shown by name.
+/// Returns what a token adds to the text, and its bytes. Control tokens add nothing, so they are shown by name.
 pub(crate) fn token_text(id: u32, tokenizer: &Tokenizer) -> (String, &[u8]) {
     let bytes = if tokenizer.is_control(id) { tokenizer.token_text(id).as_bytes() } else { tokenizer.token_bytes(id) };
     (String::from_utf8_lossy(bytes).into_owned(), bytes)

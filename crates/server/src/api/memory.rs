@@ -1,4 +1,4 @@
-//! What the server remembers, for those whom it belongs to: a tenant sees its own; administrators see everything.
+//! Endpoints of the memory: a tenant sees its own entries; administrators see all.
 
 pub(crate) mod policies;
 mod search;
@@ -18,7 +18,7 @@ use crate::api::charges;
 use crate::api::failure::MEMORY_RETRY;
 use crate::error::ApiError;
 
-/// The endpoints. They need the scope `inference`, and `admin` for what belongs to others.
+/// Returns the endpoints. They need the scope `inference`, and `admin` for entries of other tenants.
 pub(super) fn router(api: Api) -> OpenApiRouter {
     OpenApiRouter::new()
         .routes(routes!(witness::search))
@@ -41,7 +41,7 @@ impl Api {
         })
     }
 
-    /// Works with the memory where that holds up nobody else.
+    /// Runs work on the memory in the background.
     async fn with_memory<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Memory) -> Result<T, MemoryError> + Send + 'static,
@@ -49,7 +49,7 @@ impl Api {
         let remembering = self.remembering()?;
         let (memory, turn) = (Arc::clone(remembering.memory()), remembering.turn().await);
         let done = tokio::task::spawn_blocking(move || {
-            // Also if the client is gone by now.
+            // Held even if the client has disconnected.
             let _turn = turn;
             work(&memory)
         });
@@ -57,28 +57,29 @@ impl Api {
         Ok(done.map_err(|_| ApiError::internal("the memory failed"))??)
     }
 
-    /// The embedding of a text in a field, by whatever embeds what is stored.
+    /// Embeds the text of a field with the model of the stored embeddings.
     async fn vector(&self, caller: &Caller, field: &'static str, text: &str) -> Result<Vec<f32>, ApiError> {
         let remembering = self.remembering()?.clone();
         caller.charge(charges::of_text(text) as u64);
         let text = text.to_owned();
         let name = self.with_memory(|memory| memory.embeddings().name()).await?;
-        let engine = match name.as_deref().and_then(hidden_model) {
-            Some(model) => Some(self.models.get(model).await?.generator()?.clone()),
+        let model = match name.as_deref().and_then(hidden_model) {
+            Some(model) => Some(self.models.get(model).await?),
             None => None,
         };
+        let engine = model.as_ref().map(|model| model.generator().cloned()).transpose()?;
         let turn = remembering.turn().await;
         let embedded = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+            // Held even if the client has disconnected.
+            let _held = (turn, model);
             remembering.embed(&text, engine.as_ref())
         });
-        let embedded = embedded.await;
-        let embedded = embedded.map_err(|_| ApiError::internal("the text could not be embedded"))?;
+        let embedded = embedded.await.map_err(|_| ApiError::internal("the text could not be embedded"))?;
         embedded.map_err(|error| ApiError::invalid_param(field, error.to_string()))
     }
 }
 
-/// Whose entries a caller may see: `None` is everybody's.
+/// Returns the tenant whose entries a caller may see: `None` is all.
 fn visible(caller: &Caller, asked: Option<&str>) -> Result<Option<String>, ApiError> {
     caller.require_known()?;
     let own = &*caller.tenant;
@@ -89,7 +90,7 @@ fn visible(caller: &Caller, asked: Option<&str>) -> Result<Option<String>, ApiEr
     }
 }
 
-/// Whether a caller may do something with what belongs to a tenant.
+/// Checks that a caller may access what belongs to a tenant.
 fn owner(caller: &Caller, tenant: Option<&str>) -> Result<(), ApiError> {
     caller.require_known()?;
     match tenant {
@@ -98,7 +99,7 @@ fn owner(caller: &Caller, tenant: Option<&str>) -> Result<(), ApiError> {
     }
 }
 
-/// Whose thing is meant: the caller's, unless another tenant is named.
+/// Returns the tenant that is meant: the caller's, unless another is named.
 fn tenant_of(caller: &Caller, asked: Option<String>) -> Result<String, ApiError> {
     owner(caller, asked.as_deref())?;
     Ok(asked.unwrap_or_else(|| caller.tenant.to_string()))
@@ -113,12 +114,12 @@ impl From<MemoryError> for ApiError {
             MemoryError::Vector(_) => ApiError::invalid(message),
             _ if error.is_transient() => {
                 tracing::warn!("{message}");
-                ApiError::unavailable("the memory does not answer at present; try again later", Some(MEMORY_RETRY))
+                ApiError::unavailable("the memory does not respond at the moment; try again later", Some(MEMORY_RETRY))
             }
             _ => {
                 tracing::error!("{message}");
-                // Where the store lies is nobody's business.
-                ApiError::internal("the memory failed; the server's log tells why")
+                // Details of the store are not for clients.
+                ApiError::internal("the memory failed; see the server's log")
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `POST /v1/messages` and `POST /v1/messages/count_tokens`, as Anthropic's clients know them.
+//! `POST /v1/messages` and `POST /v1/messages/count_tokens`, compatible with Anthropic's API.
 
 mod blocks;
 mod events;
@@ -19,18 +19,18 @@ use crate::body::Body;
 use crate::error::ApiError;
 use crate::request_id::RequestId;
 
-/// What fields are called here that have other names elsewhere.
+/// Fields that have other names in this API.
 const FIELDS: [(&str, &str); 3] =
     [("stop", "stop_sequences"), ("prompt", "messages"), ("response_format", "output_config.format")];
 
-/// Continue a conversation, as Anthropic's clients ask for it
+/// Continue a conversation, with Anthropic's API
 ///
-/// `cache_control` is accepted and has no effect: whatever prompts have in common at their beginning is shared, marked or
-/// not. The header `anthropic-version` is not needed. Errors have Anthropic's shape.
+/// `cache_control` is accepted and has no effect: common prefixes of prompts are always cached. The header
+/// `anthropic-version` is not required. Errors have Anthropic's format.
 #[utoipa::path(post, path = "/v1/messages", tag = "inference", request_body = MessagesRequest,
     responses((status = 200, description = "The answer, or with `stream: true` its events",
                 content((MessageObject = "application/json"), (String = "text/event-stream"))),
-              (status = 400, description = "A field is wrong; the message names it"),
+              (status = 400, description = "A field is invalid; the message names it"),
               (status = 404, description = "There is no such model"),
               (status = 429, description = "Too many requests")))]
 pub(crate) async fn create_message(
@@ -67,10 +67,10 @@ pub(crate) async fn create_message(
     Ok(Json(message).into_response())
 }
 
-/// Count the tokens of a prompt, as Anthropic's clients ask for it
+/// Count the tokens of a prompt, with Anthropic's API
 #[utoipa::path(post, path = "/v1/messages/count_tokens", tag = "inference", request_body = CountTokensRequest,
     responses((status = 200, description = "The number of tokens", body = TokenCount),
-              (status = 400, description = "A field is wrong; the message names it"),
+              (status = 400, description = "A field is invalid; the message names it"),
               (status = 404, description = "There is no such model")))]
 pub(crate) async fn count_tokens(
     State(api): State<Api>,

@@ -1,4 +1,4 @@
-//! `GET /v1/models`: what can be asked.
+//! `GET /v1/models`: the available models.
 
 use std::collections::BTreeMap;
 
@@ -24,15 +24,15 @@ pub(crate) struct ModelCard {
     id: String,
     /// `model`
     object: &'static str,
-    /// Unix time: when it was loaded, or came into the store.
+    /// Unix time when the model was loaded, or added to the store.
     created: u64,
     owned_by: &'static str,
-    /// Whether it is loaded. Others are when they are first asked.
+    /// Whether it is loaded. Other models are loaded on their first request.
     loaded: bool,
-    /// Tokens that its context holds, once it is loaded.
+    /// Context length in tokens, if it is loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_model_len: Option<usize>,
-    /// The model that this is another name of.
+    /// The model that this is an alias of.
     #[serde(skip_serializing_if = "Option::is_none")]
     alias_of: Option<String>,
 }
@@ -54,7 +54,7 @@ pub(crate) async fn show_model(State(api): State<Api>, Path(name): Path<String>)
     Ok(Json(card))
 }
 
-/// All models, by name.
+/// Returns all models, by name.
 fn cards(api: &Api) -> BTreeMap<String, ModelCard> {
     let card = |id: &str, created, max_model_len: Option<usize>| ModelCard {
         id: id.to_owned(),

@@ -1,4 +1,4 @@
-//! The query of an address as a type. What is wrong with it is told with the parameter's name.
+//! Query parameters as a type. Errors name the parameter.
 
 use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::ApiError;
 
-/// Extracts `?a=b&c=d`. `T` should deny unknown fields, so that a misspelt one is told rather than ignored.
+/// Extracts `?a=b&c=d`. `T` should deny unknown fields, so that a misspelt one is reported rather than ignored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Params<T>(pub T);
 
@@ -21,7 +21,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
 
 fn explain(said: &str) -> ApiError {
     let said = said.trim_start_matches("Failed to deserialize query string: ");
-    let message = format!("the query of the address: {}", said.chars().take(500).collect::<String>());
+    let message = format!("the query string is invalid: {}", said.chars().take(500).collect::<String>());
     let error = ApiError::invalid(message).with_code("invalid_parameter");
     // `count_max: invalid digit found in string`, or: unknown field `conut`, expected ...
     let named = match said.strip_prefix("unknown field `").or_else(|| said.strip_prefix("missing field `")) {

@@ -1,8 +1,8 @@
-//! Whose turn it is to have a long prompt prepared.
+//! Limits how many prompts are prepared concurrently.
 //!
-//! Rendering and encoding megabytes takes a core for seconds. Short prompts never wait for that; long ones take turns, one of
-//! each tenant at a time, so that nobody waits longer than for one of each other tenant. Threads are few, so that a tenant has only
-//! some of them also for short ones.
+//! Rendering and encoding megabytes takes a core for seconds. Short prompts never wait for that; of the long ones, each
+//! tenant has one at a time, so that nobody waits longer than for one prompt of each other tenant. There are few
+//! threads, so a tenant gets only some of them for short prompts too.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,39 +15,39 @@ use tokio::time::timeout;
 use crate::background;
 use crate::error::ApiError;
 
-/// Longer texts wait for their turn.
+/// Longer texts need a permit.
 const SHORT_BYTES_MAX: usize = 64 << 10;
-/// What a message costs besides its text.
+/// Cost of a message besides its text.
 const MESSAGE_BYTES: usize = 64;
-/// Long prompts that are prepared at the same time.
+/// Maximum number of long prompts that are prepared concurrently.
 const LONG_MAX: usize = 1;
-/// Short prompts of one tenant that are prepared at the same time. There are threads for several tenants that have so many: most
-/// take a millisecond, but a shape may take seconds to compile.
+/// Maximum number of short prompts of one tenant that are prepared concurrently. There are threads for several such
+/// tenants: most prompts take a millisecond, but a grammar may take seconds to compile.
 const OF_TENANT_MAX: usize = 8;
-/// How long a request may wait for its turn and be prepared.
+/// Maximum time for waiting and preparing.
 const TIME_MAX: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Shared by all endpoints.
 #[derive(Clone, Debug)]
-pub struct Preparing(Arc<Turns>);
+pub struct Preparing(Arc<Semaphores>);
 
 #[derive(Debug)]
-struct Turns {
+struct Semaphores {
     long: Arc<Semaphore>,
-    /// Of each tenant that has a prompt waiting or at work.
-    tenants: Mutex<HashMap<String, Weak<OfTenant>>>,
+    /// One entry for each tenant with a prompt that waits or is being prepared.
+    tenants: Mutex<HashMap<String, Weak<TenantSemaphores>>>,
 }
 
 #[derive(Debug)]
-struct OfTenant {
+struct TenantSemaphores {
     short: Arc<Semaphore>,
     long: Arc<Semaphore>,
 }
 
-/// A turn to prepare a prompt.
+/// A permit to prepare a prompt.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct PreparePermit {
     patience: Patience,
     bytes: usize,
     permits: Permits,
@@ -57,17 +57,18 @@ pub(crate) struct Turn {
 struct Permits {
     _of_tenant: OwnedSemaphorePermit,
     _long: Option<OwnedSemaphorePermit>,
-    /// As long as it lives, others of the tenant find the same.
-    _tenant: Arc<OfTenant>,
+    /// While it exists, other prompts of the tenant find the same semaphores.
+    _tenant: Arc<TenantSemaphores>,
 }
 
-impl Turn {
-    /// Does the work of this turn where it holds up nobody else. `None` if it panicked.
+impl PreparePermit {
+    /// Runs the work in the background. Returns `None` if it panicked.
     ///
-    /// If the caller gives up (the client hangs up), the work ends at its next look at its patience; until then it keeps its turn.
+    /// If the caller is dropped because the client disconnected, the work ends when it next checks for cancellation;
+    /// until then it keeps the permit.
     pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce(&Patience) -> T + Send + 'static) -> Option<T> {
         let Self { patience, bytes, permits } = self;
-        let _end = EndWhenDropped(patience.clone());
+        let _end = CancelOnDrop(patience.clone());
         let work = move || {
             let result = work(&patience);
             drop(permits);
@@ -80,10 +81,10 @@ impl Turn {
     }
 }
 
-/// Nobody waits any more when it is dropped.
-pub(crate) struct EndWhenDropped(pub Patience);
+/// Dropping it cancels the work.
+pub(crate) struct CancelOnDrop(pub Patience);
 
-impl Drop for EndWhenDropped {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -91,13 +92,13 @@ impl Drop for EndWhenDropped {
 
 impl Default for Preparing {
     fn default() -> Self {
-        Self(Arc::new(Turns { long: Arc::new(Semaphore::new(LONG_MAX)), tenants: Mutex::default() }))
+        Self(Arc::new(Semaphores { long: Arc::new(Semaphore::new(LONG_MAX)), tenants: Mutex::default() }))
     }
 }
 
 impl Preparing {
-    /// Waits for a turn to prepare so many bytes of text.
-    pub(crate) async fn turn(&self, tenant: &str, bytes: usize) -> Result<Turn, ApiError> {
+    /// Waits for a permit to prepare this many bytes of text.
+    pub(crate) async fn permit(&self, tenant: &str, bytes: usize) -> Result<PreparePermit, ApiError> {
         let patience = Patience::of(TIME_MAX);
         let tenant = self.0.of_tenant(tenant);
         let is_long = bytes > SHORT_BYTES_MAX;
@@ -110,7 +111,7 @@ impl Preparing {
         match timeout(TIME_MAX, permits).await {
             Ok(Some((of_tenant, long))) => {
                 let permits = Permits { _of_tenant: of_tenant, _long: long, _tenant: tenant };
-                Ok(Turn { patience, bytes, permits })
+                Ok(PreparePermit { patience, bytes, permits })
             }
             _ => {
                 let message = "too many prompts are being prepared; try again later, or send a shorter one";
@@ -120,21 +121,23 @@ impl Preparing {
     }
 }
 
-impl Turns {
-    fn of_tenant(&self, tenant: &str) -> Arc<OfTenant> {
+impl Semaphores {
+    fn of_tenant(&self, tenant: &str) -> Arc<TenantSemaphores> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = tenants.get(tenant).and_then(Weak::upgrade) {
             return known;
         }
         tenants.retain(|_, known| known.strong_count() > 0);
-        let new =
-            Arc::new(OfTenant { short: Arc::new(Semaphore::new(OF_TENANT_MAX)), long: Arc::new(Semaphore::new(1)) });
+        let new = Arc::new(TenantSemaphores {
+            short: Arc::new(Semaphore::new(OF_TENANT_MAX)),
+            long: Arc::new(Semaphore::new(1)),
+        });
         tenants.insert(tenant.to_owned(), Arc::downgrade(&new));
         new
     }
 }
 
-/// Bytes of text that a prompt has to be made of.
+/// Returns the bytes of text that a prompt is made of.
 pub(crate) fn bytes_of(prompt: &Prompt) -> usize {
     let message = |message: &Message| {
         let calls = message.tool_calls.iter().map(|call| call.name.len() + call.arguments.len());
@@ -156,8 +159,8 @@ mod tests {
     #[tokio::test]
     async fn short_prompts_never_wait_for_long_ones() {
         let preparing = Preparing::default();
-        let _long = preparing.turn("a", LONG).await.unwrap();
-        assert!(preparing.turn("a", 100).await.is_ok());
+        let _long = preparing.permit("a", LONG).await.unwrap();
+        assert!(preparing.permit("a", 100).await.is_ok());
     }
 
     #[tokio::test]
@@ -165,26 +168,26 @@ mod tests {
         let preparing = Preparing::default();
         let mut taken = Vec::new();
         for _ in 0..OF_TENANT_MAX {
-            taken.push(preparing.turn("greedy", 100).await.unwrap());
+            taken.push(preparing.permit("greedy", 100).await.unwrap());
         }
-        let another = timeout(Duration::from_millis(20), preparing.turn("greedy", 100)).await;
+        let another = timeout(Duration::from_millis(20), preparing.permit("greedy", 100)).await;
         assert!(another.is_err(), "it waits");
-        assert!(preparing.turn("modest", 100).await.is_ok());
+        assert!(preparing.permit("modest", 100).await.is_ok());
         taken.pop();
-        assert!(preparing.turn("greedy", 100).await.is_ok());
+        assert!(preparing.permit("greedy", 100).await.is_ok());
     }
 
     #[tokio::test]
-    async fn many_long_prompts_of_one_tenant_are_one_turn_to_another() {
+    async fn many_long_prompts_of_one_tenant_delay_another_by_one() {
         let preparing = Preparing::default();
-        let first = preparing.turn("greedy", LONG).await.unwrap();
+        let first = preparing.permit("greedy", LONG).await.unwrap();
         let (order, mut came) = tokio::sync::mpsc::unbounded_channel();
         let wait = |tenant: &'static str| {
             let (preparing, order) = (preparing.clone(), order.clone());
             tokio::spawn(async move {
-                let turn = preparing.turn(tenant, LONG).await.unwrap();
+                let permit = preparing.permit(tenant, LONG).await.unwrap();
                 order.send(tenant).unwrap();
-                drop(turn);
+                drop(permit);
             })
         };
         let mut waiting: Vec<_> = (0..10).map(|_| wait("greedy")).collect();
@@ -203,11 +206,11 @@ mod tests {
     #[tokio::test]
     async fn work_whose_client_has_left_is_over_and_makes_room_when_it_has_ended() {
         let preparing = Preparing::default();
-        let turn = preparing.turn("a", LONG).await.unwrap();
+        let permit = preparing.permit("a", LONG).await.unwrap();
         let (started, has_started) = tokio::sync::oneshot::channel();
         let (go_on, may_go_on) = std::sync::mpsc::channel();
         let (ended, has_ended) = tokio::sync::oneshot::channel();
-        let running = tokio::spawn(turn.run(move |patience| {
+        let running = tokio::spawn(permit.run(move |patience| {
             started.send(patience.is_over()).unwrap();
             may_go_on.recv().unwrap();
             ended.send(patience.is_over()).unwrap();
@@ -215,18 +218,18 @@ mod tests {
         assert!(!has_started.await.unwrap());
         running.abort();
         assert!(running.await.is_err());
-        assert_eq!(preparing.0.long.available_permits(), 0, "it keeps its turn until it has noticed");
+        assert_eq!(preparing.0.long.available_permits(), 0, "it keeps its permit until it has noticed");
         go_on.send(()).unwrap();
         assert!(has_ended.await.unwrap());
-        assert!(preparing.turn("a", LONG).await.is_ok());
+        assert!(preparing.permit("a", LONG).await.is_ok());
     }
 
     #[tokio::test]
-    async fn work_that_panics_has_no_result_and_leaves_its_turn_to_others() {
+    async fn work_that_panics_has_no_result_and_releases_its_permit() {
         let preparing = Preparing::default();
         for bytes in [100, LONG] {
-            assert_eq!(preparing.turn("a", bytes).await.unwrap().run(|_| panic!("on purpose")).await, None::<()>);
+            assert_eq!(preparing.permit("a", bytes).await.unwrap().run(|_| panic!("on purpose")).await, None::<()>);
         }
-        assert!(preparing.turn("a", LONG).await.is_ok());
+        assert!(preparing.permit("a", LONG).await.is_ok());
     }
 }

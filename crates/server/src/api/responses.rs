@@ -1,4 +1,4 @@
-//! `POST /v1/responses`, and those that were stored.
+//! `POST /v1/responses`, and stored responses.
 
 mod answer;
 mod events;
@@ -27,7 +27,7 @@ use crate::body::Body;
 use crate::error::ApiError;
 use crate::openapi::ErrorBody;
 
-/// What fields are called here that have other names elsewhere.
+/// Fields that have other names in this API.
 const FIELDS: [(&str, &str); 4] = [
     ("messages", "input"),
     ("prompt", "input"),
@@ -35,7 +35,7 @@ const FIELDS: [(&str, &str); 4] = [
     ("response_format", "text.format"),
 ];
 
-/// What these endpoints work with.
+/// State of these endpoints.
 #[derive(Clone, Debug)]
 struct Responses {
     api: Api,
@@ -48,13 +48,13 @@ pub(crate) fn router(api: Api) -> OpenApiRouter {
     router.with_state(responses)
 }
 
-/// Answer, and remember the answer
+/// Answer, and store the answer
 ///
-/// Responses are kept in the memory of the server, the newest 1024 of them and 64 MiB at most, and do not survive a restart.
+/// The server stores the newest 1024 responses, up to 64 MiB, in memory; they do not survive a restart.
 #[utoipa::path(post, path = "/v1/responses", tag = "inference", request_body = ResponsesRequest,
     responses((status = 200, description = "The response, or with `stream: true` its events",
                 content((ResponseObject = "application/json"), (String = "text/event-stream"))),
-              (status = 400, description = "A field is wrong; `param` names it", body = ErrorBody),
+              (status = 400, description = "A field is invalid; `param` names it", body = ErrorBody),
               (status = 404, description = "There is no such model", body = ErrorBody),
               (status = 429, description = "Too many requests", body = ErrorBody)))]
 async fn create_response(
@@ -66,7 +66,7 @@ async fn create_response(
     caller.note_user(request.user.as_deref());
     let started = api.generate(&request.model, &caller, vec![asked]).await;
     let mut generation = started.map_err(|error| failure::renamed(error, &FIELDS))?;
-    // A policy may have decided what the request left open.
+    // A policy may have set what the request left unset.
     (object.temperature, object.top_p) = (generation.response(0).temperature, generation.response(0).top_p);
     let mut answer = Answer {
         object,
@@ -85,10 +85,12 @@ async fn create_response(
     Ok(Json(answer.object).into_response())
 }
 
-/// A response that was stored
-#[utoipa::path(get, path = "/v1/responses/{id}", tag = "inference", params(("id" = String, Path, description = "Its id")),
+/// Return a stored response
+#[utoipa::path(get, path = "/v1/responses/{id}", tag = "inference", params(("id" = String, Path, description = "Id of \
+                                                                                                                the \
+                                                                                                                response")),
     responses((status = 200, description = "The response", body = ResponseObject),
-              (status = 404, description = "It was never stored, or is gone", body = ErrorBody)))]
+              (status = 404, description = "It was never stored, or is no longer stored", body = ErrorBody)))]
 async fn get_response(
     State(Responses { store, .. }): State<Responses>,
     Extension(caller): Extension<Caller>,
@@ -96,18 +98,18 @@ async fn get_response(
     Query(asked): Query<Vec<(String, String)>>,
 ) -> Result<Response, ApiError> {
     if let Some((name, _)) = asked.iter().find(|(name, value)| (name.as_str(), value.as_str()) != ("stream", "false")) {
-        let message = format!("the query parameter {name} is not supported: a response is given as it was stored");
+        let message = format!("the query parameter {name} is not supported: a response is returned as it was stored");
         return Err(ApiError::invalid_param(name, message).with_code("unsupported_parameter"));
     }
     let stored = store.get(&caller.tenant, &id).ok_or_else(|| no_response(&id))?;
     Ok(Json(&stored.object).into_response())
 }
 
-/// Forget a response
+/// Delete a response
 #[utoipa::path(delete, path = "/v1/responses/{id}", tag = "inference",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "It is gone", body = DeletedResponse),
-              (status = 404, description = "There was none", body = ErrorBody)))]
+    params(("id" = String, Path, description = "Id of the response")),
+    responses((status = 200, description = "The response is deleted", body = DeletedResponse),
+              (status = 404, description = "There is no such response", body = ErrorBody)))]
 async fn delete_response(
     State(Responses { store, .. }): State<Responses>,
     Extension(caller): Extension<Caller>,
@@ -122,6 +124,6 @@ async fn delete_response(
 fn no_response(id: &str) -> ApiError {
     let shown: String = id.chars().take(128).collect();
     let message =
-        format!("there is no response {shown:?} here; they are kept for a while only, and not with store: false");
+        format!("there is no response {shown:?}; responses are stored for a while only, and not with store: false");
     ApiError::not_found(message).with_param("id").with_code("response_not_found")
 }

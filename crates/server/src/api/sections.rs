@@ -1,6 +1,6 @@
-//! An answer cut into sections: its texts and its tool calls, in the order in which they came.
+//! Splits an answer into sections: its texts and tool calls, in order.
 //!
-//! Anthropic's messages and OpenAI's responses both have such lists, each with its own words for the same changes.
+//! Anthropic's messages and OpenAI's responses both have such lists, each with its own terms for the same changes.
 
 use ruvllm_runtime::{Piece, ToolCall};
 
@@ -13,7 +13,7 @@ pub(crate) enum Section {
     Call(ToolCall),
 }
 
-/// What a piece did to the section of a number.
+/// How a piece changed the section of an index.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Opened(usize),
@@ -22,12 +22,12 @@ pub(crate) enum Change {
     Closed(usize),
 }
 
-/// Sections as far as they have come; the last one is open.
+/// The sections so far; the last one is open.
 #[derive(Debug, Default)]
 pub(crate) struct Sections(Vec<Section>);
 
 impl Section {
-    /// As it was when it was opened.
+    /// As it was when opened.
     pub(crate) fn opening(&self) -> Self {
         match self {
             Self::Text(_) => Self::Text(String::new()),
@@ -35,7 +35,7 @@ impl Section {
         }
     }
 
-    /// Whether nothing is missing if the answer was cut off in it.
+    /// Whether the section is complete although the answer was cut off in it.
     pub(crate) fn is_whole(&self) -> bool {
         match self {
             Self::Text(_) => false,
@@ -44,13 +44,13 @@ impl Section {
     }
 }
 
-/// Whether arguments are complete: the beginning of an object is no JSON.
+/// Whether arguments are complete: the start of an object is not valid JSON.
 fn is_json(text: &str) -> bool {
     serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok()
 }
 
 impl Sections {
-    /// Those of a whole answer.
+    /// Splits a whole answer.
     pub(crate) async fn of(generation: &mut Generation) -> Result<Self, ApiError> {
         let mut sections = Self::default();
         while let Some(part) = generation.next().await {
@@ -80,7 +80,7 @@ impl Sections {
                 call.arguments.push_str(&more);
                 vec![Change::Grew(self.0.len() - 1, more)]
             }
-            // Arguments follow their call; there is nothing else between them.
+            // Arguments directly follow their call.
             (Piece::Arguments { .. }, _) => Vec::new(),
         }
     }
@@ -92,12 +92,12 @@ impl Sections {
         changes
     }
 
-    /// For those who expect a text where nothing was said.
+    /// Adds an empty text where nothing was generated, for APIs that expect one.
     pub(crate) fn open_if_none(&mut self) -> Vec<Change> {
         if self.0.is_empty() { self.open(Section::Text(String::new())) } else { Vec::new() }
     }
 
-    /// Closes the last one.
+    /// Closes the last section.
     pub(crate) fn close(&mut self) -> Vec<Change> {
         self.0.len().checked_sub(1).map(Change::Closed).into_iter().collect()
     }

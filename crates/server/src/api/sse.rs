@@ -14,21 +14,21 @@ use crate::api::generation::{Generation, Part};
 use crate::error::ApiError;
 use crate::lifecycle::{Lifecycle, Phase};
 
-/// Proxies give up on connections that are silent for long, and a long prompt takes long.
+/// Proxies close connections that are silent for long, and a long prompt takes long.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// Events to be sent, as bytes.
+/// Encoded events to send.
 #[derive(Debug, Default)]
 pub(crate) struct Events(String);
 
 impl Events {
     pub(crate) fn data(&mut self, value: &impl Serialize) {
-        // Our own types have no keys that are not text and nothing else that can fail.
+        // Serializing our own types cannot fail.
         let json = serde_json::to_string(value).unwrap_or_default();
         self.text(&json);
     }
 
-    /// An event with a name, as Anthropic's API and OpenAI's responses have them.
+    /// Adds a named event, as in Anthropic's API and OpenAI's responses.
     pub(crate) fn named(&mut self, name: &str, value: &impl Serialize) {
         self.0.push_str("event: ");
         self.0.push_str(name);
@@ -51,21 +51,21 @@ impl Events {
     }
 }
 
-/// What an answer looks like on the wire of one endpoint.
+/// Format of an answer on the wire of one endpoint.
 pub(crate) trait Wire: Send + 'static {
-    /// Before anything is generated.
+    /// Events before anything is generated.
     fn begin(&mut self, generation: &Generation, events: &mut Events);
 
     fn part(&mut self, part: Part, generation: &Generation, events: &mut Events);
 
-    /// After everything was.
+    /// Events after everything was generated.
     fn end(&mut self, generation: &Generation, events: &mut Events);
 
-    /// Instead of the rest.
+    /// Events in place of the rest.
     fn fail(&mut self, error: &ApiError, events: &mut Events);
 }
 
-/// Streams an answer. When the client is gone, the stream is dropped, and with it the generation ends.
+/// Streams an answer. When the client disconnects, the stream is dropped, which ends the generation.
 pub(crate) fn respond(generation: Generation, wire: impl Wire, lifecycle: Lifecycle) -> Response {
     let sender = Sender { generation, wire, lifecycle, state: State::Begins };
     let chunks = stream::unfold(sender, |mut sender| async move {
@@ -76,7 +76,7 @@ pub(crate) fn respond(generation: Generation, wire: impl Wire, lifecycle: Lifecy
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // Asks proxies not to hold back what has come.
+    // Asks proxies not to buffer.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
@@ -96,7 +96,7 @@ enum State {
 }
 
 impl<W: Wire> Sender<W> {
-    /// The next bytes to be sent; `None` at the end.
+    /// Returns the next bytes to send; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         let mut events = Events::default();
         match self.state {
@@ -110,7 +110,7 @@ impl<W: Wire> Sender<W> {
         Some(events.take())
     }
 
-    /// Waits until there is something to be sent.
+    /// Waits until there is something to send.
     async fn generate(&mut self, events: &mut Events) {
         while events.0.is_empty() && self.state == State::Generates {
             let part = tokio::select! {
@@ -119,7 +119,7 @@ impl<W: Wire> Sender<W> {
             };
             let Ok(part) = part else { return events.comment() };
             self.tell(part, events);
-            // What has come meanwhile goes with it.
+            // Pieces that are ready are sent with it.
             while self.state == State::Generates
                 && let Some(part) = self.generation.next().now_or_never()
             {

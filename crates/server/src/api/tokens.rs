@@ -1,4 +1,4 @@
-//! `POST /v1/tokenize` and `/v1/detokenize`: what a model sees of a text.
+//! `POST /v1/tokenize` and `/v1/detokenize`
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -21,11 +21,11 @@ use crate::openapi::ErrorBody;
 pub struct TokenizeRequest {
     #[schema(example = "smollm2")]
     pub model: String,
-    /// Plain text, as a completion's prompt is encoded.
+    /// Plain text, encoded like the prompt of a completion.
     pub prompt: Option<String>,
-    /// A conversation, in the model's chat format.
+    /// A conversation, rendered with the model's chat template.
     pub messages: Option<Vec<ChatMessage>>,
-    /// Tools that the model is told of in a conversation.
+    /// Tools that are offered to the model in a conversation.
     pub tools: Option<Vec<ToolField>>,
 }
 
@@ -33,7 +33,7 @@ pub struct TokenizeRequest {
 pub(crate) struct Tokens {
     pub tokens: Vec<u32>,
     pub count: usize,
-    /// Tokens that the model's context holds.
+    /// Context length of the model in tokens.
     pub max_model_len: usize,
 }
 
@@ -50,10 +50,10 @@ pub(crate) struct Text {
     pub prompt: String,
 }
 
-/// Turn a text or a conversation into token ids
+/// Encode a text or a conversation to token ids
 #[utoipa::path(post, path = "/v1/tokenize", tag = "inference", request_body = TokenizeRequest,
     responses((status = 200, description = "The token ids", body = Tokens),
-              (status = 400, description = "A field is wrong; `param` names it", body = ErrorBody),
+              (status = 400, description = "A field is invalid; `param` names it", body = ErrorBody),
               (status = 404, description = "There is no such model", body = ErrorBody)))]
 pub(crate) async fn tokenize(
     State(api): State<Api>,
@@ -74,10 +74,10 @@ pub(crate) async fn tokenize(
     Ok(Json(Tokens { count: tokens.len(), tokens, max_model_len }))
 }
 
-/// Turn token ids into text
+/// Decode token ids to text
 #[utoipa::path(post, path = "/v1/detokenize", tag = "inference", request_body = DetokenizeRequest,
     responses((status = 200, description = "The text", body = Text),
-              (status = 400, description = "A field is wrong; `param` names it", body = ErrorBody),
+              (status = 400, description = "A field is invalid; `param` names it", body = ErrorBody),
               (status = 404, description = "There is no such model", body = ErrorBody)))]
 pub(crate) async fn detokenize(
     State(api): State<Api>,
@@ -95,7 +95,7 @@ pub(crate) async fn detokenize(
     Ok(Json(Text { prompt: text_of(&request.tokens, tokenizer) }))
 }
 
-/// The text of tokens. Control tokens are left out; what is no character becomes U+FFFD.
+/// Decodes tokens. Control tokens are omitted; invalid bytes become U+FFFD.
 pub(crate) fn text_of(tokens: &[u32], tokenizer: &Tokenizer) -> String {
     let bytes: Vec<u8> = tokens.iter().flat_map(|token| tokenizer.token_bytes(*token)).copied().collect();
     String::from_utf8_lossy(&bytes).into_owned()

@@ -1,4 +1,4 @@
-//! Tools as OpenAI's clients describe them.
+//! Tools in OpenAI's format.
 
 use ruvllm_runtime::{Tool, ToolChoice, Tools};
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
-/// A function that the model may ask to be called.
+/// A function that the model may call.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolField {
@@ -23,10 +23,10 @@ pub struct FunctionField {
     /// 1 to 64 letters, digits, `_` and `-`
     pub name: String,
     pub description: Option<String>,
-    /// JSON Schema of the arguments. They always keep to it.
+    /// JSON Schema of the arguments, which always follow it.
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Value>,
-    #[expect(dead_code, reason = "arguments keep to the schema in any case")]
+    #[expect(dead_code, reason = "arguments always follow the schema")]
     pub strict: Option<bool>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn tools(
         }
     };
     if tools.is_empty() && matches!(choice, ToolChoice::Required | ToolChoice::Named(_)) {
-        return Err(ApiError::invalid_param("tool_choice", "tool_choice asks for a call, but there are no tools"));
+        return Err(ApiError::invalid_param("tool_choice", "tool_choice requires a call, but there are no tools"));
     }
     let definitions = tools.iter().enumerate().map(one).collect::<Result<_, ApiError>>()?;
     Ok(Tools { definitions, choice, are_parallel: parallel })

@@ -1,6 +1,6 @@
-//! JSON objects that say by their `type` what they are.
+//! JSON objects with a `type`.
 //!
-//! Serde can tell them apart too, but then it neither names the field that is wrong nor says why a type is not supported.
+//! Serde can distinguish them too, but then it neither names the invalid field nor says why a type is not supported.
 
 use serde::Deserialize;
 use serde::de::value::MapDeserializer;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::body;
 use crate::error::ApiError;
 
-/// An object of a request, and where it stands there.
+/// An object of a request, and its path there.
 #[derive(Debug)]
 pub(crate) struct Typed<'v> {
     pub kind: Option<&'v str>,
@@ -17,7 +17,7 @@ pub(crate) struct Typed<'v> {
     fields: &'v Map<String, Value>,
 }
 
-/// What may be given as a text or as a list.
+/// A text or a list.
 #[derive(Debug)]
 pub(crate) enum TextOrList<'v> {
     Text(&'v str),
@@ -46,18 +46,18 @@ impl<'v> Typed<'v> {
         self.fields.contains_key(field)
     }
 
-    /// All fields but the type.
+    /// Parses all fields but the type.
     pub(crate) fn read<T: Deserialize<'v>>(&self) -> Result<T, ApiError> {
         let fields = self.fields.iter().filter(|(name, _)| *name != "type");
         body::parse_part(MapDeserializer::new(fields.map(|(name, value)| (name.as_str(), value))), &self.place)
     }
 
-    /// Names the field that is wrong.
+    /// Names the invalid field in errors.
     pub(crate) fn wrong(&self, field: &str, message: impl Into<String>) -> ApiError {
         ApiError::invalid_param(format!("{}.{field}", self.place), message)
     }
 
-    /// What is told of a type that is none of `known`, which are `what`.
+    /// Returns the error for a type that is not one of `known`, which are `what`.
     pub(crate) fn unsupported(&self, what: &str, known: &str) -> ApiError {
         match self.kind {
             Some(kind) => {
@@ -93,7 +93,7 @@ fn wrong_type(place: &str, expected: &str, got: &Value) -> ApiError {
     ApiError::invalid_param(place, format!("'{place}' is {got}; expected {expected}")).with_code("invalid_type")
 }
 
-/// Refuses a field that other servers know, unless its value asks for nothing.
+/// Refuses a field that other servers support, unless its value asks for nothing.
 pub(crate) fn refuse(field: &str, given: Option<&Value>, why: &str) -> Result<(), ApiError> {
     match given {
         Some(value) if !asks_for_nothing(value) => {

@@ -1,4 +1,4 @@
-//! What a request took, in OpenAI's words.
+//! Usage of a request, in OpenAI's terms.
 
 use ruvllm_runtime::{Timings, Usage};
 use serde::Serialize;
@@ -14,7 +14,7 @@ pub(crate) struct UsageField {
 
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub(crate) struct PromptTokens {
-    /// Those that had been computed before.
+    /// Prompt tokens that were cached.
     pub cached_tokens: usize,
 }
 
@@ -29,14 +29,14 @@ impl From<Usage> for UsageField {
     }
 }
 
-/// How long a request took, in the engine. Not part of OpenAI's API.
+/// Times of a request in the engine. Not part of OpenAI's API.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub(crate) struct TimingsField {
-    /// Until it began to run.
+    /// Until it started to run.
     pub queue_ms: f64,
     /// Until its first token.
     pub ttft_ms: f64,
-    /// Until its last.
+    /// Until its last token.
     pub engine_ms: f64,
     /// Tokens per second after the first one.
     pub decode_tok_s: f64,

@@ -1,4 +1,4 @@
-//! A number of bytes that requests take places of, in the order in which they come, nobody more than a share.
+//! A pool of bytes with permits in order of arrival and a maximum share per holder.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-/// Requests of one holder that wait at most; more are refused at once.
+/// Maximum number of waiting requests per holder; more are refused at once.
 const WAITING_MAX: usize = 256;
 
-/// Who takes a place.
+/// Who holds a permit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     Tenant(Arc<str>),
-    /// Whoever needs no key.
+    /// A sender without a key.
     Address(IpAddr),
 }
 
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) bytes_max: usize,
-    /// Of one holder.
+    /// Maximum bytes of one holder.
     share_max: usize,
     state: Mutex<State>,
 }
@@ -37,19 +37,19 @@ struct State {
 struct Waiting {
     holder: Holder,
     bytes: usize,
-    turn: oneshot::Sender<Place>,
+    grant: oneshot::Sender<PoolPermit>,
 }
 
-/// Bytes of a pool, given back when it is dropped.
+/// Bytes of a pool, released on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct PoolPermit {
     pool: Arc<Pool>,
     holder: Holder,
     bytes: usize,
 }
 
 impl Pool {
-    /// Nobody gets more than half of it, so there is always room for somebody else.
+    /// Returns a pool of which each holder may have half, so that there is always room for another.
     pub(super) fn new(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self { bytes_max, share_max: bytes_max / 2, state: Mutex::default() })
     }
@@ -58,25 +58,31 @@ impl Pool {
         self.lock().used
     }
 
-    /// Waits for a place until `deadline`; `None` if there was none. Who wants more than a share gets a whole share.
-    pub(super) async fn enter(self: &Arc<Self>, holder: &Holder, bytes: usize, deadline: Instant) -> Option<Place> {
-        let (turn, place) = oneshot::channel();
+    /// Waits for a permit until `deadline`; `None` if there was none. A request for more than a share gets a whole
+    /// share.
+    pub(super) async fn enter(
+        self: &Arc<Self>,
+        holder: &Holder,
+        bytes: usize,
+        deadline: Instant,
+    ) -> Option<PoolPermit> {
+        let (grant, permit) = oneshot::channel();
         {
             let mut state = self.lock();
-            state.waiting.retain(|waiting| !waiting.turn.is_closed());
+            state.waiting.retain(|waiting| !waiting.grant.is_closed());
             if state.waiting.iter().filter(|waiting| waiting.holder == *holder).count() >= WAITING_MAX {
                 return None;
             }
-            state.waiting.push_back(Waiting { holder: holder.clone(), bytes: bytes.min(self.share_max), turn });
+            state.waiting.push_back(Waiting { holder: holder.clone(), bytes: bytes.min(self.share_max), grant });
         }
         self.admit();
-        timeout_at(deadline, place).await.ok()?.ok()
+        timeout_at(deadline, permit).await.ok()?.ok()
     }
 
-    /// Gives places to those whose turn it is. Whoever is over their share is passed over; somebody else who needs more than
-    /// is free keeps those behind waiting, or would wait for ever.
+    /// Grants permits in order. Holders over their share are skipped; another one that needs more than is free blocks
+    /// those behind it, or it would wait forever.
     fn admit(self: &Arc<Self>) {
-        // Dropped when the lock is free again: dropping takes it.
+        // Dropped after the lock is released: dropping takes it.
         let mut gone = Vec::new();
         let mut state = self.lock();
         let mut at = 0;
@@ -89,21 +95,21 @@ impl Pool {
             if state.used + bytes > self.bytes_max {
                 break;
             }
-            let Some(Waiting { holder, bytes, turn }) = state.waiting.remove(at) else { break };
+            let Some(Waiting { holder, bytes, grant }) = state.waiting.remove(at) else { break };
             state.used += bytes;
             *state.by_holder.entry(holder.clone()).or_default() += bytes;
-            gone.extend(turn.send(Place { pool: Arc::clone(self), holder, bytes }).err());
+            gone.extend(grant.send(PoolPermit { pool: Arc::clone(self), holder, bytes }).err());
         }
         drop(state);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Sums are right whenever the lock is free.
+        // The sums are consistent whenever the lock is free.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Place {
+impl Drop for PoolPermit {
     fn drop(&mut self) {
         let mut state = self.pool.lock();
         state.used -= self.bytes;
@@ -128,12 +134,12 @@ mod tests {
         Holder::Tenant(name.into())
     }
 
-    /// For what never gets a place.
+    /// Long enough for what never gets a permit.
     fn soon() -> Instant {
         Instant::now() + Duration::from_millis(20)
     }
 
-    /// For what gets one.
+    /// Long enough for what gets one.
     fn late() -> Instant {
         Instant::now() + Duration::from_secs(600)
     }

@@ -1,7 +1,7 @@
-//! What a connection is doing, as far as its time limits go.
+//! State of a connection for its timeouts.
 //!
-//! hyper's own timeout for heads also runs between two requests, where much more patience is due. So it is told here when bytes
-//! come in and when requests begin and end, and whoever drives the connection asks when its patience ends.
+//! hyper's own header timeout also runs between two requests, where a much longer one is needed. So the I/O reports
+//! incoming bytes and the start and end of requests here, and the connection asks for its deadline.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -16,13 +16,13 @@ pub(super) struct Activity {
 
 #[derive(Debug)]
 struct State {
-    /// That are being answered.
+    /// Requests that are being answered.
     requests: usize,
-    /// Part of a head has come, or the first one is expected.
+    /// Part of the headers has arrived, or the first request is expected.
     is_reading_head: bool,
-    /// When that began, or when the last request ended.
+    /// When that started, or when the last request ended.
     since: Instant,
-    /// Frames other than of requests come in at any time, so they mean nothing.
+    /// Frames that belong to no request may arrive at any time, so they do not count.
     is_http2: bool,
 }
 
@@ -40,7 +40,7 @@ impl Activity {
         }
     }
 
-    /// A request goes on until what this returns is dropped.
+    /// Counts a request as running until the returned value is dropped.
     pub(super) fn begin_request(&self, is_http2: bool) -> RunningRequest {
         let mut state = self.lock();
         state.requests += 1;
@@ -49,7 +49,7 @@ impl Activity {
         RunningRequest { activity: self.clone() }
     }
 
-    /// When to close the connection if nothing changes; `None` while requests run.
+    /// Returns when to close the connection if nothing changes; `None` while requests run.
     pub(super) fn deadline(&self, limits: &ConnectionLimits) -> Option<Instant> {
         let state = self.lock();
         let patience = if state.is_reading_head { limits.head_timeout } else { limits.idle_timeout };

@@ -1,4 +1,4 @@
-//! Taking a port.
+//! Binds ports.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,13 +9,13 @@ use tokio::net::TcpListener;
 pub enum ListenError {
     #[error("port {port} of {host} is in use by another program; choose another with {flag}")]
     InUse { host: String, port: u16, flag: &'static str },
-    #[error("port {port} needs more rights than this process has; choose one above 1023 with {flag}")]
+    #[error("port {port} needs more privileges than this process has; choose one above 1023 with {flag}")]
     NotAllowed { port: u16, flag: &'static str },
     #[error("cannot listen on {host}, port {port}: {error}")]
     Other { host: String, port: u16, error: io::Error },
 }
 
-/// A port that is taken, but not listened to yet by anybody of ours: the system lets clients wait.
+/// A bound port that nobody accepts on yet: the system lets clients wait.
 #[derive(Debug)]
 pub struct Bound {
     pub(super) socket: TcpListener,
@@ -23,7 +23,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Port 0 is any free one. `flag` is what chooses the port, for errors.
+    /// Port 0 is any free port. `flag` names the flag of the port, for errors.
     pub async fn bind(host: &str, port: u16, flag: &'static str) -> Result<Self, ListenError> {
         let explain = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => ListenError::InUse { host: host.to_owned(), port, flag },
@@ -39,7 +39,7 @@ impl Bound {
         self.address
     }
 
-    /// Whether others than this machine can reach it.
+    /// Whether other machines can reach it.
     pub fn is_public(&self) -> bool {
         !self.address.ip().to_canonical().is_loopback()
     }

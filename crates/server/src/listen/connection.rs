@@ -26,21 +26,21 @@ use super::tls::Tls;
 use super::{ConnectionLimits, Peer};
 use crate::lifecycle::{Lifecycle, Phase};
 
-/// Of one HTTP/2 connection; each is a request.
+/// Maximum streams of one HTTP/2 connection; each is a request.
 const STREAMS_MAX: u32 = 128;
-/// Between looks at a connection that is busy answering.
+/// Interval between checks of a connection with running requests.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// What streams have to say their last words when the server ends.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Time for streams to send their last events when the server ends.
+const FINAL_EVENTS_TIME: Duration = Duration::from_millis(500);
 
-/// What all connections of a listener have in common.
+/// What all connections of a listener share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) router: Router,
     pub(super) tls: Option<Tls>,
     pub(super) limits: ConnectionLimits,
     pub(super) lifecycle: Lifecycle,
-    /// When connections take no more requests.
+    /// When connections stop accepting requests.
     pub(super) until: Phase,
     builder: Builder<TokioExecutor>,
 }
@@ -54,7 +54,7 @@ impl Shared {
         until: Phase,
     ) -> Self {
         let mut builder = Builder::new(TokioExecutor::new());
-        // `Activity` watches over heads instead. hyper has no smaller buffer than 8 KiB.
+        // `Activity` handles header timeouts instead. hyper's smallest buffer is 8 KiB.
         let head_bytes_max = limits.head_bytes_max.max(8 << 10);
         builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(head_bytes_max);
         builder
@@ -69,7 +69,7 @@ impl Shared {
 }
 
 pub(super) async fn run(stream: TcpStream, peer: Peer, shared: Arc<Shared>) {
-    // Tokens are to leave one by one. Fails only for a connection that is gone.
+    // Sends tokens one by one. Fails only for a closed connection.
     let _ = stream.set_nodelay(true);
     let activity = Activity::new();
     let stream = Watched::new(stream, activity.clone(), shared.limits.write_timeout);
@@ -101,7 +101,7 @@ where
         tokio::select! {
             result = &mut connection => {
                 if let Err(error) = result {
-                    tracing::debug!(%error, "a connection broke off");
+                    tracing::debug!(%error, "a connection was interrupted");
                 }
                 return;
             }
@@ -110,13 +110,13 @@ where
                 connection.as_mut().graceful_shutdown();
             }
             () = &mut ended => {
-                let _ = timeout(LAST_WORDS, connection).await;
+                let _ = timeout(FINAL_EVENTS_TIME, connection).await;
                 return;
             }
             () = sleep_until(deadline.unwrap_or_else(|| Instant::now() + LOOK_AGAIN)) => {
-                // It may have moved on meanwhile.
+                // The deadline may have moved meanwhile.
                 if activity.deadline(&shared.limits).is_some_and(|deadline| deadline <= Instant::now()) {
-                    tracing::debug!("a connection was closed: nothing came for too long");
+                    tracing::debug!("a connection was closed: it was idle for too long");
                     return;
                 }
             }
@@ -135,7 +135,7 @@ async fn answer(
     Ok(response.map(|inner| Tracked { inner, _running: running }))
 }
 
-/// A response; its request runs until it is dropped.
+/// A response whose request counts as running until it is dropped.
 struct Tracked {
     inner: Body,
     _running: RunningRequest,

@@ -1,14 +1,14 @@
-//! How many files and sockets this process may have open.
+//! Limit of open files and sockets of this process.
 
-/// For everything but connections: models, the memory, the disk tier, the runtime's own.
+/// Descriptors for everything but connections: models, the memory, the disk tier, the runtime.
 const OTHERS: u64 = 48;
 
-/// What some systems grant that name no maximum, and grant no more.
+/// Some systems name no maximum, and grant no more than this.
 #[cfg(unix)]
 const WITHOUT_MAXIMUM: u64 = 10_240;
 
-/// Raises the limit as far as it may be without further rights, and returns it; `None` where there is none or nobody knows.
-/// The usual limit of 1,024 is a custom from when programs could not handle more.
+/// Raises the limit as far as possible without privileges, and returns it; `None` if there is none or it is unknown.
+/// The usual limit of 1,024 dates from programs that could not handle more.
 #[cfg(unix)]
 pub fn raise_descriptor_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,7 +17,7 @@ pub fn raise_descriptor_limit() -> Option<u64> {
     match setrlimit(Resource::Nofile, raised) {
         Ok(()) => raised.current,
         Err(error) => {
-            tracing::warn!(%error, "the limit of open files cannot be raised");
+            tracing::warn!(%error, "cannot raise the limit of open files");
             limits.current
         }
     }
@@ -28,7 +28,7 @@ pub fn raise_descriptor_limit() -> Option<u64> {
     None
 }
 
-/// Connections that there are descriptors for, so that accepting one never takes the last that something else needs.
+/// Returns the number of connections that leaves enough descriptors for everything else.
 pub fn connections_within(descriptors: Option<u64>) -> usize {
     let Some(descriptors) = descriptors else { return usize::MAX };
     let room = descriptors.saturating_sub(OTHERS.max(descriptors / 8)).max(1);

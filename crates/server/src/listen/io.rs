@@ -1,5 +1,5 @@
-//! A TCP stream that tells when bytes come in, gives up on clients that take nothing, and closes so that they get to read the
-//! last response.
+//! A TCP stream that reports incoming bytes, times out on clients that read nothing, and closes so that they can read
+//! the last response.
 
 use std::future::Future;
 use std::io;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::activity::Activity;
 
-/// How long a client may go on sending after our last response, and how long it may be silent meanwhile.
+/// How long a client may keep sending after our last response, and how long it may be silent meanwhile.
 const LINGER: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_millis(500);
 
@@ -24,14 +24,14 @@ pub(super) struct Watched {
     write_timeout: Duration,
     /// Runs while a write waits for the client.
     stalled: Option<Pin<Box<Sleep>>>,
-    /// From our last byte on.
-    lingering: Option<Lingering>,
+    /// Starts with our last byte.
+    lingering: Option<LingeringClose>,
 }
 
 #[derive(Debug)]
-struct Lingering {
+struct LingeringClose {
     end: Instant,
-    /// Runs until then, or until the client has been silent for long enough.
+    /// Ends then, or when the client has been silent for long enough.
     patience: Pin<Box<Sleep>>,
 }
 
@@ -49,7 +49,7 @@ impl Watched {
         let timeout = self.write_timeout;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(timeout)));
         ready!(stalled.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")))
     }
 }
 
@@ -87,15 +87,15 @@ impl AsyncWrite for Watched {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// Closing a socket with unread bytes makes the system throw away what the client has not read yet, such as the news
-    /// that its body is too large. So after our last byte, what still comes is read and dropped for a while.
+    /// Closing a socket with unread bytes makes the system discard what the client has not read yet, such as the error
+    /// that its body is too large. So after our last byte, incoming bytes are read and dropped for a while.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
-            self.lingering = Some(Lingering { end: Instant::now() + LINGER, patience: Box::pin(sleep(SILENCE)) });
+            self.lingering = Some(LingeringClose { end: Instant::now() + LINGER, patience: Box::pin(sleep(SILENCE)) });
         }
         let Self { stream, lingering: Some(lingering), .. } = &mut *self else { return Poll::Ready(Ok(())) };
-        // A client that sends without end must not keep this thread busy.
+        // A client that sends endlessly must not keep this thread busy.
         for _ in 0..16 {
             if lingering.patience.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Ok(()));

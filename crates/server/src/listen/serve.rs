@@ -10,35 +10,35 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
+use super::address_connections::ConnectionsByAddress;
 use super::bind::Bound;
 use super::connection::{self, Shared};
-use super::crowd::Crowd;
 use super::tls::Tls;
 use super::{ConnectionLimits, Peer};
 use crate::error::ApiError;
 use crate::lifecycle::{Lifecycle, Phase};
 use crate::metrics::Metrics;
 
-/// Before accepting is tried again when it failed: descriptors or memory may be there by then.
-const PAUSE: Duration = Duration::from_millis(100);
-/// After the end was called, until connections that do not listen are dropped.
+/// Delay after a failed accept: descriptors or memory may be available by then.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Grace period at the end, before unresponsive connections are dropped.
 const END_MAX: Duration = Duration::from_secs(1);
 
-/// A port, what it serves, and within which limits.
+/// A port, its router and its limits.
 #[derive(Debug)]
 pub struct Listener {
     pub bound: Bound,
     pub router: Router,
     pub tls: Option<Tls>,
     pub limits: ConnectionLimits,
-    /// When it closes: as soon as the server drains, or, for those who watch it drain, at the end.
+    /// When it closes: as soon as the server drains, or at the end, for operators who watch it drain.
     pub until: Phase,
 }
 
-/// Serves until the lifecycle drains and all connections have ended, or until `drain_max` after that. Whatever still runs
-/// then is ended.
+/// Serves until the lifecycle drains and all connections have ended, or until `drain_max` after that. Remaining
+/// connections are then ended.
 pub async fn serve(listeners: Vec<Listener>, metrics: &Metrics, lifecycle: Lifecycle, drain_max: Duration) {
-    // Every connection that is waited for holds a sender: receiving fails when all of them are gone.
+    // Every connection that is waited for holds a sender: receiving fails when all are gone.
     let (alive, mut all_gone) = mpsc::channel::<()>(1);
     for Listener { bound, router, tls, limits, until } in listeners {
         let shared = Arc::new(Shared::new(router, tls, limits, lifecycle.clone(), until));
@@ -50,7 +50,7 @@ pub async fn serve(listeners: Vec<Listener>, metrics: &Metrics, lifecycle: Lifec
     tokio::select! {
         _ = all_gone.recv() => {}
         () = lifecycle.reached(Phase::Ended) => {}
-        () = sleep(drain_max) => tracing::warn!("streams are still running after the time to drain; they are ended"),
+        () = sleep(drain_max) => tracing::warn!("streams still run after the drain timeout; they are ended"),
     }
     lifecycle.advance(Phase::Ended);
     let _ = timeout(END_MAX, all_gone.recv()).await;
@@ -58,7 +58,7 @@ pub async fn serve(listeners: Vec<Listener>, metrics: &Metrics, lifecycle: Lifec
 
 async fn accept(bound: Bound, shared: Arc<Shared>, alive: Option<mpsc::Sender<()>>, open: Gauge) {
     let places = Arc::new(Semaphore::new(shared.limits.connections_max.clamp(1, Semaphore::MAX_PERMITS)));
-    let (lifecycle, crowd) = (shared.lifecycle.clone(), Crowd::default());
+    let (lifecycle, connections) = (shared.lifecycle.clone(), ConnectionsByAddress::default());
     let accept_all = async {
         let mut is_failing = false;
         loop {
@@ -68,17 +68,17 @@ async fn accept(bound: Bound, shared: Arc<Shared>, alive: Option<mpsc::Sender<()
                 Ok(accepted) => accepted,
                 Err(error) if is_of_one_connection(&error) => continue,
                 Err(error) => {
-                    // Once, not ten times a second.
+                    // Logged once, not ten times a second.
                     if !is_failing {
-                        tracing::warn!(%error, "no connections can be accepted at the moment; trying on");
+                        tracing::warn!(%error, "cannot accept connections at the moment; retrying");
                     }
                     is_failing = true;
-                    sleep(PAUSE).await;
+                    sleep(RETRY_DELAY).await;
                     continue;
                 }
             };
             is_failing = false;
-            let Some(member) = crowd.join(address.ip(), &shared.limits) else {
+            let Some(member) = connections.join(address.ip(), &shared.limits) else {
                 tracing::debug!(%address, "a connection was refused: its address has too many");
                 refuse(stream, shared.tls.is_some());
                 continue;
@@ -98,7 +98,7 @@ async fn accept(bound: Bound, shared: Arc<Shared>, alive: Option<mpsc::Sender<()
     }
 }
 
-/// Tells a client that it has too many connections, as far as that goes without waiting for it.
+/// Tells a client that it has too many connections, without waiting for it.
 fn refuse(stream: TcpStream, is_encrypted: bool) {
     if is_encrypted {
         return;
@@ -108,7 +108,7 @@ fn refuse(stream: TcpStream, is_encrypted: bool) {
     let head =
         "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-type: application/json";
     let answer = format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-    // The connection is new: this fits into its buffer, or nobody is there.
+    // The connection is new: this fits into its buffer, or the client is gone.
     let _ = stream.into_std().and_then(|mut stream| stream.write_all(answer.as_bytes()));
 }
 

@@ -1,13 +1,13 @@
-//! Ctrl-C and SIGTERM: the first lets what runs finish, the second does not, the third ends the process.
+//! Ctrl-C and SIGTERM: the first lets running requests finish, the second stops them, the third ends the process.
 
 use std::io;
 
 use crate::lifecycle::{Lifecycle, Phase};
 
-/// The exit code of a process that a signal ended, as shells have it: 128 and SIGINT's number.
+/// Exit code of a process that was interrupted, as in shells: 128 plus the number of SIGINT.
 const KILLED: i32 = 130;
 
-/// Watches for signals from now on. Must be called within the runtime.
+/// Handles signals from now on. Must be called within the runtime.
 pub fn advance_on_signals(lifecycle: Lifecycle) -> io::Result<()> {
     let mut signals = Signals::new()?;
     tokio::spawn(async move {
@@ -18,8 +18,8 @@ pub fn advance_on_signals(lifecycle: Lifecycle) -> io::Result<()> {
         tracing::info!("shutting down at once");
         lifecycle.advance(Phase::Ended);
         signals.next().await;
-        // Whatever hangs, a database or a disk: somebody wants it to end.
-        tracing::warn!("ended by a third signal; what was not written is lost");
+        // Something hangs, such as a database or a disk, and the operator wants the process to end.
+        tracing::warn!("ended by a third signal; unwritten entries are lost");
         std::process::exit(KILLED);
     });
     Ok(())

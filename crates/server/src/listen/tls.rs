@@ -21,7 +21,7 @@ pub enum TlsError {
     Unusable { certificate: PathBuf, key: PathBuf, error: rustls::Error },
 }
 
-/// Encrypts connections. HTTP/2 is offered to clients that can do it.
+/// Encrypts connections. HTTP/2 is offered to clients that support it.
 #[derive(Clone)]
 pub struct Tls {
     pub(super) acceptor: TlsAcceptor,

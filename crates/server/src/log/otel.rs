@@ -1,4 +1,4 @@
-//! Spans of requests, exported by OTLP over gRPC.
+//! Exports spans of requests by OTLP over gRPC.
 
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
@@ -14,7 +14,7 @@ use tracing_subscriber::registry::LookupSpan;
 use super::LogError;
 use crate::request_id::RequestId;
 
-/// Only spans of this target are exported, and they appear in no line of the log.
+/// Only spans of this target are exported, and they do not appear in the log.
 const TARGET: &str = "otel::request";
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What is measured of each request to a model.
+//! Metrics of each request to a model.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use ruvllm_runtime::StepMetrics;
 
 use super::{Metrics, names};
 
-/// Why an answer ended, in vLLM's words.
+/// Why an answer ended, in vLLM's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishedReason {
-    /// An end token, a stop text, or a tool call.
+    /// An end token, a stop string, or a tool call.
     Stop,
     Length,
-    /// The client went away, or a deadline passed.
+    /// The client disconnected, or a deadline passed.
     Abort,
     Error,
 }
@@ -31,20 +31,20 @@ impl FinishedReason {
     }
 }
 
-/// A request that has ended.
+/// A finished request.
 #[derive(Clone, Copy, Debug)]
 pub struct Finished {
     pub reason: FinishedReason,
     /// From the request's arrival to its end.
     pub took: Duration,
     pub prompt_tokens: usize,
-    /// Those of the prompt that needed not be computed.
+    /// Prompt tokens that were cached.
     pub cached_tokens: usize,
     pub generated_tokens: usize,
 }
 
-/// The counts of one model; made once by [`Metrics::model`], since finding them by name takes longer than counting. Clones
-/// count together.
+/// The metrics of one model; created once by [`Metrics::model`], since finding them by name is slower than counting.
+/// Clones share them.
 #[derive(Clone, Debug)]
 pub struct ModelMetrics {
     queue_time: Histogram,
@@ -81,22 +81,22 @@ impl ModelMetrics {
         }
     }
 
-    /// A request's computation starts; it waited this long.
+    /// Records that a request starts after waiting this long.
     pub fn started(&self, waited: Duration) {
         self.queue_time.record(waited);
     }
 
-    /// Its first token, this long after its arrival.
+    /// Records the first token, this long after the request's arrival.
     pub fn first_token(&self, since_arrival: Duration) {
         self.ttft.record(since_arrival);
     }
 
-    /// One more token, this long after the one before.
+    /// Records one more token, this long after the one before.
     pub fn next_token(&self, since_last: Duration) {
         self.inter_token.record(since_last);
     }
 
-    /// For the engine, which tells of its steps itself.
+    /// Returns the metrics that the engine itself records.
     pub fn steps(&self) -> StepMetrics {
         self.steps.clone()
     }

@@ -1,7 +1,7 @@
-//! All metrics: their names, what they are, and the buckets of histograms.
+//! All metrics: names, descriptions, and buckets of histograms.
 //!
-//! Where vLLM has a metric of the same meaning ours has its name and labels, so that existing dashboards work. What vLLM does
-//! not have begins with `ruvllm_`.
+//! Where vLLM has a metric with the same meaning, ours has its name and labels, so that existing dashboards work.
+//! Others start with `ruvllm_`.
 
 use metrics::{KeyName, Recorder, Unit};
 
@@ -29,8 +29,8 @@ pub(crate) const KV_BUDGET_BYTES: &str = "ruvllm_kv_budget_bytes";
 pub(crate) const KV_PAGES: &str = "ruvllm_kv_pages";
 pub(crate) const KV_CACHED_PAGES: &str = "ruvllm_kv_cached_pages";
 pub(crate) const KV_EVICTED: &str = "ruvllm_kv_evicted_pages_total";
-pub(crate) const KV_REGRETTED: &str = "ruvllm_kv_regretted_pages_total";
-pub(crate) const KV_COOLED: &str = "ruvllm_kv_cooled_pages_total";
+pub(crate) const KV_REFAULTED: &str = "ruvllm_kv_regretted_pages_total";
+pub(crate) const KV_DEMOTED: &str = "ruvllm_kv_cooled_pages_total";
 pub(crate) const TIER_PAGES: &str = "ruvllm_kv_tier_pages";
 pub(crate) const DISK_BYTES: &str = "ruvllm_kv_disk_bytes";
 pub(crate) const DISK_PAGES: &str = "ruvllm_kv_disk_pages";
@@ -54,7 +54,7 @@ pub(crate) const CONNECTIONS: &str = "ruvllm_connections";
 /// From a cached prompt on a small model to a long one that waited in a queue.
 const LATENCY_S: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 300.0, 900.0];
-/// From guesses that came together to a step that a long prompt took part in.
+/// From draft tokens of one step to a step with a long prompt.
 const TOKEN_S: &[f64] = &[0.001, 0.002, 0.004, 0.007, 0.01, 0.015, 0.025, 0.04, 0.07, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0];
 const TOKENS: &[f64] =
     &[1.0, 4.0, 16.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131072.0];
@@ -62,55 +62,55 @@ const TOKENS: &[f64] =
 const SEQUENCES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0];
 
 pub(crate) const HISTOGRAMS: &[(&str, &[f64], &str)] = &[
-    (TTFT, LATENCY_S, "From a request's arrival to its first token."),
-    (INTER_TOKEN, TOKEN_S, "Between two tokens of an answer."),
-    (E2E, LATENCY_S, "From a request's arrival to the end of its answer."),
-    (QUEUE_TIME, LATENCY_S, "From a request's arrival to the start of its computation."),
-    (HTTP_DURATION, LATENCY_S, "From the head of an HTTP request to the end of its response."),
-    (REQUEST_PROMPT_TOKENS, TOKENS, "Tokens of a request's prompt."),
-    (REQUEST_GENERATION_TOKENS, TOKENS, "Tokens that were generated for a request."),
-    (STEP_ROWS, TOKENS, "Rows that the model computed in one step."),
-    (STEP_SEQUENCES, SEQUENCES, "Sequences that ran in one step."),
+    (TTFT, LATENCY_S, "Time from the arrival of a request to its first token."),
+    (INTER_TOKEN, TOKEN_S, "Time between two tokens of an answer."),
+    (E2E, LATENCY_S, "Time from the arrival of a request to the end of its answer."),
+    (QUEUE_TIME, LATENCY_S, "Time from the arrival of a request to the start of its computation."),
+    (HTTP_DURATION, LATENCY_S, "Time from the headers of an HTTP request to the end of its response."),
+    (REQUEST_PROMPT_TOKENS, TOKENS, "Prompt tokens per request."),
+    (REQUEST_GENERATION_TOKENS, TOKENS, "Generated tokens per request."),
+    (STEP_ROWS, TOKENS, "Rows per step."),
+    (STEP_SEQUENCES, SEQUENCES, "Sequences per step."),
 ];
 
 const COUNTERS: &[(&str, &str)] = &[
-    (PREFIX_QUERIES, "Tokens of prompts that were looked up in the prefix cache."),
-    (PREFIX_HITS, "Tokens of prompts that were found in the prefix cache."),
-    (PREEMPTIONS, "Sequences that were paused for want of KV memory."),
-    (PROMPT_TOKENS, "Tokens of prompts."),
-    (CACHED_TOKENS, "Tokens of prompts that needed not be computed."),
-    (GENERATION_TOKENS, "Tokens that were generated."),
-    (SUCCESS, "Requests that ended, by the reason."),
-    (KV_EVICTED, "Cached pages that were given up."),
-    (KV_REGRETTED, "Pages that were given up and had to be computed again."),
-    (KV_COOLED, "Pages that went to a smaller format."),
+    (PREFIX_QUERIES, "Prompt tokens that were looked up in the prefix cache."),
+    (PREFIX_HITS, "Prompt tokens that were found in the prefix cache."),
+    (PREEMPTIONS, "Sequences that were preempted for lack of KV memory."),
+    (PROMPT_TOKENS, "Prompt tokens."),
+    (CACHED_TOKENS, "Prompt tokens that were cached."),
+    (GENERATION_TOKENS, "Generated tokens."),
+    (SUCCESS, "Finished requests, by reason."),
+    (KV_EVICTED, "Evicted pages."),
+    (KV_REFAULTED, "Evicted pages that had to be computed again."),
+    (KV_DEMOTED, "Pages that were demoted to a smaller format."),
     (DISK_WRITTEN, "KV pages written to disk."),
     (DISK_READ, "KV pages read from disk."),
     (WITNESS_WRITTEN, "Entries of the witness log that were written."),
-    (WITNESS_OVERFLOWED, "Entries of the witness log that were not taken because its queue was full."),
-    (WITNESS_LOST, "Entries of the witness log that the store could not take."),
-    (HTTP_REQUESTS, "HTTP requests that ended."),
+    (WITNESS_OVERFLOWED, "Entries of the witness log that were dropped because the queue was full."),
+    (WITNESS_LOST, "Entries of the witness log that the store refused."),
+    (HTTP_REQUESTS, "Finished HTTP requests."),
 ];
 
 const GAUGES: &[(&str, &str)] = &[
-    (RUNNING, "Sequences that are being computed."),
-    (WAITING, "Requests that wait for their start."),
-    (KV_USAGE, "The share of the KV memory that is in use; 1 is all."),
+    (RUNNING, "Running sequences."),
+    (WAITING, "Waiting requests."),
+    (KV_USAGE, "Fraction of the KV memory in use; 1 is all."),
     (KV_BYTES, "KV memory in use."),
-    (KV_BUDGET_BYTES, "KV memory at most."),
-    (KV_PAGES, "KV pages that hold something."),
-    (KV_CACHED_PAGES, "KV pages that hold cached prefixes."),
+    (KV_BUDGET_BYTES, "Maximum KV memory."),
+    (KV_PAGES, "KV pages in use."),
+    (KV_CACHED_PAGES, "KV pages of cached prefixes."),
     (TIER_PAGES, "KV pages by format."),
-    (DISK_BYTES, "KV pages on disk, in bytes."),
+    (DISK_BYTES, "Bytes of KV pages on disk."),
     (DISK_PAGES, "KV pages on disk."),
     (WITNESS_WAITING, "Entries of the witness log that wait to be written."),
-    (WITNESS_WAITING_BYTES, "Memory of the entries of the witness log that wait to be written."),
-    (MEMORY_BUDGET, "Memory that the process may take."),
-    (MEMORY_RESIDENT, "Memory that the process takes."),
-    (MEMORY_PART, "Memory for what does not depend on models, at most."),
-    (MEMORY_MODEL, "Memory of each model, by what it is for, at most."),
-    (BODIES_BYTES, "Memory that bodies of requests in flight may take."),
-    (HTTP_RUNNING, "HTTP requests whose response has not ended."),
+    (WITNESS_WAITING_BYTES, "Memory of entries of the witness log that wait to be written."),
+    (MEMORY_BUDGET, "Maximum memory of the process."),
+    (MEMORY_RESIDENT, "Memory of the process in use."),
+    (MEMORY_PART, "Maximum memory of parts that do not depend on models."),
+    (MEMORY_MODEL, "Maximum memory of each model, by purpose."),
+    (BODIES_BYTES, "Memory reserved for request bodies in flight."),
+    (HTTP_RUNNING, "Running HTTP requests."),
     (CONNECTIONS, "Open connections."),
 ];
 

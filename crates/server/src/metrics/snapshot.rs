@@ -1,10 +1,10 @@
-//! What a model's engine knows at the moment of a scrape.
+//! State of a model's engine at a scrape.
 
 use std::collections::BTreeSet;
 
 use super::{Metrics, names};
 
-/// The state of one loaded model. Counts are since its start.
+/// State of one loaded model. Counters start when it is loaded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelSnapshot {
     pub name: String,
@@ -14,14 +14,14 @@ pub struct ModelSnapshot {
     pub kv_budget_bytes: usize,
     pub kv_pages: usize,
     pub kv_cached_pages: usize,
-    /// Tokens looked up in the prefix cache, and those found.
+    /// Tokens that were looked up in the prefix cache, and those found.
     pub prefix_queries: u64,
     pub prefix_hits: u64,
     pub preemptions: u64,
     pub evicted_pages: u64,
     pub regretted_pages: u64,
     pub cooled_pages: u64,
-    /// Pages of each format, where that is known.
+    /// Pages by format, if known.
     pub tier_pages: Vec<(String, u64)>,
     /// `None` without a disk tier.
     pub disk: Option<DiskSnapshot>,
@@ -36,7 +36,7 @@ pub struct DiskSnapshot {
 }
 
 impl Metrics {
-    /// Takes over what the engines know. Models that are no longer among them have nothing running.
+    /// Copies the state of the engines. Models that are gone have nothing running.
     pub(super) fn take_over(&self, snapshots: &[ModelSnapshot]) {
         for snapshot in snapshots {
             self.take_over_model(snapshot);
@@ -74,8 +74,8 @@ impl Metrics {
             (names::PREFIX_HITS, snapshot.prefix_hits),
             (names::PREEMPTIONS, snapshot.preemptions),
             (names::KV_EVICTED, snapshot.evicted_pages),
-            (names::KV_REGRETTED, snapshot.regretted_pages),
-            (names::KV_COOLED, snapshot.cooled_pages),
+            (names::KV_REFAULTED, snapshot.regretted_pages),
+            (names::KV_DEMOTED, snapshot.cooled_pages),
         ] {
             self.counter(name, &model).absolute(count);
         }

@@ -53,7 +53,7 @@ fn a_finished_request_is_counted_by_its_reason_and_sorted_into_buckets() {
         cached_tokens: 16,
         generated_tokens: 9,
     });
-    metrics.upkeep();
+    metrics.maintain();
     let text = metrics.render(&[]);
     let lines = lines(&text);
     for expected in [

@@ -1,45 +1,45 @@
-//! How many requests embed with a model at the same time, and how many wait. Engines have queues of their own; encoders have
-//! this one.
+//! Limits how many requests embed with a model concurrently, and how many wait. Engines have their own queues; encoders
+//! have this one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Requests that are worked on at the same time. They take turns, so that short ones need not wait for the end of long ones.
+/// Maximum number of concurrent requests. They take turns, so that short ones need not wait for long ones to end.
 const RUNNING_MAX: usize = 4;
-/// Others that wait for that.
+/// Maximum number of waiting requests.
 const WAITING_MAX: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct EmbeddingQueue {
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     waiting: Arc<AtomicUsize>,
 }
 
 /// The queue is full.
 #[derive(Debug, thiserror::Error)]
-#[error("{WAITING_MAX} requests are waiting already; try again later")]
+#[error("{WAITING_MAX} requests are already waiting; try again later")]
 pub(crate) struct QueueFull;
 
 impl Default for EmbeddingQueue {
     fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(RUNNING_MAX)), waiting: Arc::default() }
+        Self { permits: Arc::new(Semaphore::new(RUNNING_MAX)), waiting: Arc::default() }
     }
 }
 
 impl EmbeddingQueue {
-    /// Waits for a place, which is held for as long as the permit.
+    /// Waits for a permit.
     pub(crate) async fn enter(&self) -> Result<OwnedSemaphorePermit, QueueFull> {
         let waiting = Waiting::new(&self.waiting)?;
-        let permit = Arc::clone(&self.places).acquire_owned().await;
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
         drop(waiting);
-        // It is never closed.
+        // The semaphore is never closed.
         permit.map_err(|_| QueueFull)
     }
 
     pub(crate) fn running(&self) -> usize {
-        RUNNING_MAX - self.places.available_permits().min(RUNNING_MAX)
+        RUNNING_MAX - self.permits.available_permits().min(RUNNING_MAX)
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -47,7 +47,7 @@ impl EmbeddingQueue {
     }
 }
 
-/// One who waits, counted until it is dropped: also if the client goes away.
+/// A waiting request, counted until it is dropped, even if the client disconnects.
 struct Waiting(Arc<AtomicUsize>);
 
 impl Waiting {

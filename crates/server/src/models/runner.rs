@@ -1,15 +1,15 @@
-//! What computes for a served model.
+//! The engine or encoder of a served model.
 
 use std::sync::Arc;
 
 use ruvllm_runtime::{Backend, Engine};
 
-/// One of the kinds of models.
+/// The kinds of models.
 #[derive(Clone, Debug)]
 pub enum Runner {
     /// Generates text.
     Generator(Engine),
-    /// Turns texts into vectors.
+    /// Embeds texts.
     Encoder(Arc<dyn Backend>),
 }
 
@@ -28,7 +28,7 @@ impl Runner {
         }
     }
 
-    /// Tokens of a text at most.
+    /// Returns the context length in tokens.
     pub fn context(&self) -> usize {
         match self {
             Self::Generator(engine) => engine.context(),

@@ -1,4 +1,4 @@
-//! What loaded models are doing, for metrics and operators.
+//! State of loaded models, for metrics and operators.
 
 use ruvllm_runtime::DiskStats;
 use serde::Serialize;
@@ -11,20 +11,20 @@ use crate::metrics::{DiskSnapshot, ModelSnapshot};
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct LoadedModel {
     pub name: String,
-    /// Whether it was named when the server was started. Others may be unloaded to make room.
+    /// Whether it was named when the server started. Others may be unloaded to make room.
     pub kept: bool,
     /// Unix time.
     pub loaded_at: u64,
     pub context: usize,
     /// What computes: an instruction set, or another backend.
     pub kernels: String,
-    /// `null` where the backend takes as many as it finds.
+    /// `null` if the backend decides.
     pub threads: Option<usize>,
     pub running: usize,
     pub waiting: usize,
     pub kv_used_bytes: usize,
     pub kv_budget_bytes: usize,
-    /// Tokens of prompts, and those that needed not be computed.
+    /// Prompt tokens, and those of them that were cached.
     pub prompt_tokens: u64,
     pub cached_tokens: u64,
 }
@@ -92,15 +92,15 @@ impl ServedModel {
 }
 
 impl Models {
-    /// For a scrape of metrics.
+    /// Returns the state for a scrape of metrics.
     pub fn snapshots(&self) -> Vec<ModelSnapshot> {
         self.all_loaded().iter().map(|model| model.snapshot()).collect()
     }
 
-    /// For operators.
+    /// Returns the state for operators.
     pub fn describe(&self) -> Vec<LoadedModel> {
         let mut all: Vec<LoadedModel> =
-            self.slots().values().filter_map(|slot| Some(slot.model.get()?.describe(slot.is_kept))).collect();
+            self.slots().values().filter_map(|slot| Some(slot.model.get()?.describe(slot.is_pinned))).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }

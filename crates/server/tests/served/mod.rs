@@ -66,7 +66,7 @@ impl Served {
         let models = Models::new(store, Arc::new(ShortContext), Arc::clone(&metrics), options);
         let open =
             |steps| ShortContext.load(&model, steps).map_err(|error| ModelError::Load { name: String::new(), error });
-        models.keep("smollm2", "smollm2", &model, open).expect("the default model loads").expect("it fits");
+        models.pin("smollm2", "smollm2", &model, open).expect("the default model loads").expect("it fits");
         let api = Api {
             models: Arc::new(models),
             lifecycle: lifecycle.clone(),

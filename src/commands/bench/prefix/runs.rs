@@ -1,4 +1,4 @@
-//! Running a kind of work, with the prefix cache or without.
+//! Runs a workload, with the prefix cache or without.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -19,9 +19,9 @@ pub struct Settings<'a> {
 }
 
 impl Settings<'_> {
-    /// Runs a work; gives its answers and the seconds that all of them took.
+    /// Runs a workload; returns its answers and the total seconds.
     pub fn run(&self, core: &mut Core, work: &Work, texts: &Texts) -> Result<(Vec<Answered>, f64)> {
-        // Where no cache is used there is none to fill.
+        // Without the cache there is nothing to fill.
         for prompt in texts.before.iter().filter(|_| self.prefix_use.enabled) {
             answer(core, vec![self.request(work, prompt.clone())], self.interrupted)?;
         }
@@ -61,15 +61,15 @@ impl Settings<'_> {
     }
 }
 
-/// Measurements of one work, by run. What is counted is the same in each.
+/// Measurements of one workload, by run. Token counts are the same in each.
 #[derive(Default)]
 pub struct Runs {
-    /// Median of a run's requests.
+    /// Median over the requests of a run.
     first_token_ms: Vec<f64>,
     /// From the first submission to the last token.
     seconds: Vec<f64>,
     requests: usize,
-    /// Requests of which something was cached.
+    /// Requests with cached tokens.
     hits: usize,
     prompt_tokens: usize,
     pub computed_tokens: usize,
@@ -96,7 +96,7 @@ impl Runs {
         Spread::of(self.seconds.clone()).median
     }
 
-    /// The share of prompt tokens that were cached.
+    /// Returns the fraction of prompt tokens that were cached.
     pub fn tokens_hit(&self) -> f64 {
         1.0 - self.computed_tokens as f64 / self.prompt_tokens as f64
     }

@@ -1,29 +1,29 @@
-//! Kinds of work in which requests begin alike, and their texts.
+//! Workloads whose requests have common prefixes, and their texts.
 
-/// Requests that generate some tokens each.
+/// Requests that each generate some tokens.
 pub struct Work {
     pub name: &'static str,
     pub pattern: Pattern,
     pub generated: usize,
 }
 
-/// What requests have in common, in tokens that they share and that each has of its own.
+/// What requests have in common: shared tokens, and tokens of their own.
 pub enum Pattern {
-    /// All begin alike and come one after the other.
+    /// All share a prefix and run one after the other.
     InTurn { shared: usize, own: usize, requests: usize },
-    /// All begin alike and come at once.
+    /// All share a prefix and run together.
     AtOnce { shared: usize, own: usize, requests: usize },
-    /// One chat, whose beginning other chats had before. Each turn sends all that was said, and `own` tokens more.
+    /// One chat whose prefix other chats had before. Each turn sends the whole conversation and `own` tokens more.
     Chat { shared: usize, own: usize, turns: usize },
-    /// Most requests begin with one of some documents, which were asked about before. The others are as long and like
-    /// nothing else.
+    /// Most requests start with one of several documents that are cached already. The others are as long and share
+    /// nothing.
     Mixed { documents: usize, shared: usize, own: usize, requests: usize },
 }
 
-/// In mixed work, one request of so many is like nothing else.
+/// In the mixed workload, one request in this many shares nothing.
 const UNLIKE_OTHERS: usize = 5;
 
-pub const WORKS: [Work; 6] = [
+pub const WORKLOADS: [Work; 6] = [
     Work {
         name: "chat, 200-token system prompt",
         pattern: Pattern::InTurn { shared: 200, own: 20, requests: 4 },
@@ -56,16 +56,16 @@ pub const WORKS: [Work; 6] = [
     },
 ];
 
-/// The texts of a work.
+/// The texts of a workload.
 pub struct Texts {
-    /// Prompts that fill the cache beforehand. They do not count: hit rates are those of a cache that is in use.
+    /// Prompts that fill the cache beforehand. They do not count: hit rates are those of a warm cache.
     pub before: Vec<Vec<u32>>,
-    /// Prompts in their order; of a chat, what each turn adds to what was said.
+    /// Prompts in order; for a chat, what each turn adds.
     pub requests: Vec<Vec<u32>>,
 }
 
 impl Work {
-    /// Tokens of the longest request with its answer.
+    /// Returns the tokens of the longest request with its answer.
     pub fn tokens_max(&self) -> usize {
         match self.pattern {
             Pattern::InTurn { shared, own, .. }
@@ -75,7 +75,7 @@ impl Work {
         }
     }
 
-    /// `text` gives texts of so many tokens; those of different numbers differ from their first tokens on.
+    /// `text` returns a text of a number of tokens; texts with different numbers differ from the first token on.
     pub fn texts(&self, text: impl Fn(usize, usize) -> Vec<u32>) -> Texts {
         let behind = |start: &[u32], own: usize, number: usize| [start, &text(own, number)].concat();
         match self.pattern {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn texts_are_as_long_as_the_work_says() {
-        for work in &WORKS {
+        for work in &WORKLOADS {
             let texts = work.texts(text);
             let longest = match work.pattern {
                 Pattern::Chat { turns, .. } => texts.requests.concat().len() + (turns - 1) * work.generated,
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn four_of_five_mixed_requests_begin_with_a_document() {
-        let work = WORKS.iter().find(|work| matches!(work.pattern, Pattern::Mixed { .. })).expect("there is one");
+        let work = WORKLOADS.iter().find(|work| matches!(work.pattern, Pattern::Mixed { .. })).expect("there is one");
         let texts = work.texts(text);
         let is_shared = |request: &&Vec<u32>| texts.before.iter().any(|document| request.starts_with(document));
         assert_eq!(texts.requests.iter().filter(is_shared).count() * 5, texts.requests.len() * 4);

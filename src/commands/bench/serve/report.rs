@@ -1,21 +1,21 @@
-//! A page with plots of a run, for those who would rather look than read. One file, nothing is loaded from elsewhere.
+//! A self-contained HTML page with plots of a run.
 
 use super::summary::Summary;
-use crate::plot::{self, Line};
+use crate::output::plot::{self, Line};
 
-/// What is shown of a run: a title, and the value of each point.
+/// The plots: a title, and the value of each point.
 type Plot = (&'static str, fn(&Summary) -> f64);
 
 const PLOTS: [Plot; 6] = [
     ("Generated tokens per second", Summary::tok_s),
-    ("Good answers per second", Summary::goodput),
+    ("Answers per second that meet the goal", Summary::goodput),
     ("Time to first token, median (ms)", |summary| summary.ttft.p50),
-    ("Time to first token, 99 % (ms)", |summary| summary.ttft.p99),
+    ("Time to first token, p99 (ms)", |summary| summary.ttft.p99),
     ("Time between tokens, median (ms)", |summary| summary.inter_token.p50),
-    ("Share of prompts that was cached (%)", |summary| summary.cached_share() * 100.0),
+    ("Cached share of prompts (%)", |summary| summary.cached_share() * 100.0),
 ];
 
-/// The page. `about` says what was measured.
+/// Returns the page. `about` describes what was measured.
 pub fn page(about: &str, summaries: &[Summary]) -> String {
     let mut page = plot::page("ruvllm bench serve", about);
     page.push_str(&plot::legend(&workloads(summaries)));
@@ -30,7 +30,7 @@ pub fn page(about: &str, summaries: &[Summary]) -> String {
     page
 }
 
-/// One diagram: a line for each workload over the number of clients.
+/// Returns one diagram: a line for each workload over the number of clients.
 fn diagram(title: &str, value: fn(&Summary) -> f64, summaries: &[Summary]) -> String {
     let mut clients: Vec<usize> = summaries.iter().map(|summary| summary.concurrency).collect();
     clients.sort_unstable();
@@ -47,7 +47,7 @@ fn diagram(title: &str, value: fn(&Summary) -> f64, summaries: &[Summary]) -> St
     plot::plot(title, "clients", &places, &lines)
 }
 
-/// In the order in which they ran.
+/// In the order of the runs.
 fn workloads(summaries: &[Summary]) -> Vec<&'static str> {
     let mut names = Vec::new();
     for summary in summaries {

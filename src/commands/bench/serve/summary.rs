@@ -1,17 +1,17 @@
-//! What a run has shown.
+//! Results of a run.
 
 use serde_json::{Value, json};
 
 use super::target::Sample;
 
-/// When an answer counts as good.
+/// Latency goals of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Slo {
     pub ttft_ms: f64,
     pub inter_token_ms: f64,
 }
 
-/// Percentiles of times, in milliseconds.
+/// Percentiles of times in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Percentiles {
     pub p50: f64,
@@ -22,7 +22,7 @@ pub struct Percentiles {
 impl Percentiles {
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
-        // The smallest value that so many of all do not exceed.
+        // Returns the smallest value that this fraction of all values does not exceed.
         let at = |share: f64| match values.len() {
             0 => 0.0,
             count => values[((count as f64 * share).ceil() as usize).clamp(1, count) - 1],
@@ -35,14 +35,14 @@ impl Percentiles {
     }
 }
 
-/// A workload at one concurrency.
+/// A workload with one number of clients.
 #[derive(Clone, Debug)]
 pub struct Summary {
     pub workload: &'static str,
     pub concurrency: usize,
     pub requests: usize,
     pub errors: usize,
-    /// The first of them.
+    /// The first error.
     pub error: Option<String>,
     pub seconds: f64,
     pub generated_tokens: u64,
@@ -51,7 +51,7 @@ pub struct Summary {
     pub ttft: Percentiles,
     pub inter_token: Percentiles,
     pub total: Percentiles,
-    /// Answers that kept within the limits.
+    /// Answers that met the goals.
     pub good: usize,
 }
 
@@ -87,12 +87,12 @@ impl Summary {
         self.generated_tokens as f64 / self.seconds
     }
 
-    /// Good answers per second.
+    /// Returns the number of answers per second that met the goals.
     pub fn goodput(&self) -> f64 {
         self.good as f64 / self.seconds
     }
 
-    /// The share of prompts that needed not be computed.
+    /// Returns the fraction of prompt tokens that were cached.
     pub fn cached_share(&self) -> f64 {
         self.cached_tokens as f64 / (self.prompt_tokens as f64).max(1.0)
     }

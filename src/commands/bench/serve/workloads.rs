@@ -1,9 +1,9 @@
-//! What the server is asked: kinds of work in which requests begin alike, as in practice, and one in which they do not.
+//! Prompts for the server: workloads with common prefixes, as in practice, and one without.
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-/// Kinds of work. Lengths are in words, each about one token or a little more.
+/// Workloads. Lengths are in words, each about one token or a little more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Workload {
     /// Chats with the same instructions of 200 words
@@ -12,13 +12,13 @@ pub enum Workload {
     Rag,
     /// Short texts with the same instruction of 50 words
     Batch,
-    /// Four of five questions are about one of four documents of 600 words, the others about nothing known
+    /// Four of five questions are about one of four documents of 600 words, the others share nothing
     Mixed,
     /// Prompts of 200 words that have nothing in common
     Unique,
 }
 
-/// In mixed work, one request of so many is like nothing else.
+/// In the mixed workload, one request in this many shares nothing.
 const UNLIKE_OTHERS: usize = 5;
 const DOCUMENTS: usize = 4;
 
@@ -33,8 +33,8 @@ impl Workload {
         }
     }
 
-    /// The `number`-th request of a run. Runs of other `salt` have nothing in common with it, so that each begins with a cache
-    /// that does not know it.
+    /// Returns the messages of one request of a run. Runs with another `salt` share nothing with it, so that each
+    /// starts with a cold cache.
     pub fn messages(self, salt: u64, number: usize) -> Value {
         let own = |words: usize| text(words, mix(salt, 1000 + number as u64));
         let shared = |words: usize, which: u64| text(words, mix(salt, which));
@@ -85,7 +85,7 @@ const WORDS: [&str; 32] = [
     "point",
 ];
 
-/// So many common words, the same for the same seed.
+/// Returns this many common words, the same for the same seed.
 fn text(words: usize, seed: u64) -> String {
     let mut state = seed;
     let mut next = || {

@@ -1,4 +1,4 @@
-//! What is told about sessions.
+//! Report of the measurement of sessions.
 
 use ruvllm_engine::CacheStats;
 use ruvllm_runner::PAGE_TOKENS;
@@ -9,7 +9,7 @@ use crate::commands::bench::Spread;
 use crate::commands::bench::answered::Answered;
 use crate::output;
 
-/// Where the tokens of resumed sessions were, and how many sessions that makes.
+/// Where the tokens of resumed sessions were, and the number of sessions by that.
 #[derive(Default)]
 struct Origins {
     tokens_in_memory: usize,
@@ -17,7 +17,7 @@ struct Origins {
     tokens_computed: usize,
     sessions_in_memory: usize,
     sessions_from_disk: usize,
-    /// With more to compute than the page that a text ends in.
+    /// Sessions with more tokens to compute than the last page.
     sessions_computed: usize,
 }
 
@@ -96,14 +96,14 @@ impl Sessions {
                 format!("{count} sessions of {SESSION_TOKENS} tokens"),
                 format!("opened in {:.1} s, {rate:.0} tokens/s", self.open_s),
             ),
-            ("then cached".to_owned(), state(&self.after_opening)),
+            ("cached then".to_owned(), state(&self.after_opening)),
             (
                 "resumed".to_owned(),
-                format!("in {:.1} s; the next token as before in {} of {count}", self.resume_s, self.unchanged),
+                format!("in {:.1} s; the next token is unchanged in {} of {count}", self.resume_s, self.unchanged),
             ),
             (
                 "first token".to_owned(),
-                format!("{:.1} ms (median), {:.1} ms at worst", first_token.median, first_token.most),
+                format!("{:.1} ms (median), {:.1} ms (maximum)", first_token.median, first_token.most),
             ),
             (
                 "sessions".to_owned(),
@@ -120,15 +120,15 @@ impl Sessions {
                 ),
             ),
             (
-                "memory at most".to_owned(),
+                "maximum memory".to_owned(),
                 format!("{} of pages within a budget of {budget}{growth}", bytes(self.used_bytes_max)),
             ),
-            ("in the end".to_owned(), state(&self.end)),
+            ("at the end".to_owned(), state(&self.end)),
         ];
         rows.map(|(name, text)| vec![name, text]).to_vec()
     }
 
-    /// What would make it better, and what makes it look better than it is.
+    /// Returns remarks on what would improve the results, and on what flatters them.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.found_tokens > 0 {
@@ -142,7 +142,7 @@ impl Sessions {
         let remedy = match self.end.disk {
             Some(disk) if disk.removed > 0 => "the disk was full: raise --kv-disk-size",
             Some(_) => "their pages could not be read back from --kv-disk",
-            None => "nothing is kept of what leaves memory: give a folder with --kv-disk, or raise --kv-memory",
+            None => "evicted pages are not stored: give a folder with --kv-disk, or raise --kv-memory",
         };
         if computed > 0 {
             remarks.push(format!("{computed} sessions were computed again, because {remedy}"));

@@ -1,40 +1,40 @@
-//! Tokens that are set aside before an answer begins, so that no request uses more than there is.
+//! Reserves tokens before an answer starts, so that no request uses more than its key has left.
 //!
-//! Of a day, everything that a request can use is set aside: a day is never overdrawn, however many requests run. Of a minute,
-//! what it says that it will use, or what is usual; what it uses beyond that is waited for by the next one. An answer is kept
-//! to what is left rather than refused: it ends as if `max_tokens` had said so.
+//! From the daily limit, everything that a request can use is reserved: it is never exceeded, however many requests
+//! run. From the limit per minute, what the request announces or a usual amount; what it uses beyond that delays the
+//! next request. An answer is shortened to what is left rather than refused: it ends as if `max_tokens` had said so.
 
 use super::{Account, DAY_S, Limits, Moment, Refusal};
 use std::time::Duration;
 
-/// What an answer is taken to need of a minute if its request does not say.
+/// Tokens of an answer that are reserved from a minute if the request does not say.
 const USUAL_TOKENS: u64 = 512;
 
 /// What a request will need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
-    /// Of all prompts, estimated.
+    /// Tokens of all prompts, estimated.
     pub(crate) prompt_tokens: u64,
     pub(crate) answers: u64,
-    /// Of each answer at most.
+    /// Maximum tokens of each answer.
     pub(crate) answer_tokens: u64,
-    /// Whether that is only what the context holds.
+    /// Whether that is just what the context has room for.
     pub(crate) is_open: bool,
 }
 
-/// What was set aside for a request.
+/// What was reserved for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reserved {
     minute: u64,
     day: u64,
-    /// When: what was set aside yesterday is not given back today.
+    /// Day of the reservation: yesterday's tokens are not returned today.
     date: u64,
-    /// What each answer may use, if that is less than was asked for.
+    /// Limit of each answer, if it is below what was requested.
     pub(crate) answer_tokens_max: Option<u64>,
 }
 
 impl Account {
-    /// Takes further requests beside the one that was admitted.
+    /// Takes further requests besides the admitted one.
     pub(crate) fn admit_more(&self, limits: &Limits, count: u64, now: Moment) -> Result<(), Refusal> {
         let Some(limit) = limits.requests_per_minute.filter(|_| count > 0) else { return Ok(()) };
         if count >= u64::from(limit) {
@@ -50,7 +50,7 @@ impl Account {
         Ok(())
     }
 
-    /// Sets tokens aside, or nothing if there are not enough for the prompt and the beginning of each answer.
+    /// Reserves tokens, or nothing if there are not enough for the prompt and the start of each answer.
     pub(crate) fn reserve(&self, limits: &Limits, demand: &Demand, now: Moment) -> Result<Reserved, Refusal> {
         let mut used = self.used(now);
         let Demand { prompt_tokens, answers, answer_tokens, is_open } = *demand;
@@ -88,7 +88,7 @@ impl Account {
         Ok(reserved)
     }
 
-    /// Sets more aside for a prompt that is longer than was estimated.
+    /// Reserves more for a prompt that is longer than estimated.
     pub(crate) fn extend(
         &self,
         limits: &Limits,
@@ -112,7 +112,7 @@ impl Account {
         Ok(())
     }
 
-    /// Takes what was used instead of what was set aside.
+    /// Replaces the reservation with what was used.
     pub(crate) fn settle(&self, limits: &Limits, reserved: &Reserved, tokens: u64, now: Moment) {
         let mut used = self.used(now);
         let given_back = if reserved.date == used.today.day { reserved.day } else { 0 };
@@ -164,10 +164,10 @@ mod tests {
         assert_eq!(greedy.answer_tokens_max, Some(8));
         assert!(matches!(account.reserve(&limits, &demand(1, 1, 1), now), Err(Refusal::Tokens { limit: 1000, .. })));
         account.settle(&limits, &greedy, 400, now);
-        assert_eq!(account.standing(&limits, now).tokens.unwrap().remaining, 600);
+        assert_eq!(account.status(&limits, now).tokens.unwrap().remaining, 600);
         let refused = account.reserve(&limits, &demand(990, 11, 1), now);
         assert_eq!(refused, Err(Refusal::ManyTokens { limit: 1000, tokens: 1001 }), "waiting would not help");
-        assert_eq!(account.standing(&limits, now).tokens.unwrap().remaining, 600, "a refusal takes nothing");
+        assert_eq!(account.status(&limits, now).tokens.unwrap().remaining, 600, "a refusal takes nothing");
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
         let (account, now) = (Account::default(), Moment::now());
         account.admit(&limits, now).unwrap();
         account.admit_more(&limits, 7, now).unwrap();
-        assert_eq!(account.standing(&limits, now).requests.unwrap().remaining, 2);
+        assert_eq!(account.status(&limits, now).requests.unwrap().remaining, 2);
         account.admit(&limits, now).unwrap();
         assert!(matches!(account.admit_more(&limits, 2, now), Err(Refusal::Requests { .. })));
         let never = account.admit_more(&limits, 127, now);

@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions`: what is answered, at once or in chunks.
+//! `POST /v1/chat/completions`: the response, whole or in chunks.
 
 use ruvllm_runtime::Tokenizer;
 use ruvllm_runtime::{FinishReason, Piece, Response, ToolCall};
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::api::logprobs::TokenLogprobs;
 use crate::api::usage::{TimingsField, UsageField};
 
-/// What identifies an answer in all of its chunks.
+/// Identifies an answer in all of its chunks.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Envelope {
     pub id: String,
@@ -74,7 +74,7 @@ pub(crate) struct ChatChunk<'a> {
     #[serde(flatten)]
     pub envelope: &'a Envelope,
     pub choices: Vec<ChunkChoice>,
-    /// With `stream_options.include_usage`: null but in the last chunk.
+    /// With `stream_options.include_usage`: null except in the last chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Option<UsageField>>,
 }
@@ -87,7 +87,7 @@ pub(crate) struct ChunkChoice {
     pub finish_reason: Option<&'static str>,
 }
 
-/// What is new.
+/// The new part.
 #[derive(Debug, Default, PartialEq, Serialize, ToSchema)]
 pub(crate) struct Delta {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,7 +139,7 @@ impl AnswerCall {
 }
 
 impl Delta {
-    /// The beginning of every answer.
+    /// The start of every answer.
     pub(crate) fn first() -> Self {
         Self { role: Some("assistant"), content: Some(String::new()), tool_calls: Vec::new() }
     }
@@ -164,7 +164,7 @@ impl Delta {
     }
 }
 
-/// Why an answer ended, in OpenAI's words.
+/// Returns why an answer ended, in OpenAI's terms.
 pub(crate) fn finish_reason(response: &Response) -> &'static str {
     match response.finish_reason {
         Some(FinishReason::Length) => "length",

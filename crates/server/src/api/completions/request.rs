@@ -1,73 +1,48 @@
-//! `POST /v1/completions`: what is asked, checked and put into the runtime's words.
-
-use std::collections::BTreeMap;
+//! `POST /v1/completions`: the request, its validation and conversion for the runtime.
 
 use ruvllm_runtime::{Prompt, Request};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::api::fields::{self, GrammarField, ResponseFormat, Stop, StreamOptions};
+use crate::api::sampling_fields;
 use crate::error::ApiError;
 
-/// Tokens of an answer when nothing else is said, as with OpenAI.
+/// Default number of generated tokens, the same as OpenAI's.
 const MAX_TOKENS_DEFAULT: usize = 16;
 
-/// Texts to continue, without the model's chat format. Parameters that are not listed here are refused by name.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CompletionRequest {
-    /// A model of this server; `GET /v1/models` lists them.
-    #[schema(example = "smollm2")]
-    pub model: String,
-    pub prompt: PromptField,
-    /// Tokens of each answer at most; 16 by default.
-    #[schema(minimum = 1)]
-    pub max_tokens: Option<usize>,
-    /// How many answers to generate for each prompt.
-    #[schema(minimum = 1, maximum = 128)]
-    pub n: Option<usize>,
-    /// Only the same as `n` is accepted: none is generated to be thrown away.
-    pub best_of: Option<usize>,
-    /// Whether the answer begins with the prompt.
-    pub echo: Option<bool>,
-    pub stream: Option<bool>,
-    pub stream_options: Option<StreamOptions>,
-    pub stop: Option<Stop>,
-    pub response_format: Option<ResponseFormat>,
-    /// A grammar that the answer must follow: GBNF as text, or with its kind.
-    pub grammar: Option<GrammarField>,
-    /// A regular expression that the whole answer must match.
-    pub regex: Option<String>,
-    /// How many of the likeliest tokens to report with each token.
-    #[schema(maximum = 20)]
-    pub logprobs: Option<usize>,
-    /// 0 always takes the likeliest token; 0.8 by default.
-    #[schema(minimum = 0, maximum = 100)]
-    pub temperature: Option<f32>,
-    /// 0.95 by default; 1 is off.
-    #[schema(exclusive_minimum = 0, maximum = 1)]
-    pub top_p: Option<f32>,
-    /// Only the likeliest tokens; 40 by default, 0 is off.
-    pub top_k: Option<usize>,
-    /// 0.05 by default; 0 is off.
-    #[schema(minimum = 0, maximum = 1)]
-    pub min_p: Option<f32>,
-    #[schema(exclusive_minimum = 0, maximum = 1)]
-    pub typical_p: Option<f32>,
-    #[schema(minimum = 0.01, maximum = 100)]
-    pub repetition_penalty: Option<f32>,
-    #[schema(minimum = -2, maximum = 2)]
-    pub presence_penalty: Option<f32>,
-    #[schema(minimum = -2, maximum = 2)]
-    pub frequency_penalty: Option<f32>,
-    /// Token ids with what is added to their scores, -100 to 100.
-    pub logit_bias: Option<BTreeMap<String, f32>>,
-    /// The same seed gives the same answer.
-    pub seed: Option<i64>,
-    /// Whose request this is, for the log.
-    pub user: Option<String>,
-    /// Requests of a lower priority wait for others. Above 0 needs a key with the scope admin.
-    pub priority: Option<i8>,
+sampling_fields::with_sampling_fields! {
+    /// Texts to continue, without the model's chat template. Unknown parameters are refused by name.
+    #[derive(Debug, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct CompletionRequest {
+        /// A model of this server; `GET /v1/models` lists them.
+        #[schema(example = "smollm2")]
+        pub model: String,
+        pub prompt: PromptField,
+        /// Maximum number of generated tokens per answer; 16 by default.
+        #[schema(minimum = 1)]
+        pub max_tokens: Option<usize>,
+        /// Number of answers to generate for each prompt.
+        #[schema(minimum = 1, maximum = 128)]
+        pub n: Option<usize>,
+        /// Only the same value as `n` is accepted: no answer is generated and discarded.
+        pub best_of: Option<usize>,
+        /// Whether the answer starts with the prompt.
+        pub echo: Option<bool>,
+        pub stream: Option<bool>,
+        pub stream_options: Option<StreamOptions>,
+        pub stop: Option<Stop>,
+        pub response_format: Option<ResponseFormat>,
+        /// A grammar that the answer must follow: GBNF as text, or an object with its type.
+        pub grammar: Option<GrammarField>,
+        /// A regular expression that the whole answer must match.
+        pub regex: Option<String>,
+        /// Number of the most likely tokens to report at each position.
+        #[schema(maximum = 20)]
+        pub logprobs: Option<usize>,
+        ..sampling,
+    }
 }
 
 /// One text or several, as text or as token ids.
@@ -100,35 +75,36 @@ impl PromptField {
 }
 
 impl CompletionRequest {
-    /// What the engine is asked, for each prompt.
+    /// Converts each prompt to a request for the engine.
     pub(crate) fn requests(&self) -> Result<Vec<Request>, ApiError> {
         let n = self.check()?;
         let (prompts, answers_max) = (self.prompt.count(), fields::COUNT_MAX);
         if prompts == 0 {
-            return Err(ApiError::invalid_param("prompt", "prompt has no texts; give one at least"));
+            return Err(ApiError::invalid_param("prompt", "prompt has no texts; give at least one"));
         }
-        // Before anything is copied for each of them.
+        // Checked before anything is copied for each of them.
         if prompts * n > answers_max {
             let message = format!(
-                "prompt has {prompts} texts and n is {n}, which makes {} answers; at most {answers_max} are given to a request",
+                "prompt has {prompts} texts and n is {n}, which makes {} answers; a request may have up to \
+                 {answers_max}",
                 prompts * n
             );
             return Err(ApiError::invalid_param(if prompts > answers_max { "prompt" } else { "n" }, message));
         }
         let request = Request {
-            sampling: fields::sampling_of!(self, self.logprobs),
+            sampling: self.sampling(self.logprobs)?,
             max_tokens: Some(self.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT)),
             stop: fields::stop(self.stop.as_ref())?,
             shape: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             priority: self.priority.unwrap_or(0),
-            left_open: fields::left_open!(self, self.max_tokens),
+            left_open: fields::unset_params(self.temperature, self.top_p, self.max_tokens),
             ..Request::new(Prompt::Tokens(Vec::new()))
         };
         let of_prompt = |prompt| fields::with_seed(Request { prompt, ..request.clone() }, self.seed, n);
         Ok(self.prompt.prompts().into_iter().map(of_prompt).collect())
     }
 
-    /// Refuses what does not go together; gives the number of answers to each prompt.
+    /// Refuses invalid combinations; returns the number of answers per prompt.
     fn check(&self) -> Result<usize, ApiError> {
         let n = fields::count("n", self.n)?;
         if let Some(best_of) = self.best_of.filter(|best_of| *best_of != n) {

@@ -1,4 +1,4 @@
-//! `POST /v1/completions`: what is answered, at once or in chunks.
+//! `POST /v1/completions`: the response, whole or in chunks.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(crate) struct Completion {
     pub model: String,
     pub system_fingerprint: &'static str,
     pub choices: Vec<CompletionChoice>,
-    /// In a stream with `stream_options.include_usage`: null but in the last chunk.
+    /// In a stream with `stream_options.include_usage`: null except in the last chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Option<UsageField>>,
 }
@@ -33,18 +33,18 @@ pub(crate) struct CompletionChoice {
     pub finish_reason: Option<&'static str>,
 }
 
-/// Probabilities of tokens: lists of equal length.
+/// Log probabilities of tokens: lists of equal length.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct CompletionLogprobs {
     pub tokens: Vec<String>,
     pub token_logprobs: Vec<f32>,
     pub top_logprobs: Vec<BTreeMap<String, f32>>,
-    /// Where each token begins in the text, in characters.
+    /// Where each token starts in the text, in characters.
     pub text_offset: Vec<usize>,
 }
 
 impl CompletionLogprobs {
-    /// Of all tokens of an answer from `first` on.
+    /// Returns those of all tokens of an answer from `first` on.
     pub(crate) fn of(response: &Response, first: usize, tokenizer: &Tokenizer) -> Self {
         let mut all = Self::default();
         let mut offset = 0;

@@ -1,4 +1,4 @@
-//! `POST /v1/embeddings`: what is asked, checked and put into the runtime's words.
+//! `POST /v1/embeddings`: the request, its validation and conversion for the runtime.
 
 use ruvllm_runtime::{EmbedError, EmbedInput, EmbedRequest, Prompt, TooLong};
 use serde::Deserialize;
@@ -7,26 +7,26 @@ use utoipa::ToSchema;
 use crate::api::completions::request::PromptField;
 use crate::error::ApiError;
 
-/// Texts of one request at most, as with OpenAI.
+/// Maximum number of texts per request, the same as OpenAI's.
 const INPUTS_MAX: usize = 2048;
 
-/// Texts to turn into vectors. Parameters that are not listed here are refused by name.
+/// Texts to embed. Unknown parameters are refused by name.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EmbeddingRequest {
-    /// A model for embeddings; `GET /v1/models` lists all models.
+    /// An embedding model; `GET /v1/models` lists all models.
     #[schema(example = "minilm")]
     pub model: String,
-    /// Up to 2048 texts, none of them empty. Token ids are those of the model's own vocabulary and are taken as they are.
+    /// Up to 2048 texts, none of them empty. Token ids are those of the model's own vocabulary and are used unchanged.
     pub input: PromptField,
-    /// How vectors are written: as numbers, or as base64 of little-endian 32-bit floats.
+    /// Encoding of the vectors: numbers, or base64 of little-endian 32-bit floats.
     pub encoding_format: Option<EncodingFormat>,
     /// Only the model's own number of dimensions is accepted.
     #[schema(minimum = 1)]
     pub dimensions: Option<usize>,
-    /// Whether the end of texts that are too long for the model is left out; otherwise they are refused.
+    /// Whether texts that are too long for the model are truncated; otherwise they are refused.
     pub truncate: Option<bool>,
-    /// Whose request this is, for the log.
+    /// End user of this request, for the log.
     pub user: Option<String>,
 }
 
@@ -39,7 +39,7 @@ pub enum EncodingFormat {
 }
 
 impl EmbeddingRequest {
-    /// What the encoder is asked.
+    /// Converts the request for the encoder.
     pub(crate) fn work(&self) -> Result<EmbedRequest, ApiError> {
         let input = |prompt| match prompt {
             Prompt::Tokens(tokens) => EmbedInput::Tokens(tokens),
@@ -58,14 +58,14 @@ impl EmbeddingRequest {
     pub(crate) fn check_dimensions(&self, dimensions: usize) -> Result<(), ApiError> {
         match self.dimensions {
             Some(wanted) if wanted != dimensions => {
-                let message = format!("dimensions is {wanted}; vectors of this model have {dimensions}, and no others");
+                let message = format!("dimensions is {wanted}; this model supports only {dimensions}");
                 Err(ApiError::invalid_param("dimensions", message))
             }
             _ => Ok(()),
         }
     }
 
-    /// What a client is told, with the place of the text that is at fault.
+    /// Converts an error for the client, with the path of the text.
     pub(crate) fn explain(&self, error: &EmbedError) -> ApiError {
         let is_list = matches!(self.input, PromptField::Texts(_) | PromptField::TokenLists(_));
         let place = match error.index() {
@@ -76,7 +76,8 @@ impl EmbeddingRequest {
             EmbedError::Empty { .. } => ApiError::invalid_param(&place, format!("{place} is empty")),
             EmbedError::TooLong { tokens, tokens_max, .. } => {
                 let message = format!(
-                    "{place} has {tokens} tokens and the model takes at most {tokens_max}; shorten it, or send \"truncate\": true to leave out its end"
+                    "{place} has {tokens} tokens and the model takes up to {tokens_max}; shorten it, or send \
+                     \"truncate\": true to truncate it"
                 );
                 ApiError::invalid_param(place, message).with_code("context_length_exceeded")
             }

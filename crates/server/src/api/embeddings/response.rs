@@ -1,4 +1,4 @@
-//! `POST /v1/embeddings`: what is answered.
+//! `POST /v1/embeddings`: the response.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -26,7 +26,7 @@ pub(crate) struct EmbeddingItem {
     embedding: Vector,
 }
 
-/// In the format that was asked for.
+/// In the requested encoding.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum Vector {
@@ -38,7 +38,7 @@ pub(crate) enum Vector {
 pub(crate) struct EmbeddingUsage {
     prompt_tokens: usize,
     total_tokens: usize,
-    /// Tokens that were left out of texts because of `truncate`. Not part of OpenAI's API.
+    /// Tokens that `truncate` dropped. Not part of OpenAI's API.
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated_tokens: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! `/v1/policies`: what was learned or set about how requests are answered.
+//! `/v1/policies`: parameters that apply where a request leaves them unset.
 
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
@@ -20,7 +20,7 @@ use crate::openapi::ErrorBody;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PolicyParams {
-    /// Administrators may name one; it is the caller's otherwise.
+    /// Administrators may name one; the caller's by default.
     tenant: Option<String>,
     /// Such as `router`.
     #[serde(rename = "type")]
@@ -31,17 +31,17 @@ pub(crate) struct PolicyParams {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct TenantParam {
-    /// Administrators may name one; it is the caller's otherwise. Those of the empty name hold for everybody.
+    /// Administrators may name one; the caller's by default. Policies of the empty tenant apply to all.
     tenant: Option<String>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyBody {
-    /// An object; of a router's policy: `temperature`, `top_p` and `max_tokens` for requests that do not say.
+    /// An object; for a router: `temperature`, `top_p` and `max_tokens` for requests that leave them unset.
     #[schema(value_type = Object)]
     pub(crate) parameters: Value,
-    /// What it is about, in words: searching the memory finds it by them.
+    /// Description: searching the memory finds the policy by it.
     about: Option<String>,
     /// From 0 to 1; 1 by default.
     #[schema(minimum = 0, maximum = 1)]
@@ -56,7 +56,7 @@ pub(crate) struct PolicyList {
     data: Vec<Policy>,
 }
 
-/// List the policies that hold for a tenant, with built-in ones
+/// List the policies that apply to a tenant, with built-in ones
 #[utoipa::path(get, path = "/v1/policies", tag = "memory", params(PolicyParams),
     responses((status = 200, description = "Policies", body = PolicyList),
               (status = 404, description = "The server has no memory", body = ErrorBody)))]
@@ -88,12 +88,12 @@ pub(crate) async fn show(
     Ok(Json(policies.get(&key).cloned().ok_or_else(|| missing(&key.0, &key.1))?))
 }
 
-/// Set a policy. Those of the default tenant hold for everybody, so they need the scope admin
+/// Set a policy. Those of the default tenant apply to all, so they need the scope admin
 #[utoipa::path(put, path = "/v1/policies/{type}/{name}", tag = "memory", request_body = PolicyBody,
     params(("type" = String, Path), ("name" = String, Path), TenantParam),
-    responses((status = 200, description = "It holds from now on", body = Object),
-              (status = 400, description = "A field is wrong; `param` names it", body = ErrorBody),
-              (status = 403, description = "The key may not do this", body = ErrorBody)))]
+    responses((status = 200, description = "The policy is in effect", body = Object),
+              (status = 400, description = "A field is invalid; `param` names it", body = ErrorBody),
+              (status = 403, description = "The key does not allow this", body = ErrorBody)))]
 pub(crate) async fn put(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -126,11 +126,11 @@ pub(crate) struct Deleted {
     deleted: bool,
 }
 
-/// Remove a policy; a built-in one of this name holds again
+/// Remove a policy; a built-in one of the same name takes effect again
 #[utoipa::path(delete, path = "/v1/policies/{type}/{name}", tag = "memory",
     params(("type" = String, Path), ("name" = String, Path), TenantParam),
-    responses((status = 200, description = "It is removed", body = Deleted),
-              (status = 403, description = "The key may not do this", body = ErrorBody),
+    responses((status = 200, description = "The policy is removed", body = Deleted),
+              (status = 403, description = "The key does not allow this", body = ErrorBody),
               (status = 404, description = "There is no such policy", body = ErrorBody)))]
 pub(crate) async fn remove(
     State(api): State<Api>,
@@ -146,7 +146,7 @@ pub(crate) async fn remove(
     Ok(Json(Deleted { deleted: true }))
 }
 
-/// The tenant whose policies are to be changed.
+/// Returns the tenant whose policies are changed.
 fn changeable(caller: &Caller, asked: Option<String>) -> Result<String, ApiError> {
     let tenant = tenant_of(caller, asked)?;
     if tenant.is_empty() {

@@ -1,4 +1,4 @@
-//! `/v1/memory`: one search across everything that is remembered, and what that is.
+//! `/v1/memory`: one search across the whole memory, and its contents.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -21,13 +21,13 @@ const COUNT_MAX: usize = 1000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SearchParams {
-    /// What is looked for.
+    /// Search text.
     like: String,
     /// `request`, `answer`, `session` or `policy`; all by default.
     kind: Option<String>,
     /// Administrators may name one; others see their own.
     tenant: Option<String>,
-    /// 10 by default, 1000 at most.
+    /// 10 by default, at most 1000.
     limit: Option<usize>,
 }
 
@@ -47,10 +47,10 @@ pub(crate) struct RecalledItem {
     item: Value,
 }
 
-/// Search everything that is remembered by its meaning
+/// Search the memory by meaning
 #[utoipa::path(get, path = "/v1/memory/search", tag = "memory", params(SearchParams),
     responses((status = 200, description = "The most similar first", body = RecalledList),
-              (status = 400, description = "A parameter is wrong; `param` names it", body = ErrorBody),
+              (status = 400, description = "A parameter is invalid; `param` names it", body = ErrorBody),
               (status = 404, description = "The server has no memory", body = ErrorBody)))]
 pub(crate) async fn search(
     State(api): State<Api>,
@@ -64,7 +64,7 @@ pub(crate) async fn search(
     }
     let kinds: Vec<Kind> = match params.kind.as_deref().map(Kind::from_name) {
         Some(Some(kind)) => vec![kind],
-        Some(None) => return Err(ApiError::invalid_param("kind", "kind is request, answer, session or policy")),
+        Some(None) => return Err(ApiError::invalid_param("kind", "kind must be request, answer, session or policy")),
         None => Vec::new(),
     };
     let vector = api.vector(&caller, "like", &params.like).await?;
@@ -84,10 +84,10 @@ impl From<Recalled> for RecalledItem {
     }
 }
 
-/// What is in the memory and how large it is; for administrators
+/// Contents and size of the memory; for administrators
 #[utoipa::path(get, path = "/v1/memory", tag = "memory",
-    responses((status = 200, description = "What is in it", body = Object),
-              (status = 403, description = "The key may not do this", body = ErrorBody),
+    responses((status = 200, description = "The contents", body = Object),
+              (status = 403, description = "The key does not allow this", body = ErrorBody),
               (status = 404, description = "The server has no memory", body = ErrorBody)))]
 pub(crate) async fn status(
     State(api): State<Api>,

@@ -1,4 +1,4 @@
-//! `/v1/sessions`: conversations that can go on.
+//! `/v1/sessions`: stored conversations.
 
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
@@ -22,7 +22,7 @@ const COUNT_MAX: usize = 1000;
 pub(crate) struct ListParams {
     /// Administrators may name one; others see their own.
     tenant: Option<String>,
-    /// 100 by default, 1000 at most.
+    /// 100 by default, at most 1000.
     limit: Option<usize>,
 }
 
@@ -30,11 +30,11 @@ pub(crate) struct ListParams {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct TenantParam {
-    /// Administrators may name one; it is the caller's otherwise.
+    /// Administrators may name one; the caller's by default.
     tenant: Option<String>,
 }
 
-/// A session without what was said.
+/// A session without its messages.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SessionSummary {
     name: String,
@@ -44,7 +44,7 @@ pub(crate) struct SessionSummary {
     adapter: Option<String>,
     turns: u64,
     messages: usize,
-    /// As it is stored.
+    /// As stored.
     bytes: usize,
     created_ms: i64,
     active_ms: i64,
@@ -105,9 +105,9 @@ pub(crate) struct Deleted {
     deleted: bool,
 }
 
-/// Forget a session
+/// Delete a session
 #[utoipa::path(delete, path = "/v1/sessions/{name}", tag = "memory", params(("name" = String, Path), TenantParam),
-    responses((status = 200, description = "It is forgotten", body = Deleted),
+    responses((status = 200, description = "The session is deleted", body = Deleted),
               (status = 404, description = "There is no such session", body = ErrorBody)))]
 pub(crate) async fn remove(
     State(api): State<Api>,
@@ -118,9 +118,9 @@ pub(crate) async fn remove(
     let tenant = tenant_of(&caller, params.tenant)?;
     let recorder = api.remembering()?.recorder().clone();
     let removed = api.with_memory(move |memory| {
-        // What is on its way would bring it back.
+        // Unwritten turns would bring it back.
         if !recorder.flush() {
-            return Err(MemoryError::Unavailable("turns wait to be written".into()));
+            return Err(MemoryError::Unavailable("turns are waiting to be written".into()));
         }
         if memory.sessions().remove(&tenant, &name)? { Ok(()) } else { Err(missing(name)) }
     });

@@ -1,4 +1,4 @@
-//! `/v1/witness`: what became of requests.
+//! `/v1/witness`: the log of answered requests.
 
 use std::time::Duration;
 
@@ -23,22 +23,22 @@ const COUNT_MAX: usize = 1000;
 const BUCKETS_DEFAULT: usize = 24;
 const BUCKETS_MAX: usize = 1000;
 
-/// Which entries. All that is given must hold.
+/// Filters of entries. All that are given must match.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WitnessParams {
-    /// A text that entries should be like; the most similar come first then, otherwise the newest.
+    /// Search text; the most similar entries come first, otherwise the newest.
     like: Option<String>,
-    /// How long ago at most, such as `2d` or `36h`.
+    /// Maximum age, such as `2d` or `36h`.
     since: Option<String>,
-    /// How long ago at least.
+    /// Minimum age.
     until: Option<String>,
     /// Such as `<0.5` or `0.2..0.8`.
     quality: Option<String>,
-    /// Milliseconds in all, such as `>1000`.
+    /// Total milliseconds, such as `>1000`.
     latency: Option<String>,
-    /// `any`, `none`, or a kind such as `timeout`.
+    /// `any`, `none`, or a kind of error such as `timeout`.
     error: Option<String>,
     model: Option<String>,
     session: Option<String>,
@@ -46,15 +46,15 @@ pub(crate) struct WitnessParams {
     tenant: Option<String>,
     /// Only entries before this one: the next page.
     before: Option<i64>,
-    /// 20 by default, 1000 at most.
+    /// 20 by default, at most 1000.
     limit: Option<usize>,
-    /// Of statistics: equal stretches of time; 24 by default.
+    /// Number of equal time intervals of the statistics; 24 by default.
     buckets: Option<usize>,
 }
 
 impl WitnessParams {
     async fn query(self, api: &Api, caller: &Caller) -> Result<WitnessQuery, ApiError> {
-        // First of all: whoever may see nothing has nothing computed either.
+        // Checked first: nothing is computed for a caller that may see nothing.
         let tenant = visible(caller, self.tenant.as_deref())?;
         let range = |field, text: Option<String>| text.map(|text| Range::parse(field, &text)).transpose();
         let ago = |field, text: Option<String>| {
@@ -112,10 +112,10 @@ impl From<Found> for WitnessItem {
     }
 }
 
-/// Find requests in the witness log
+/// Search the witness log
 #[utoipa::path(get, path = "/v1/witness", tag = "memory", params(WitnessParams),
     responses((status = 200, description = "Entries, the newest or the most similar first", body = WitnessList),
-              (status = 400, description = "A parameter is wrong; `param` names it", body = ErrorBody),
+              (status = 400, description = "A parameter is invalid; `param` names it", body = ErrorBody),
               (status = 404, description = "The server has no memory", body = ErrorBody)))]
 pub(crate) async fn search(
     State(api): State<Api>,
@@ -127,10 +127,10 @@ pub(crate) async fn search(
     Ok(Json(WitnessList { object: "list", data: found.into_iter().map(Into::into).collect() }))
 }
 
-/// Figures of the witness log: quality, latency, tokens, by model and over time
+/// Statistics of the witness log: quality, latency and tokens, by model and over time
 #[utoipa::path(get, path = "/v1/witness/stats", tag = "memory", params(WitnessParams),
     responses((status = 200, description = "Figures", body = Object),
-              (status = 400, description = "A parameter is wrong; `param` names it", body = ErrorBody),
+              (status = 400, description = "A parameter is invalid; `param` names it", body = ErrorBody),
               (status = 404, description = "The server has no memory", body = ErrorBody)))]
 pub(crate) async fn stats(
     State(api): State<Api>,
@@ -150,18 +150,18 @@ pub(crate) struct Verification {
     sound: bool,
     batches: u64,
     entries: u64,
-    /// Embeddings that were compared, and those that are no longer kept.
+    /// Embeddings that were compared, and those that are no longer stored.
     vectors: u64,
     vectors_gone: u64,
-    /// Of the last batch: note it elsewhere, and nothing can be taken from the end unseen.
+    /// Hash of the last batch: with a note of it, removal of entries from the end can be detected.
     hash: String,
     problems: Vec<String>,
 }
 
-/// Check the chain of hashes of the witness log; for administrators
+/// Verify the hash chain of the witness log; for administrators
 #[utoipa::path(get, path = "/v1/witness/verify", tag = "memory",
-    responses((status = 200, description = "What was found", body = Verification),
-              (status = 403, description = "The key may not do this", body = ErrorBody),
+    responses((status = 200, description = "The result", body = Verification),
+              (status = 403, description = "The key does not allow this", body = ErrorBody),
               (status = 404, description = "The server has no memory", body = ErrorBody)))]
 pub(crate) async fn verify(
     State(api): State<Api>,
@@ -184,7 +184,7 @@ pub(crate) async fn verify(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct StepsParam {
-    /// How far to follow links to similar requests; 1 by default.
+    /// How many links to similar requests to follow; 1 by default.
     #[serde(default = "one_step")]
     steps: usize,
 }
@@ -193,10 +193,10 @@ fn one_step() -> usize {
     1
 }
 
-/// Links that are shown.
+/// Maximum number of links.
 const LINKS_MAX: usize = 20;
 
-/// Show an entry of the witness log and what it is linked to
+/// Show an entry of the witness log and its links
 #[utoipa::path(get, path = "/v1/witness/{id}", tag = "memory",
     params(("id" = String, Path, description = "The id of the request, or the number of the entry"), StepsParam),
     responses((status = 200, description = "The entry", body = Object),

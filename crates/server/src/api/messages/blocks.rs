@@ -1,4 +1,4 @@
-//! `POST /v1/messages`: the blocks of messages, and the conversation that they make.
+//! `POST /v1/messages`: content blocks, and the conversation that they form.
 
 use ruvllm_runtime::{Message, ToolCall};
 use serde::Deserialize;
@@ -9,11 +9,11 @@ use crate::api::conversation::{Conversation, UnknownCall};
 use crate::api::typed::{TextOrList, Typed, refuse};
 use crate::error::ApiError;
 
-/// One turn of a conversation. Turns of one role in a row are taken for one.
+/// One message of a conversation. Consecutive messages of one role are joined.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MessageField {
-    /// `user` or `assistant`; the last one is the user's.
+    /// `user` or `assistant`; the last one must be the user's.
     pub role: String,
     #[schema(value_type = MessageContent)]
     pub content: Value,
@@ -21,17 +21,17 @@ pub struct MessageField {
 
 /// A text, or blocks.
 #[derive(Debug, Deserialize, ToSchema)]
-#[expect(dead_code, reason = "it only describes a field for the API's document")]
+#[expect(dead_code, reason = "only describes a field for the OpenAPI document")]
 #[serde(untagged)]
 pub(crate) enum MessageContent {
     Text(String),
     Blocks(Vec<Block>),
 }
 
-/// A text, or blocks of nothing but text.
+/// A text, or text blocks only.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it only describes a field for the API's document")]
+#[expect(dead_code, reason = "only describes a field for the OpenAPI document")]
 pub(crate) enum TextContent {
     Text(String),
     Blocks(Vec<OnlyText>),
@@ -39,14 +39,14 @@ pub(crate) enum TextContent {
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
-#[expect(dead_code, reason = "it only describes a field for the API's document")]
+#[expect(dead_code, reason = "only describes a field for the OpenAPI document")]
 pub(crate) enum OnlyText {
     Text(TextBlock),
 }
 
 /// A part of a message.
 #[derive(Debug, Deserialize, ToSchema)]
-#[expect(dead_code, reason = "it only describes a field for the API's document")]
+#[expect(dead_code, reason = "only describes a field for the OpenAPI document")]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Block {
     Text(TextBlock),
@@ -64,7 +64,7 @@ pub(crate) struct TextBlock {
     citations: Option<Value>,
 }
 
-/// Of the assistant: a tool that it called.
+/// A tool call of the assistant.
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "some fields are accepted and have no effect")]
 #[serde(deny_unknown_fields)]
@@ -74,14 +74,14 @@ pub(crate) struct ToolUseBlock {
     #[schema(value_type = Object)]
     input: Map<String, Value>,
     cache_control: Option<CacheControl>,
-    // Clients send back what their types have.
+    // Clients send back whatever their types have.
     #[schema(ignore)]
     caller: Option<Value>,
     #[schema(ignore)]
     toolset_name: Option<Value>,
 }
 
-/// Of the user: what came of a call.
+/// The result of a tool call, sent by the user.
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "some fields are accepted and have no effect")]
 #[serde(deny_unknown_fields)]
@@ -89,14 +89,14 @@ pub(crate) struct ToolResultBlock {
     tool_use_id: String,
     #[schema(value_type = Option<TextContent>)]
     content: Option<Value>,
-    /// The model is told of it by the word `Error:` before the content.
+    /// The model sees it as the word `Error:` before the content.
     is_error: Option<bool>,
     cache_control: Option<CacheControl>,
     #[schema(ignore)]
     toolset_name: Option<Value>,
 }
 
-/// Accepted, and without effect: whatever prompts have in common at their beginning is shared, marked or not.
+/// Accepted without effect: common prefixes of prompts are always cached.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 #[expect(dead_code, reason = "it has no effect")]
@@ -104,7 +104,7 @@ pub enum CacheControl {
     Ephemeral { ttl: Option<String> },
 }
 
-/// All that was said, with the system's part at the beginning.
+/// Returns the whole conversation, with the system prompt first.
 pub(crate) fn messages(system: Option<&Value>, turns: &[MessageField]) -> Result<Vec<Message>, ApiError> {
     let mut conversation = Conversation::default();
     if let Some(system) = system.filter(|system| !system.is_null()) {
@@ -116,7 +116,8 @@ pub(crate) fn messages(system: Option<&Value>, turns: &[MessageField]) -> Result
     match turns.last() {
         None => Err(ApiError::invalid_param("messages", "messages is empty; give at least one")),
         Some(last) if last.role == "assistant" => {
-            let message = "the last message is the assistant's; continuing it is not supported, so end with the user's";
+            let message = "the last message is the assistant's; continuing it is not supported, so end with a user \
+                           message";
             Err(ApiError::invalid_param(format!("messages[{}].role", turns.len() - 1), message))
         }
         Some(_) => Ok(conversation.into_messages()),
@@ -126,16 +127,16 @@ pub(crate) fn messages(system: Option<&Value>, turns: &[MessageField]) -> Result
 fn add_turn(turn: &MessageField, place: &str, conversation: &mut Conversation) -> Result<(), ApiError> {
     let role = turn.role.as_str();
     if !["user", "assistant"].contains(&role) {
-        let message = format!("the role {role:?} is not known; use user or assistant, and the field system");
+        let message = format!("unknown role {role:?}; use user or assistant, and the field system");
         return Err(ApiError::invalid_param(format!("{place}.role"), message));
     }
     match TextOrList::new(&turn.content, &format!("{place}.content"))? {
-        TextOrList::Text(text) => conversation.say_in_turn(role, text),
+        TextOrList::Text(text) => conversation.append_message(role, text),
         TextOrList::List(blocks) if blocks.is_empty() && role == "user" => {
             return Err(ApiError::invalid_param(format!("{place}.content"), "the content has no blocks"));
         }
-        // The answer may have been empty.
-        TextOrList::List(blocks) if blocks.is_empty() => conversation.say_in_turn(role, ""),
+        // An answer can be empty.
+        TextOrList::List(blocks) if blocks.is_empty() => conversation.append_message(role, ""),
         TextOrList::List(blocks) => {
             for block in &blocks {
                 add_block(block, role, conversation)?;
@@ -147,7 +148,7 @@ fn add_turn(turn: &MessageField, place: &str, conversation: &mut Conversation) -
 
 fn add_block(block: &Typed<'_>, role: &str, conversation: &mut Conversation) -> Result<(), ApiError> {
     match (block.kind, role) {
-        (Some("text"), _) => conversation.say_in_turn(role, &text(block)?),
+        (Some("text"), _) => conversation.append_message(role, &text(block)?),
         (Some("tool_use"), "assistant") => {
             let ToolUseBlock { id, name, input, caller, toolset_name, .. } = block.read()?;
             refuse_in(block, "caller", caller.as_ref())?;
@@ -156,11 +157,11 @@ fn add_block(block: &Typed<'_>, role: &str, conversation: &mut Conversation) -> 
         }
         (Some("tool_result"), "user") => add_result(block, conversation)?,
         (Some(kind @ ("tool_use" | "tool_result")), role) => {
-            return Err(block.wrong("type", format!("messages of the {role} have no blocks of the type {kind}")));
+            return Err(block.wrong("type", format!("messages of the {role} cannot have blocks of the type {kind}")));
         }
         _ => {
             return Err(
-                block.unsupported("blocks", "text, tool_use, tool_result (this server's models read text only)")
+                block.unsupported("blocks", "text, tool_use, tool_result (the models of this server read text only)")
             );
         }
     }
@@ -180,14 +181,14 @@ fn add_result(block: &Typed<'_>, conversation: &mut Conversation) -> Result<(), 
     })
 }
 
-/// A text, or blocks of nothing but text.
+/// A text, or text blocks only.
 fn texts(content: &Value, place: &str) -> Result<String, ApiError> {
     match TextOrList::new(content, place)? {
         TextOrList::Text(text) => Ok(text.to_owned()),
         TextOrList::List(blocks) => {
             let all = blocks.iter().map(|block| match block.kind {
                 Some("text") => text(block),
-                _ => Err(block.unsupported("blocks", "text (this server's models read text only)")),
+                _ => Err(block.unsupported("blocks", "text (the models of this server read text only)")),
             });
             Ok(all.collect::<Result<Vec<String>, ApiError>>()?.join("\n"))
         }
@@ -201,7 +202,7 @@ fn text(block: &Typed<'_>) -> Result<String, ApiError> {
 }
 
 fn refuse_in(block: &Typed<'_>, field: &str, given: Option<&Value>) -> Result<(), ApiError> {
-    refuse(&format!("{}.{field}", block.place), given, "leave it out")
+    refuse(&format!("{}.{field}", block.place), given, "omit it")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `POST /v1/messages`: the answer as events.
+//! `POST /v1/messages`: the response as events.
 
 use serde_json::json;
 
@@ -11,7 +11,8 @@ use crate::request_id::RequestId;
 
 #[derive(Debug)]
 pub(crate) struct MessageWire {
-    /// As it begins. It is announced with the first token: only then is it known how much of the prompt was cached.
+    /// The start of the message. It is sent with the first token: only then is it known how much of the prompt was
+    /// cached.
     pub opening: Option<MessageObject>,
     pub sections: Sections,
     pub stop_sequences: Vec<String>,

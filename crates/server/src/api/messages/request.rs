@@ -1,4 +1,4 @@
-//! `POST /v1/messages`: what is asked, checked and put into the runtime's words.
+//! `POST /v1/messages`: the request, its validation and conversion for the runtime.
 
 use ruvllm_runtime::{Prompt, Request, Sampling, Shape, Tool, ToolChoice, Tools, closed};
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use crate::api::fields;
 use crate::api::typed::{Typed, refuse};
 use crate::error::ApiError;
 
-/// A conversation to continue. Parameters that are not listed here are refused by name.
+/// A conversation to continue. Unknown parameters are refused by name.
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "some fields are accepted and have no effect")]
 #[serde(deny_unknown_fields)]
@@ -20,32 +20,32 @@ pub struct MessagesRequest {
     pub model: String,
     #[schema(min_items = 1)]
     pub messages: Vec<MessageField>,
-    /// Tokens of the answer at most.
+    /// Maximum number of generated tokens.
     #[schema(minimum = 1)]
     pub max_tokens: usize,
     #[schema(value_type = Option<TextContent>)]
     pub system: Option<Value>,
-    /// Texts that end the answer before them.
+    /// Stop strings: the answer ends before them.
     pub stop_sequences: Option<Vec<String>>,
     pub stream: Option<bool>,
-    /// 0 always takes the likeliest token; 0.8 by default.
+    /// 0 always takes the most likely token; 0.8 by default.
     #[schema(minimum = 0, maximum = 100)]
     pub temperature: Option<f32>,
     /// 0.95 by default; 1 is off.
     #[schema(exclusive_minimum = 0, maximum = 1)]
     pub top_p: Option<f32>,
-    /// Only the likeliest tokens; 40 by default, 0 is off.
+    /// Only the most likely tokens; 40 by default, 0 is off.
     pub top_k: Option<usize>,
-    /// Tools that the model may call. Nothing is called by the server itself.
+    /// Tools that the model may call. The server itself calls none.
     #[schema(value_type = Option<Vec<ClientTool>>)]
     pub tools: Option<Vec<Value>>,
     pub tool_choice: Option<ToolChoiceField>,
     pub metadata: Option<Metadata>,
-    /// There is one: `auto` and `standard_only` are accepted.
+    /// There is only one tier: `auto` and `standard_only` are accepted.
     pub service_tier: Option<String>,
     pub cache_control: Option<CacheControl>,
     pub output_config: Option<OutputConfig>,
-    // Known elsewhere; they are refused with a reason if they ask for something.
+    // Supported by other servers; refused with a reason if they ask for something.
     #[schema(ignore)]
     pub thinking: Option<Value>,
     #[schema(ignore)]
@@ -56,7 +56,7 @@ pub struct MessagesRequest {
     pub context_management: Option<Value>,
 }
 
-/// A prompt whose tokens are to be counted.
+/// A prompt whose tokens are counted.
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "some fields are accepted and have no effect")]
 #[serde(deny_unknown_fields)]
@@ -71,7 +71,7 @@ pub struct CountTokensRequest {
     pub tools: Option<Vec<Value>>,
     pub tool_choice: Option<ToolChoiceField>,
     pub cache_control: Option<CacheControl>,
-    /// Makes no difference to the prompt.
+    /// Has no effect on the prompt.
     pub output_config: Option<OutputConfig>,
     #[schema(ignore)]
     pub thinking: Option<Value>,
@@ -85,18 +85,18 @@ pub struct OutputConfig {
     pub effort: Option<Value>,
 }
 
-/// What the answer must look like.
+/// Format of the answer.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum OutputFormat {
-    /// JSON that a schema accepts.
+    /// JSON that follows a schema.
     JsonSchema {
         #[schema(value_type = Object)]
         schema: Value,
     },
 }
 
-/// A tool that the model may ask to be called.
+/// A tool that the model may call.
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "some fields are accepted and have no effect")]
 #[serde(deny_unknown_fields)]
@@ -104,7 +104,7 @@ pub struct ClientTool {
     /// 1 to 64 letters, digits, `_` and `-`
     pub name: String,
     pub description: Option<String>,
-    /// JSON Schema of the input, which always keeps to it.
+    /// JSON Schema of the input, which always follows it.
     #[schema(value_type = Object)]
     pub input_schema: Value,
     pub strict: Option<bool>,
@@ -115,20 +115,20 @@ pub struct ClientTool {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ToolChoiceField {
-    /// As the model sees fit.
+    /// The model decides.
     Auto { disable_parallel_tool_use: Option<bool> },
-    /// One of them must be.
+    /// At least one must be called.
     Any { disable_parallel_tool_use: Option<bool> },
-    /// This one must be.
+    /// This one must be called.
     Tool { name: String, disable_parallel_tool_use: Option<bool> },
-    /// The model is not told of any.
+    /// The model does not see any tools.
     None {},
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Metadata {
-    /// Whose request this is, for the log.
+    /// End user of this request, for the log.
     pub user_id: Option<String>,
 }
 
@@ -144,7 +144,7 @@ impl MessagesRequest {
                 ..default
             },
             max_tokens: Some(self.max_tokens),
-            left_open: fields::left_open!(self, Some(self.max_tokens)),
+            left_open: fields::unset_params(self.temperature, self.top_p, Some(self.max_tokens)),
             stop: self.stop_sequences.clone().unwrap_or_default(),
             shape: shape(self.output_config.as_ref())?,
             tools: tools(self.tools.as_deref(), self.tool_choice.as_ref())?,
@@ -159,18 +159,18 @@ impl MessagesRequest {
 
     fn refuse_unsupported(&self) -> Result<(), ApiError> {
         if let Some(tier) = self.service_tier.as_deref().filter(|tier| !["auto", "standard_only"].contains(tier)) {
-            let message = format!("service_tier is {tier:?}; there is one tier here: auto or standard_only");
+            let message = format!("service_tier is {tier:?}; the only tier is auto or standard_only");
             return Err(ApiError::invalid_param("service_tier", message));
         }
         refuse_thinking(self.thinking.as_ref())?;
-        refuse("container", self.container.as_ref(), "this server runs no tools of its own")?;
-        refuse("mcp_servers", self.mcp_servers.as_ref(), "this server runs no tools of its own")?;
-        refuse("context_management", self.context_management.as_ref(), "leave out old messages yourself")
+        refuse("container", self.container.as_ref(), "this server does not run tools")?;
+        refuse("mcp_servers", self.mcp_servers.as_ref(), "this server does not run tools")?;
+        refuse("context_management", self.context_management.as_ref(), "omit old messages yourself")
     }
 }
 
 impl CountTokensRequest {
-    /// The prompt as an answer would begin with it.
+    /// Returns the prompt as an answer would start with it.
     pub(crate) fn prompt(&self) -> Result<(Prompt, Tools), ApiError> {
         refuse_thinking(self.thinking.as_ref())?;
         shape(self.output_config.as_ref())?;
@@ -181,14 +181,14 @@ impl CountTokensRequest {
 
 fn shape(config: Option<&OutputConfig>) -> Result<Option<Shape>, ApiError> {
     let Some(OutputConfig { format, effort }) = config else { return Ok(None) };
-    refuse("output_config.effort", effort.as_ref(), "every answer takes the same effort for each of its tokens")?;
+    refuse("output_config.effort", effort.as_ref(), "every token of an answer takes the same effort")?;
     Ok(format.as_ref().map(|OutputFormat::JsonSchema { schema }| Shape::JsonSchema(closed(schema))))
 }
 
 fn refuse_thinking(thinking: Option<&Value>) -> Result<(), ApiError> {
     match thinking.and_then(|thinking| thinking.get("type")).and_then(Value::as_str) {
         Some("disabled") => Ok(()),
-        _ => refuse("thinking", thinking, "this server's models do not think apart from their answers"),
+        _ => refuse("thinking", thinking, "the models of this server do not think separately from their answers"),
     }
 }
 
@@ -198,7 +198,7 @@ fn tools(tools: Option<&[Value]>, choice: Option<&ToolChoiceField>) -> Result<To
             let ClientTool { name, description, input_schema, .. } = tool.read()?;
             Ok(Tool { name, description, parameters: input_schema })
         }
-        Some(_) => Err(tool.unsupported("tools", "custom (this server runs no tools of its own)")),
+        Some(_) => Err(tool.unsupported("tools", "custom (this server does not run tools)")),
     };
     let tools = Typed::list(tools.unwrap_or_default(), "tools")?;
     let definitions = tools.iter().map(tool).collect::<Result<Vec<Tool>, ApiError>>()?;
@@ -212,7 +212,7 @@ fn tools(tools: Option<&[Value]>, choice: Option<&ToolChoiceField>) -> Result<To
         Some(ToolChoiceField::None {}) => (ToolChoice::None, &None),
     };
     if definitions.is_empty() && matches!(choice, ToolChoice::Required | ToolChoice::Named(_)) {
-        return Err(ApiError::invalid_param("tool_choice", "tool_choice asks for a call, but there are no tools"));
+        return Err(ApiError::invalid_param("tool_choice", "tool_choice requires a call, but there are no tools"));
     }
     Ok(Tools { definitions, choice, are_parallel: disables_parallel.map(|disables| !disables) })
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/messages`: what is answered.
+//! `POST /v1/messages`: the response.
 
 use ruvllm_runtime::{FinishReason, Response, ToolCall, Usage};
 use serde::Serialize;
@@ -17,11 +17,12 @@ pub(crate) struct MessageObject {
     /// `assistant`
     pub role: &'static str,
     pub model: String,
-    /// Empty if the model said nothing. A call that `max_tokens` or a stop sequence cut off is left out: its input is not whole.
+    /// Empty if the model generated nothing. A call that `max_tokens` or a stop sequence cut off is omitted: its input
+    /// is incomplete.
     pub content: Vec<AnswerBlock>,
     /// `end_turn`, `max_tokens`, `stop_sequence` or `tool_use`
     pub stop_reason: Option<&'static str>,
-    /// The one that ended the answer, if one did.
+    /// The stop sequence that ended the answer, if one did.
     pub stop_sequence: Option<String>,
     pub usage: MessageUsage,
 }
@@ -41,14 +42,14 @@ pub(crate) enum AnswerBlock {
     },
 }
 
-/// Tokens that an answer took. The prompt's are those of `input_tokens` and of `cache_read_input_tokens` together.
+/// Token usage. The prompt's tokens are those of `input_tokens` and `cache_read_input_tokens` together.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub(crate) struct MessageUsage {
-    /// Those that had to be computed.
+    /// Prompt tokens that were computed.
     pub input_tokens: usize,
-    /// Those that had been computed before.
+    /// Prompt tokens that were cached.
     pub cache_read_input_tokens: usize,
-    /// Always 0: caching costs nothing here.
+    /// Always 0: caching costs nothing.
     pub cache_creation_input_tokens: usize,
     pub output_tokens: usize,
 }
@@ -59,7 +60,7 @@ pub(crate) struct TokenCount {
 }
 
 impl AnswerBlock {
-    /// All that are whole.
+    /// Returns all complete blocks.
     pub(crate) fn all(sections: &Sections) -> Vec<Self> {
         sections.all().iter().filter_map(Self::of).collect()
     }
@@ -74,24 +75,24 @@ impl AnswerBlock {
         }
     }
 
-    /// As it is announced before anything is in it.
+    /// Returns the empty block that announces it.
     pub(crate) fn opening(section: &Section) -> Self {
         match section {
             Section::Text(_) => Self::Text { text: String::new() },
             Section::Call(call) => {
-                let input = RawValue::from_string("{}".to_owned()).expect("it is JSON");
+                let input = RawValue::from_string("{}".to_owned()).expect("it is valid JSON");
                 Self::ToolUse { id: tool_use_id(call), name: call.name.clone(), input }
             }
         }
     }
 }
 
-/// The id of a call as Anthropic's clients know them.
+/// Returns the id of a call in Anthropic's format.
 fn tool_use_id(call: &ToolCall) -> String {
     format!("toolu_{}", call.id.strip_prefix("call_").unwrap_or(&call.id))
 }
 
-/// Why an answer ended, and the text that ended it if one did.
+/// Returns why an answer ended, and the stop sequence if one ended it.
 pub(crate) fn stop_reason(response: &Response, stop_sequences: &[String]) -> (&'static str, Option<String>) {
     let stop_sequence = response.stop_index.and_then(|index| stop_sequences.get(index));
     match (response.finish_reason, stop_sequence) {

@@ -1,4 +1,4 @@
-//! A response while it is generated: its object, and what is done with it in the end.
+//! A response while it is generated, and where it goes in the end.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use crate::error::ApiError;
 pub(crate) struct Answer {
     pub object: ResponseObject,
     pub wants_logprobs: bool,
-    /// What was said before it.
+    /// The conversation before it.
     pub conversation: Conversation,
-    /// Where it is kept, if it is.
+    /// Where it will be stored, if it is.
     pub store: Option<Arc<ResponseStore>>,
     pub tenant: Arc<str>,
-    /// Names of the output's items.
+    /// Ids of the output items.
     pub item_ids: Vec<String>,
 }
 
 impl Answer {
-    /// The name of a section's item, the same each time.
+    /// Returns the id of a section's item, the same each time.
     pub(crate) fn item_id(&mut self, index: usize, section: &Section) -> &str {
         if self.item_ids.len() == index {
             let prefix = match section {
@@ -40,7 +40,7 @@ impl Answer {
         &self.item_ids[index]
     }
 
-    /// The item of a section. `is_cut` tells whether the answer was broken off in it.
+    /// Returns the item of a section. `is_cut` is whether the answer was cut off in it.
     pub(crate) fn item(
         &mut self,
         index: usize,
@@ -53,7 +53,8 @@ impl Answer {
         OutputItem::of(section, self.item_id(index, section), status, logprobs)
     }
 
-    /// Probabilities of all tokens from `first` on, if they were asked for. Then there are no calls, so all are of one text.
+    /// Returns the log probabilities of all tokens from `first` on, if requested. There are no tool calls then, so all
+    /// belong to one text.
     pub(crate) fn logprobs(&self, first: usize, generation: &Generation) -> Vec<TokenLogprobs> {
         if !self.wants_logprobs {
             return Vec::new();
@@ -61,7 +62,7 @@ impl Answer {
         TokenLogprobs::of(generation.response(0), first, generation.tokenizer())
     }
 
-    /// All has been generated.
+    /// Everything has been generated.
     pub(crate) fn complete(&mut self, sections: &Sections, generation: &Generation) {
         let is_cut = is_cut(generation);
         self.object.output = self.items(sections, is_cut, generation);
@@ -76,7 +77,7 @@ impl Answer {
         }
     }
 
-    /// It ends here. What failed is not stored: it could not be continued in a sensible way.
+    /// Ends the response. A failed one is not stored: it could not be continued sensibly.
     pub(crate) fn fail(&mut self, error: &ApiError, sections: &Sections) {
         for (index, section) in sections.all().iter().enumerate() {
             let is_last = index + 1 == sections.all().len();
@@ -95,7 +96,7 @@ impl Answer {
     }
 }
 
-/// Whether there was no room for the rest.
+/// Whether the token limit cut it off.
 pub(crate) fn is_cut(generation: &Generation) -> bool {
     generation.response(0).finish_reason == Some(FinishReason::Length)
 }

@@ -1,7 +1,7 @@
-//! `POST /v1/responses`: the answer as events.
+//! `POST /v1/responses`: the response as events.
 //!
-//! Each has its type, its number, and names the item that it is about. What is done is told in full once more, so that
-//! clients need not put it together.
+//! Each event has a type and a number and names its item. Completed items are sent again in full, so that clients need
+//! not assemble them.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -17,9 +17,9 @@ use crate::error::ApiError;
 pub(crate) struct ResponseWire {
     pub answer: Answer,
     pub sections: Sections,
-    /// Of the next event.
+    /// Number of the next event.
     pub sequence_number: u64,
-    /// How many tokens were reported with their probabilities.
+    /// Number of tokens whose log probabilities were sent.
     pub reported: usize,
 }
 
@@ -49,13 +49,13 @@ impl ResponseWire {
 
     fn tell(&mut self, change: Change, is_cut: bool, generation: &Generation, events: &mut Events) {
         match change {
-            Change::Opened(index) => self.tell_opened(index, events),
-            Change::Grew(index, delta) => self.tell_more(index, &delta, generation, events),
-            Change::Closed(index) => self.tell_closed(index, is_cut, generation, events),
+            Change::Opened(index) => self.send_opened(index, events),
+            Change::Grew(index, delta) => self.send_more(index, &delta, generation, events),
+            Change::Closed(index) => self.send_closed(index, is_cut, generation, events),
         }
     }
 
-    fn tell_opened(&mut self, index: usize, events: &mut Events) {
+    fn send_opened(&mut self, index: usize, events: &mut Events) {
         let section = self.sections.all()[index].opening();
         let id = self.answer.item_id(index, &section).to_owned();
         let item = OutputItem::opening(&section, &id);
@@ -67,7 +67,7 @@ impl ResponseWire {
         }
     }
 
-    fn tell_more(&mut self, index: usize, delta: &str, generation: &Generation, events: &mut Events) {
+    fn send_more(&mut self, index: usize, delta: &str, generation: &Generation, events: &mut Events) {
         let id = &self.answer.item_ids[index];
         if let Section::Call(_) = self.sections.all()[index] {
             let fields = json!({ "item_id": id, "output_index": index, "delta": delta });
@@ -81,7 +81,7 @@ impl ResponseWire {
         self.send("response.output_text.delta", &fields, events);
     }
 
-    fn tell_closed(&mut self, index: usize, is_cut: bool, generation: &Generation, events: &mut Events) {
+    fn send_closed(&mut self, index: usize, is_cut: bool, generation: &Generation, events: &mut Events) {
         let section = &self.sections.all()[index];
         let item = self.answer.item(index, section, is_cut, generation);
         match &item {
@@ -105,7 +105,7 @@ impl ResponseWire {
     }
 }
 
-/// The fields of both.
+/// Fields that both have.
 fn with(first: &Value, second: &Value) -> Value {
     let fields = [first, second].into_iter().filter_map(Value::as_object).flatten();
     fields.map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -124,7 +124,7 @@ impl Wire for ResponseWire {
 
     fn end(&mut self, generation: &Generation, events: &mut Events) {
         let mut changes = self.sections.open_if_none();
-        // The token that ended the answer has a probability too, but no text.
+        // The token that ended the answer has a log probability too, but no text.
         if !self.answer.logprobs(self.reported, generation).is_empty() {
             changes.push(Change::Grew(self.sections.all().len() - 1, String::new()));
         }

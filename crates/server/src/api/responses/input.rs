@@ -1,4 +1,4 @@
-//! `POST /v1/responses`: the items that are sent, and the conversation that they make.
+//! `POST /v1/responses`: the input items, and the conversation that they form.
 
 use ruvllm_runtime::ToolCall;
 use serde::Deserialize;
@@ -11,21 +11,21 @@ use crate::api::sections::Section;
 use crate::api::typed::{TextOrList, Typed};
 use crate::error::ApiError;
 
-/// Of a conversation in memory. References can make one much larger than the body that asks for it.
+/// Maximum size of a conversation in memory. References can make one much larger than the body of its request.
 const CONVERSATION_BYTES_MAX: usize = 16 << 20;
 
-/// A text that the user says, or items.
+/// A text of the user, or items.
 #[derive(Debug, Deserialize, ToSchema)]
-#[expect(dead_code, reason = "it only describes a field for the API's document")]
+#[expect(dead_code, reason = "only describes a field for the OpenAPI document")]
 #[serde(untagged)]
 pub(crate) enum Input {
     Text(String),
     Items(Vec<InputItem>),
 }
 
-/// A part of a conversation. `message` is meant where no type is given.
+/// A part of a conversation. The default type is `message`.
 #[derive(Debug, Deserialize, ToSchema)]
-#[expect(dead_code, reason = "it only describes a field for the API's document")]
+#[expect(dead_code, reason = "only describes a field for the OpenAPI document")]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum InputItem {
     Message(MessageItem),
@@ -43,13 +43,13 @@ pub(crate) struct MessageItem {
     /// A text, or parts of the types `input_text`, `output_text` and `refusal`.
     #[schema(value_type = ItemText)]
     content: Value,
-    // Answers have these; clients send them back as they came.
+    // Answers have these fields; clients send them back unchanged.
     id: Option<String>,
     status: Option<String>,
     phase: Option<String>,
 }
 
-/// A tool that the model called.
+/// A tool call of the model.
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "some fields are accepted and have no effect")]
 #[serde(deny_unknown_fields)]
@@ -62,7 +62,7 @@ pub(crate) struct FunctionCallItem {
     status: Option<String>,
 }
 
-/// What came of a call.
+/// The result of a tool call.
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "some fields are accepted and have no effect")]
 #[serde(deny_unknown_fields)]
@@ -74,7 +74,7 @@ pub(crate) struct FunctionCallOutputItem {
     status: Option<String>,
 }
 
-/// An output item of a response that is stored here.
+/// An output item of a stored response.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ItemReference {
@@ -83,7 +83,7 @@ pub(crate) struct ItemReference {
 
 /// A text, or its parts.
 #[derive(Debug, Deserialize, ToSchema)]
-#[expect(dead_code, reason = "it only describes a field for the API's document")]
+#[expect(dead_code, reason = "only describes a field for the OpenAPI document")]
 #[serde(untagged)]
 pub(crate) enum ItemText {
     Text(String),
@@ -107,7 +107,7 @@ struct RefusalPart {
     refusal: String,
 }
 
-/// Adds what is asked to what was said before.
+/// Appends the input to the conversation.
 pub(crate) fn add(
     input: &Value,
     conversation: &mut Conversation,
@@ -135,7 +135,10 @@ fn check_size(conversation: &Conversation) -> Result<(), ApiError> {
     if conversation.bytes() <= CONVERSATION_BYTES_MAX {
         return Ok(());
     }
-    let message = format!("the conversation has more than {CONVERSATION_BYTES_MAX} bytes with all that it refers to");
+    let message = format!(
+        "the conversation has more than {CONVERSATION_BYTES_MAX} bytes with everything that it \
+                           references"
+    );
     Err(ApiError::invalid_param("input", message).with_code("context_length_exceeded"))
 }
 
@@ -166,7 +169,7 @@ fn add_item(
         Some("item_reference") => {
             let ItemReference { id } = item.read()?;
             let section = store.item(tenant, &id).ok_or_else(|| {
-                let message = format!("no item {id:?} is stored here; send the item itself");
+                let message = format!("there is no stored item {id:?}; send the item itself");
                 item.wrong("id", message).with_code("item_not_found")
             })?;
             add_section(&section, conversation);
@@ -179,11 +182,11 @@ fn add_item(
 fn add_message(item: &Typed<'_>, conversation: &mut Conversation) -> Result<(), ApiError> {
     let MessageItem { role, content, .. } = item.read()?;
     let role = match role.as_str() {
-        // What newer clients call the system.
+        // The newer name of the role system.
         "developer" => "system",
         role @ ("system" | "user" | "assistant") => role,
         role => {
-            let message = format!("the role {role:?} is not known; use user, assistant, system or developer");
+            let message = format!("unknown role {role:?}; use user, assistant, system or developer");
             return Err(item.wrong("role", message));
         }
     };
@@ -207,7 +210,7 @@ fn text(content: &Value, place: &str) -> Result<String, ApiError> {
     let text = |part: &Typed<'_>| match part.kind {
         Some("input_text" | "output_text" | "text") => Ok(part.read::<TextPart>()?.text),
         Some("refusal") => Ok(part.read::<RefusalPart>()?.refusal),
-        _ => Err(part.unsupported("parts", "input_text, output_text (this server's models read text only)")),
+        _ => Err(part.unsupported("parts", "input_text, output_text (the models of this server read text only)")),
     };
     Ok(parts.iter().map(text).collect::<Result<Vec<String>, ApiError>>()?.join("\n"))
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/responses`: what is asked, checked and put into the runtime's words.
+//! `POST /v1/responses`: the request, its validation and conversion for the runtime.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::api::typed::{Typed, refuse};
 use crate::api::{fields, ids};
 use crate::error::ApiError;
 
-/// What `include` may ask for.
+/// The supported value of `include`.
 const LOGPROBS: &str = "message.output_text.logprobs";
 
-/// What to answer, and how. Parameters that are not listed here are refused by name.
+/// What to answer, and how. Unknown parameters are refused by name.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResponsesRequest {
@@ -30,48 +30,48 @@ pub struct ResponsesRequest {
     pub input: Value,
     /// A system message before all others, for this response only.
     pub instructions: Option<String>,
-    /// A response to continue. It must be stored here: see `store`.
+    /// A stored response to continue: see `store`.
     pub previous_response_id: Option<String>,
-    /// Whether the response can be asked for again and continued; it can by default. Responses are kept in the memory of
-    /// the server until it restarts, the newest 1024 of them and 64 MiB at most.
+    /// Whether the response is stored, so that it can be retrieved and continued; true by default. The server stores
+    /// the newest 1024 responses, up to 64 MiB, in memory until it restarts.
     pub store: Option<bool>,
-    /// Tokens of the answer at most; whatever the context holds by default.
+    /// Maximum number of generated tokens; by default what the context has room for.
     #[schema(minimum = 1)]
     pub max_output_tokens: Option<usize>,
-    /// 0 always takes the likeliest token; 0.8 by default.
+    /// 0 always takes the most likely token; 0.8 by default.
     #[schema(minimum = 0, maximum = 100)]
     pub temperature: Option<f32>,
     /// 0.95 by default; 1 is off.
     #[schema(exclusive_minimum = 0, maximum = 1)]
     pub top_p: Option<f32>,
     pub stream: Option<bool>,
-    /// Functions that the model may call. Nothing is called by the server itself.
+    /// Functions that the model may call. The server itself calls none.
     #[schema(value_type = Option<Vec<FlatTool>>)]
     pub tools: Option<Vec<Value>>,
     /// `auto`, `none`, `required` or `{"type": "function", "name": "..."}`
     #[schema(value_type = Option<Object>)]
     pub tool_choice: Option<Value>,
-    /// Whether several tools may be called in one answer; they may by default.
+    /// Whether one answer may call several tools; true by default.
     pub parallel_tool_calls: Option<bool>,
     pub text: Option<TextField>,
-    /// Whether the oldest messages are left out when the conversation is too long (`auto`), or the request is refused.
+    /// Whether the oldest messages are dropped if the conversation is too long (`auto`), or the request is refused.
     pub truncation: Option<TruncationField>,
-    /// Whatever the caller wants to find again in the response; it has no effect here.
+    /// Returned unchanged in the response; has no other effect.
     pub metadata: Option<BTreeMap<String, String>>,
-    /// Whose request this is, for the log.
+    /// End user of this request, for the log.
     pub user: Option<String>,
     /// The same under its newer name.
     pub safety_identifier: Option<String>,
-    /// Has no effect: prompts that begin alike share what was computed for them without it.
+    /// Has no effect: common prefixes of prompts are always cached.
     pub prompt_cache_key: Option<String>,
     /// `message.output_text.logprobs`
     pub include: Option<Vec<String>>,
-    /// How many of the likeliest tokens to report with each token, where `include` asks for probabilities.
+    /// Number of the most likely tokens to report at each position, if `include` asks for log probabilities.
     #[schema(maximum = 20)]
     pub top_logprobs: Option<usize>,
-    /// There is one: `auto` and `default` are accepted.
+    /// There is only one tier: `auto` and `default` are accepted.
     pub service_tier: Option<String>,
-    // Known elsewhere; they are refused with a reason if they ask for something.
+    // Supported by other servers; refused with a reason if they ask for something.
     #[schema(ignore)]
     pub reasoning: Option<Value>,
     #[schema(ignore)]
@@ -86,7 +86,7 @@ pub struct ResponsesRequest {
     pub stream_options: Option<Value>,
 }
 
-/// A function that the model may ask to be called.
+/// A function that the model may call.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum FlatTool {
@@ -99,7 +99,7 @@ pub struct FlatFunction {
     /// 1 to 64 letters, digits, `_` and `-`
     pub name: String,
     pub description: Option<String>,
-    /// JSON Schema of the arguments. They always keep to it.
+    /// JSON Schema of the arguments, which always follow it.
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Value>,
     pub strict: Option<bool>,
@@ -113,7 +113,7 @@ pub struct TextField {
     pub verbosity: Option<Value>,
 }
 
-/// What the answer must look like.
+/// Format of the answer.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TextFormat {
@@ -121,14 +121,14 @@ pub enum TextFormat {
     Text,
     /// Any JSON object.
     JsonObject,
-    /// JSON that a schema accepts.
+    /// JSON that follows a schema.
     JsonSchema {
         name: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
         description: Option<String>,
         #[schema(value_type = Object)]
         schema: Value,
-        /// Answers always keep to the schema, whatever this says.
+        /// Answers always follow the schema, whatever this says.
         strict: Option<bool>,
     },
 }
@@ -141,13 +141,13 @@ pub enum TruncationField {
     Disabled,
 }
 
-/// A request that was checked.
+/// A validated request.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub request: Request,
-    /// All that was said, but for the instructions.
+    /// The conversation without the instructions.
     pub conversation: Conversation,
-    /// The response, before anything was generated.
+    /// The response before anything was generated.
     pub object: ResponseObject,
     pub wants_logprobs: bool,
 }
@@ -166,7 +166,7 @@ impl ResponsesRequest {
         let request = Request {
             sampling,
             max_tokens: self.max_output_tokens,
-            left_open: fields::left_open!(self, self.max_output_tokens),
+            left_open: fields::unset_params(self.temperature, self.top_p, self.max_output_tokens),
             shape: self.shape(),
             tools,
             truncation: match self.truncation.unwrap_or_default() {
@@ -192,7 +192,8 @@ impl ResponsesRequest {
             Some(id) => {
                 let previous = store.get(tenant, id).ok_or_else(|| {
                     let message = format!(
-                        "there is no response {id:?} here: it was not stored, is gone, or was deleted; send all items as input"
+                        "there is no response {id:?}: it was never stored, is no longer stored, or was deleted; send \
+                         all items as input"
                     );
                     ApiError::invalid_param("previous_response_id", message).with_code("previous_response_not_found")
                 })?;
@@ -207,7 +208,7 @@ impl ResponsesRequest {
         let tools = Typed::list(self.tools.as_deref().unwrap_or_default(), "tools")?;
         let function = |tool: &Typed<'_>| match tool.kind {
             Some("function") => tool.read(),
-            _ => Err(tool.unsupported("tools", "function (this server runs no tools of its own)")),
+            _ => Err(tool.unsupported("tools", "function (this server does not run tools)")),
         };
         tools.iter().map(function).collect()
     }
@@ -261,8 +262,8 @@ impl ResponsesRequest {
             return Err(ApiError::invalid_param("top_logprobs", message));
         }
         if wants_logprobs && !tools.definitions.is_empty() {
-            // Which tokens belong to a text and which to a call is not known.
-            let message = "probabilities cannot be reported where tools may be called; leave out one of them";
+            // It is not known which tokens belong to a text and which to a tool call.
+            let message = "log probabilities cannot be reported if tools may be called; omit one of them";
             return Err(ApiError::invalid_param("include", message));
         }
         Ok(wants_logprobs)
@@ -290,7 +291,7 @@ impl ResponsesRequest {
         }
     }
 
-    /// The response as it begins: what was asked, as it was understood.
+    /// Returns the initial response, with the parameters as understood.
     fn object(&self, sampling: &Sampling, functions: Vec<FlatFunction>) -> ResponseObject {
         ResponseObject {
             id: ids::new("resp_"),
@@ -322,16 +323,21 @@ impl ResponsesRequest {
     fn refuse_unsupported(&self) -> Result<(), ApiError> {
         fields::check_service_tier(self.service_tier.as_deref())?;
         let verbosity = self.text.as_ref().and_then(|text| text.verbosity.as_ref());
-        refuse("reasoning", self.reasoning.as_ref(), "this server's models do not reason apart from their answers")?;
-        refuse("background", self.background.as_ref(), "responses are generated while their client waits; use stream")?;
+        refuse(
+            "reasoning",
+            self.reasoning.as_ref(),
+            "the models of this server do not reason separately from their \
+                                                      answers",
+        )?;
+        refuse("background", self.background.as_ref(), "responses are generated while the client waits; use stream")?;
         refuse("conversation", self.conversation.as_ref(), "continue with previous_response_id instead")?;
-        refuse("prompt", self.prompt.as_ref(), "there are no prompt templates here; use instructions and input")?;
+        refuse("prompt", self.prompt.as_ref(), "there are no prompt templates; use instructions and input")?;
         refuse(
             "max_tool_calls",
             self.max_tool_calls.as_ref(),
             "it limits tools that the server runs, and it runs none",
         )?;
-        refuse("stream_options", self.stream_options.as_ref(), "events are never padded; leave it out")?;
+        refuse("stream_options", self.stream_options.as_ref(), "events are never padded; omit it")?;
         refuse("text.verbosity", verbosity, "say in the instructions how long answers should be")
     }
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/responses`: what is answered.
+//! `POST /v1/responses`: the response.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::request::{FlatTool, TextFormat, TruncationField};
 use crate::api::logprobs::TokenLogprobs;
 use crate::api::sections::Section;
 
-/// An answer, with what was asked.
+/// An answer with the parameters of its request.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub(crate) struct ResponseObject {
     pub id: String,
@@ -99,7 +99,7 @@ pub(crate) enum OutputPart {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct OutputCall {
     pub id: String,
-    /// To be given with the output of the call.
+    /// Sent back with the output of the call.
     pub call_id: String,
     pub name: String,
     /// A JSON object, as text. It is cut off if the status is `incomplete`.
@@ -108,7 +108,7 @@ pub(crate) struct OutputCall {
     pub status: &'static str,
 }
 
-/// Tokens that a response took.
+/// Token usage of a response.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub(crate) struct ResponseUsage {
     pub input_tokens: usize,
@@ -120,9 +120,9 @@ pub(crate) struct ResponseUsage {
 
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub(crate) struct InputTokens {
-    /// Those that had been computed before.
+    /// Prompt tokens that were cached.
     pub cached_tokens: usize,
-    /// Always 0: caching costs nothing here.
+    /// Always 0: caching costs nothing.
     pub cache_write_tokens: usize,
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct OutputTokens {
     pub reasoning_tokens: usize,
 }
 
-/// That a response was deleted.
+/// Confirms that a response was deleted.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeletedResponse {
     pub id: String,
@@ -159,7 +159,7 @@ impl OutputItem {
         }
     }
 
-    /// As it is announced before anything is in it.
+    /// Returns the empty item that announces it.
     pub(crate) fn opening(section: &Section, id: &str) -> Self {
         let mut item = Self::of(&section.opening(), id, "in_progress", Vec::new());
         if let Self::Message(message) = &mut item {

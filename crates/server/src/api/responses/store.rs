@@ -1,7 +1,7 @@
-//! Responses that can be asked for again, or continued, for as long as they are kept.
+//! Stored responses, which can be retrieved or continued.
 //!
-//! They live in this process only and do not survive a restart. The oldest go when there are too many, or when they take too
-//! much memory. Nobody sees those of another tenant.
+//! They live in this process only and do not survive a restart. The oldest are dropped when there are too many, or when
+//! they need too much memory. No tenant sees those of another.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,10 @@ use super::response::ResponseObject;
 use crate::api::conversation::Conversation;
 use crate::api::sections::Section;
 
-/// How much is kept.
+/// Maximum memory for stored responses, for the budget of the server.
+pub const STORED_RESPONSES_BYTES_MAX: usize = 64 << 20;
+
+/// Limits of the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreLimits {
     pub responses_max: usize,
@@ -21,7 +24,7 @@ pub(crate) struct StoreLimits {
 
 impl Default for StoreLimits {
     fn default() -> Self {
-        Self { responses_max: 1024, bytes_max: 64 << 20 }
+        Self { responses_max: 1024, bytes_max: STORED_RESPONSES_BYTES_MAX }
     }
 }
 
@@ -29,9 +32,9 @@ impl Default for StoreLimits {
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub object: ResponseObject,
-    /// All that was said up to its end, but for the instructions: those hold for one response only.
+    /// The conversation up to its end without the instructions, which apply to one response only.
     pub messages: Vec<Message>,
-    /// Its output, in the order of the items of the object.
+    /// Its output, in the order of the object's items.
     sections: Vec<Section>,
     tenant: Arc<str>,
     bytes: usize,
@@ -40,15 +43,15 @@ pub(crate) struct Stored {
 #[derive(Debug, Default)]
 pub(crate) struct ResponseStore {
     limits: StoreLimits,
-    kept: Mutex<Kept>,
+    responses: Mutex<StoredResponses>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    /// In the order in which they came.
+struct StoredResponses {
+    /// In order of arrival.
     by_number: BTreeMap<u64, Arc<Stored>>,
     numbers: HashMap<String, u64>,
-    /// The response of an output item, and which of its items.
+    /// The response of an output item, and the index of the item.
     items: HashMap<String, (u64, usize)>,
     next_number: u64,
     bytes: usize,
@@ -62,66 +65,67 @@ impl Stored {
         tenant: Arc<str>,
     ) -> Self {
         let json_bytes = serde_json::to_string(&object).map_or(0, |json| json.len());
-        // The object's text stands for its fields in memory; its output is there once more as sections.
+        // The length of the object's JSON approximates its fields in memory; its output is counted once more as
+        // sections.
         let bytes = 3 * json_bytes + conversation.bytes() + size_of::<Self>();
         Self { object, messages: conversation.into_messages(), sections: sections.to_vec(), tenant, bytes }
     }
 }
 
 impl ResponseStore {
-    /// Whether it is kept: one that is too large by itself is not, and nothing else goes for it.
+    /// Returns whether it was stored: one that is too large by itself is not, and evicts nothing.
     pub(crate) fn put(&self, stored: Stored) -> bool {
         if stored.bytes > self.limits.bytes_max {
             return false;
         }
-        let mut kept = self.kept();
-        let number = kept.next_number;
-        kept.next_number += 1;
-        kept.bytes += stored.bytes;
-        kept.numbers.insert(stored.object.id.clone(), number);
+        let mut responses = self.lock();
+        let number = responses.next_number;
+        responses.next_number += 1;
+        responses.bytes += stored.bytes;
+        responses.numbers.insert(stored.object.id.clone(), number);
         for (index, item) in stored.object.output.iter().enumerate() {
-            kept.items.insert(item.id().to_owned(), (number, index));
+            responses.items.insert(item.id().to_owned(), (number, index));
         }
-        kept.by_number.insert(number, Arc::new(stored));
-        while kept.by_number.len() > self.limits.responses_max || kept.bytes > self.limits.bytes_max {
-            let Some(oldest) = kept.by_number.keys().next().copied() else { break };
-            kept.remove(oldest);
+        responses.by_number.insert(number, Arc::new(stored));
+        while responses.by_number.len() > self.limits.responses_max || responses.bytes > self.limits.bytes_max {
+            let Some(oldest) = responses.by_number.keys().next().copied() else { break };
+            responses.remove(oldest);
         }
         true
     }
 
     pub(crate) fn get(&self, tenant: &str, id: &str) -> Option<Arc<Stored>> {
-        let kept = self.kept();
-        let stored = kept.by_number.get(kept.numbers.get(id)?)?;
+        let responses = self.lock();
+        let stored = responses.by_number.get(responses.numbers.get(id)?)?;
         (*stored.tenant == *tenant).then(|| Arc::clone(stored))
     }
 
-    /// Whether there was one.
+    /// Returns whether it existed.
     pub(crate) fn delete(&self, tenant: &str, id: &str) -> bool {
-        let mut kept = self.kept();
-        let Some(number) = kept.numbers.get(id).copied() else { return false };
-        let is_theirs = kept.by_number.get(&number).is_some_and(|stored| *stored.tenant == *tenant);
+        let mut responses = self.lock();
+        let Some(number) = responses.numbers.get(id).copied() else { return false };
+        let is_theirs = responses.by_number.get(&number).is_some_and(|stored| *stored.tenant == *tenant);
         if is_theirs {
-            kept.remove(number);
+            responses.remove(number);
         }
         is_theirs
     }
 
-    /// An item of any output.
+    /// Finds an output item.
     pub(crate) fn item(&self, tenant: &str, id: &str) -> Option<Section> {
-        let kept = self.kept();
-        let (number, index) = *kept.items.get(id)?;
-        let stored = kept.by_number.get(&number).filter(|stored| *stored.tenant == *tenant)?;
+        let responses = self.lock();
+        let (number, index) = *responses.items.get(id)?;
+        let stored = responses.by_number.get(&number).filter(|stored| *stored.tenant == *tenant)?;
         stored.sections.get(index).cloned()
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        // Nothing that is done under the lock can panic half way.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, StoredResponses> {
+        // No operation under the lock can panic half way.
+        self.responses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl StoredResponses {
     fn remove(&mut self, number: u64) {
         let Some(stored) = self.by_number.remove(&number) else { return };
         self.bytes -= stored.bytes;
@@ -158,8 +162,8 @@ mod tests {
         }
         assert!(store.get("", "a").is_none() && store.item("", "msg_a").is_none());
         assert!(store.get("", "b").is_some() && store.get("", "c").is_some());
-        let kept = store.kept();
-        assert_eq!((kept.numbers.len(), kept.items.len(), kept.by_number.len()), (2, 2, 2));
+        let responses = store.lock();
+        assert_eq!((responses.numbers.len(), responses.items.len(), responses.by_number.len()), (2, 2, 2));
     }
 
     #[test]
@@ -173,8 +177,8 @@ mod tests {
         assert!(store.get("", "b").is_none() && store.get("", "c").is_some());
         assert!(!store.put(stored("e", "", &"x".repeat(10_000))), "it is too large by itself");
         assert!(store.delete("", "c") && store.delete("", "d"));
-        let kept = store.kept();
-        assert_eq!((kept.bytes, kept.items.len(), kept.numbers.len()), (0, 0, 0));
+        let responses = store.lock();
+        assert_eq!((responses.bytes, responses.items.len(), responses.numbers.len()), (0, 0, 0));
     }
 
     #[test]

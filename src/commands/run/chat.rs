@@ -1,4 +1,4 @@
-//! A conversation in the terminal.
+//! Interactive chat in the terminal.
 
 use std::sync::atomic::Ordering;
 
@@ -7,19 +7,20 @@ use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use ruvllm_runtime::{Message, Prompt};
 
-use super::run::{Answerer, summary};
+use super::answerer::Answerer;
+use super::report::summary;
 use crate::output;
 
 const HELP: &str = "\
-/help           this list
-/system TEXT    set the instructions and start anew
-/clear          forget the conversation
-/retry          answer the last question again
-/exit           leave (also Ctrl-D)
-A line that ends in \\ goes on in the next; \"\"\" begins and ends a text of several lines.
+/help           show this list
+/system TEXT    set the system message and start over
+/clear          clear the conversation
+/retry          regenerate the last answer
+/exit           quit (also Ctrl-D)
+End a line with \\ to continue on the next; \"\"\" starts and ends a multi-line text.
 Ctrl-C stops an answer.";
 
-/// What a line asks for.
+/// What an input line asks for.
 enum Input {
     Question(String),
     Retry,
@@ -31,23 +32,23 @@ pub fn editor() -> Result<DefaultEditor> {
     Ok(DefaultEditor::new()?)
 }
 
-/// Reads questions and answers them until the user leaves.
+/// Reads questions and answers them until the user quits.
 pub fn chat(
     mut editor: DefaultEditor,
-    answerer: &mut Answerer<'_>,
+    answerer: &Answerer,
     system: Option<String>,
     before: Vec<Message>,
 ) -> Result<()> {
     if !answerer.engine.has_chat_template() {
-        bail!("this model has no chat template; give a prompt and --raw to continue plain text");
+        bail!("this model has no chat template; give a prompt with --raw to continue plain text");
     }
-    let mut conversation = Conversation::going_on(system, before);
+    let mut conversation = Conversation::continuing(system, before);
     if let Some(last) = conversation.messages.last() {
         let turns = conversation.messages.iter().filter(|message| message.role == "user").count();
         let text: String = output::printable(last.content.trim()).chars().take(200).collect();
-        output::remark(&format!("this conversation has {turns} turns so far; the last words were: {text}"));
+        output::remark(&format!("continuing after {turns} turns; the last message was: {text}"));
     }
-    output::remark("/help shows what you can do here");
+    output::remark("/help lists the commands");
     loop {
         let input = match read(&mut editor)? {
             Some(text) => conversation.interpret(text.trim())?,
@@ -57,7 +58,7 @@ pub fn chat(
             Input::Exit => return Ok(()),
             Input::Nothing => continue,
             Input::Retry if !conversation.forget_answer() => {
-                output::remark("there is nothing to answer again");
+                output::remark("there is no answer to regenerate");
                 continue;
             }
             Input::Retry => {}
@@ -70,17 +71,17 @@ pub fn chat(
                 output::remark(&summary(&response));
                 conversation.messages.push(Message::assistant(&response.text));
             }
-            // The question does not fit, for example; the conversation before it is still good.
+            // The question may be too long, for example; the conversation before it stays.
             Err(error) => {
                 conversation.messages.pop();
-                output::remark(&format!("error: {error:#} (/clear forgets the conversation so far)"));
+                output::remark(&format!("error: {error:#} (/clear starts a new conversation)"));
             }
         }
         answerer.interrupted.store(false, Ordering::Relaxed);
     }
 }
 
-/// One question, possibly of several lines; `None` at the end of input.
+/// Reads one question, possibly of several lines; `None` at the end of input.
 fn read(editor: &mut DefaultEditor) -> Result<Option<String>> {
     let mut text = String::new();
     let mut is_block = false;
@@ -88,7 +89,7 @@ fn read(editor: &mut DefaultEditor) -> Result<Option<String>> {
         let prompt = if text.is_empty() && !is_block { "> " } else { "… " };
         let line = match editor.readline(prompt) {
             Ok(line) => line,
-            // Ctrl-C at the prompt drops what was typed.
+            // Ctrl-C at the prompt discards the input.
             Err(ReadlineError::Interrupted) => return Ok(Some(String::new())),
             Err(ReadlineError::Eof) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -111,22 +112,22 @@ fn read(editor: &mut DefaultEditor) -> Result<Option<String>> {
             }
         }
     }
-    // Only recall is lost if the history cannot take a line.
+    // A line that the history refuses cannot be recalled; nothing else is lost.
     let _ = editor.add_history_entry(text.trim());
     Ok(Some(text))
 }
 
-/// The turns so far.
+/// The conversation so far.
 struct Conversation {
     system: Option<String>,
     messages: Vec<Message>,
 }
 
 impl Conversation {
-    /// From where it was left. Its instruction is the one that it has, unless there is a new one.
-    fn going_on(system: Option<String>, mut messages: Vec<Message>) -> Self {
-        let begins_with_one = messages.first().is_some_and(|message| message.role == "system");
-        let own = begins_with_one.then(|| messages.remove(0).content);
+    /// Continues a stored conversation. `system` replaces its system message.
+    fn continuing(system: Option<String>, mut messages: Vec<Message>) -> Self {
+        let starts_with_one = messages.first().is_some_and(|message| message.role == "system");
+        let own = starts_with_one.then(|| messages.remove(0).content);
         Self { system: system.or(own), messages }
     }
 
@@ -135,7 +136,7 @@ impl Conversation {
         system.chain(self.messages.iter().cloned()).collect()
     }
 
-    /// Drops the last answer, so that its question stands last; `false` if there is none.
+    /// Drops the last answer, so that its question is last; `false` if there is none.
     fn forget_answer(&mut self) -> bool {
         self.messages.pop().is_some()
     }
@@ -154,7 +155,7 @@ impl Conversation {
                 self.messages.clear();
             }
             "help" => output::line(HELP)?,
-            other => output::remark(&format!("there is no command /{other}; /help lists them")),
+            other => output::remark(&format!("unknown command /{other}; /help lists the commands")),
         }
         Ok(Input::Nothing)
     }

@@ -1,4 +1,4 @@
-//! Flags for every sampling parameter.
+//! Sampling parameters.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -7,45 +7,67 @@ use ruvllm_runtime::Sampling;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingFlags {
-    /// How freely to choose; 0 always takes the likeliest token
+    /// Randomness of the choice; 0 always takes the most likely token
     #[arg(long, allow_negative_numbers = true, default_value_t = Sampling::default().temperature, value_name = "T")]
     temperature: f32,
-    /// Choose among the K likeliest tokens only; 0 is all
+    /// Sample from the K most likely tokens; 0 turns it off
     #[arg(long, default_value_t = Sampling::default().top_k, value_name = "K")]
     top_k: usize,
-    /// Choose among the likeliest tokens that make up this share of probability; 1 is all
+    /// Sample from the most likely tokens that together have this probability; 1 turns it off
     #[arg(long, allow_negative_numbers = true, default_value_t = Sampling::default().top_p, value_name = "P")]
     top_p: f32,
-    /// Choose among tokens with at least this share of the likeliest one's probability; 0 is all
+    /// Sample from tokens with at least this fraction of the most likely token's probability; 0 turns it off
     #[arg(long, allow_negative_numbers = true, default_value_t = Sampling::default().min_p, value_name = "P")]
     min_p: f32,
-    /// Choose among the most typical tokens that make up this share of probability; 1 is all
+    /// Sample from the most typical tokens that together have this probability; 1 turns it off
     #[arg(long, allow_negative_numbers = true, default_value_t = Sampling::default().typical_p, value_name = "P")]
     typical_p: f32,
-    /// Divide the scores of tokens that occurred already; 1 is off
+    /// Divide the logits of tokens that already occurred; 1 turns it off
     #[arg(long, allow_negative_numbers = true, default_value_t = Sampling::default().repetition_penalty, value_name = "X")]
     repetition_penalty: f32,
-    /// How many of the last tokens the repetition penalty looks at; 0 is all
+    /// Number of last tokens that the repetition penalty covers; 0 is all
     #[arg(long, default_value_t = Sampling::default().repetition_window, value_name = "N")]
     repetition_window: usize,
-    /// Lower the scores of tokens that were generated already, once (-2 to 2)
+    /// Lower the logits of tokens that were already generated, once (-2 to 2)
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, value_name = "X")]
     presence_penalty: f32,
-    /// Lower the scores of tokens for each time they were generated (-2 to 2)
+    /// Lower the logits of tokens for each time they were generated (-2 to 2)
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, value_name = "X")]
     frequency_penalty: f32,
-    /// Add X to the score of token ID (-100 to 100); may be given several times
+    /// Add X to the logit of token ID (-100 to 100); can be repeated
     #[arg(long, value_name = "ID=X")]
     logit_bias: Vec<String>,
-    /// The same seed gives the same text [default: a new one each time]
+    /// Seed of the random choices; the same seed gives the same text [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// With --json: report this many likeliest alternatives for each token (0 to 20)
+    /// With --json: report this many of the most likely tokens at each position (0 to 20)
     #[arg(long, value_name = "N")]
     logprobs: Option<usize>,
 }
 
+/// The values that the flags have when none is given.
+impl Default for SamplingFlags {
+    fn default() -> Self {
+        let default = Sampling::default();
+        Self {
+            temperature: default.temperature,
+            top_k: default.top_k,
+            top_p: default.top_p,
+            min_p: default.min_p,
+            typical_p: default.typical_p,
+            repetition_penalty: default.repetition_penalty,
+            repetition_window: default.repetition_window,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
+            seed: None,
+            logprobs: None,
+        }
+    }
+}
+
 impl SamplingFlags {
+    /// Returns validated sampling parameters; `random_seed` is used unless `--seed` is given.
     pub fn sampling(&self, random_seed: u64) -> Result<Sampling> {
         let sampling = Sampling {
             temperature: self.temperature,
@@ -61,7 +83,7 @@ impl SamplingFlags {
             seed: self.seed.unwrap_or(random_seed),
             top_logprobs: self.logprobs,
         };
-        // Wrong values are told before a model is fetched; which tokens exist is checked again with the model.
+        // Reports wrong values before a model is fetched; token ids are checked again against the vocabulary.
         sampling.check(usize::MAX)?;
         Ok(sampling)
     }
@@ -71,7 +93,7 @@ fn parse_bias(text: &str) -> Result<(u32, f32)> {
     let Some((token, bias)) = text.split_once('=') else {
         bail!("--logit-bias '{text}' is not of the form ID=X, such as 42=-100");
     };
-    let token = token.trim().parse().with_context(|| format!("--logit-bias '{text}': the token id is no number"))?;
-    let bias = bias.trim().parse().with_context(|| format!("--logit-bias '{text}': the bias is no number"))?;
+    let token = token.trim().parse().with_context(|| format!("--logit-bias '{text}': the token id is not a number"))?;
+    let bias = bias.trim().parse().with_context(|| format!("--logit-bias '{text}': the bias is not a number"))?;
     Ok((token, bias))
 }

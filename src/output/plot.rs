@@ -1,25 +1,24 @@
-//! Pages with plots, for those who would rather look than read: one file, nothing is loaded from elsewhere. And small plots in
-//! the terminal.
+//! Self-contained HTML pages with plots, and small plots for the terminal.
 
 use std::fmt::Write;
 
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 260.0;
 const MARGIN: f64 = 48.0;
-/// What can be read of names below a plot: so many of them, and so many characters together.
+/// Maximum number of labels below a plot, and of their characters together.
 const LABELS_MAX: usize = 8;
 const LABELS_CHARS: usize = 52;
-/// Lines across a plot, above the lowest.
+/// Horizontal lines of a plot, above the lowest.
 const LEVELS: u32 = 4;
-/// Told apart by those who do not see all colours, too: their lightness differs.
+/// Distinguishable by lightness too, for those who cannot tell all colours apart.
 pub const COLOURS: [&str; 5] = ["#0b5394", "#e69138", "#6aa84f", "#a64d79", "#777777"];
 
-/// A line of a plot. Points that are not there are gaps.
+/// A line of a plot. Missing points are gaps.
 pub struct Line {
     pub points: Vec<Option<f64>>,
 }
 
-/// The beginning of a page, up to what it shows. `about` says what that is.
+/// Returns the start of a page. `about` describes its contents.
 pub fn page(title: &str, about: &str) -> String {
     let title = escape(title);
     format!(
@@ -30,7 +29,7 @@ pub fn page(title: &str, about: &str) -> String {
     )
 }
 
-/// Which colour is which line.
+/// Shows which colour is which line.
 pub fn legend(names: &[&str]) -> String {
     let mut legend = String::from("<p>");
     for (index, name) in names.iter().enumerate() {
@@ -41,7 +40,7 @@ pub fn legend(names: &[&str]) -> String {
     legend
 }
 
-/// One diagram of lines over places that have names; `below` says what these are.
+/// Returns a diagram of lines over named places; `below` labels the axis.
 pub fn plot(title: &str, below: &str, places: &[String], lines: &[Line]) -> String {
     let values = lines.iter().flat_map(|line| line.points.iter().flatten());
     let step = round_step(values.copied().fold(0.0, f64::max));
@@ -83,7 +82,7 @@ pub fn plot(title: &str, below: &str, places: &[String], lines: &[Line]) -> Stri
     svg
 }
 
-/// The distance of levels that reach up to `most` and are round numbers.
+/// Returns the distance between levels that are round numbers and reach up to `most`.
 fn round_step(most: f64) -> f64 {
     let least = most.max(1e-9) / f64::from(LEVELS);
     let power = 10f64.powf(least.log10().floor());
@@ -101,7 +100,7 @@ fn drawn(points: &[(f64, f64)], colour: &str) -> String {
     svg
 }
 
-/// A table; the first row is the heading.
+/// Returns a table; the first row is the heading.
 pub fn table(rows: &[Vec<String>]) -> String {
     let mut table = String::from("<table>");
     for (index, row) in rows.iter().enumerate() {
@@ -116,7 +115,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
     table
 }
 
-/// Values as a row of blocks of eight heights; a dot where there is none.
+/// Shows values as a row of blocks of eight heights; missing ones are dots.
 pub fn blocks(values: &[Option<f64>], most: f64) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let block = |value: &Option<f64>| match value {
@@ -126,7 +125,7 @@ pub fn blocks(values: &[Option<f64>], most: f64) -> String {
     values.iter().map(block).collect()
 }
 
-/// A number of three digits or so.
+/// Formats a number with about three digits.
 pub fn short(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),

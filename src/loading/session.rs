@@ -1,38 +1,28 @@
-//! A conversation of the command line that is kept in the memory.
+//! A conversation of the command line that is stored in the memory.
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
 use ruvllm_memory::{Memory, Session};
 use ruvllm_runtime::{Engine, EngineBuilder, Message, Patience, Remember, Remembering, Request, Stream};
 
-use crate::embedding;
-use crate::memory_flags::MemoryPlaceFlags;
+use super::embedding;
+use crate::flags::session::SessionFlags;
 
-#[derive(Debug, Args)]
-pub struct SessionFlags {
-    /// Go on with the conversation of this name, or begin it; `ruvllm sessions` lists them
-    #[arg(long, value_name = "NAME", conflicts_with = "raw")]
-    pub session: Option<String>,
-    #[command(flatten)]
-    pub memory: MemoryPlaceFlags,
-}
-
-/// The session of a command line.
+/// The session that a command line names.
 #[derive(Debug)]
-pub struct KeptSession {
+pub struct StoredSession {
     remembering: Remembering,
     name: String,
     model: String,
 }
 
-impl SessionFlags {
-    /// Opens the memory for the session, if one is named. `model` is the name of its model.
-    pub fn open(&self, model: &str) -> Result<Option<KeptSession>> {
-        let Some(name) = &self.session else { return Ok(None) };
+impl StoredSession {
+    /// Opens the memory for the session, if the flags name one. `model` is the name of the model that will answer.
+    pub fn open(flags: &SessionFlags, model: &str) -> Result<Option<Self>> {
+        let Some(name) = &flags.session else { return Ok(None) };
         ruvllm_memory::check_session_name(name)?;
-        let memory = Arc::new(Memory::open(self.memory.options()?)?);
+        let memory = Arc::new(Memory::open(flags.memory.options()?)?);
         if let Some(session) = memory.sessions().get("", name)?
             && session.model != model
         {
@@ -41,12 +31,10 @@ impl SessionFlags {
         }
         let embedder = embedding::embedder_of(&memory)?;
         let remembering = Remembering::start(memory, embedder, false)?;
-        Ok(Some(KeptSession { remembering, name: name.clone(), model: model.to_owned() }))
+        Ok(Some(Self { remembering, name: name.clone(), model: model.to_owned() }))
     }
-}
 
-impl KeptSession {
-    /// What the engine has to keep for it.
+    /// Sets what the engine has to keep for the memory.
     pub fn prepare(&self, builder: EngineBuilder) -> EngineBuilder {
         builder.keep_hidden_states(self.remembering.uses_hidden_states())
     }
@@ -55,14 +43,14 @@ impl KeptSession {
         Ok(self.remembering.recorder().session("", &self.name)?)
     }
 
-    /// What was said so far.
+    /// Returns the conversation so far.
     pub fn messages(&self) -> Result<Vec<Message>> {
         let stored = self.stored()?.map(|session| session.messages).unwrap_or_default();
         let messages = stored.iter().map(Message::from_json).collect::<Option<Vec<_>>>();
-        messages.with_context(|| format!("the messages of the session {:?} cannot be read", self.name))
+        messages.with_context(|| format!("cannot read the messages of the session {:?}", self.name))
     }
 
-    /// Starts answering. `messages` are the whole conversation: what was taken back since is taken back in the memory too.
+    /// Starts answering. `messages` is the whole conversation: stored messages that it no longer has are removed from the memory.
     pub fn stream(&self, engine: &Engine, request: Request, messages: &[Message]) -> Result<Stream> {
         let before = self.messages()?;
         let common = before.iter().zip(messages).take_while(|(before, now)| before == now).count();

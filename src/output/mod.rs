@@ -1,4 +1,9 @@
-//! Writing results: to standard output, as text or as one JSON object.
+//! Output of commands: results on standard output as text or as one JSON object, remarks on standard error.
+
+pub mod plot;
+pub mod progress;
+pub mod times;
+pub mod warnings;
 
 use std::io::{self, IsTerminal, Write};
 
@@ -6,14 +11,14 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use serde_json::Value;
 
-/// Writes a line to standard output. A reader that went away is an error like any other, not a panic.
+/// Writes a line to standard output. A closed pipe is an error, not a panic.
 pub fn line(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     Ok(out.flush()?)
 }
 
-/// Writes part of a line at once.
+/// Writes part of a line and flushes it.
 pub fn piece(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -25,7 +30,7 @@ pub fn json(value: &Value) -> Result<()> {
     line(&value.to_string())
 }
 
-/// Remarks that are not part of the result go to standard error, dimmed on a terminal.
+/// Writes a remark that is not part of the result to standard error, dimmed on a terminal.
 pub fn remark(text: &str) {
     if io::stderr().is_terminal() {
         let style = Style::new().fg_color(Some(AnsiColor::BrightBlack.into()));
@@ -35,12 +40,12 @@ pub fn remark(text: &str) {
     }
 }
 
-/// Text from a model or file made safe for a terminal: no control characters but line ends and tabs.
+/// Replaces control characters other than newlines and tabs, so that text from models and files is safe to print.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
-/// Rows as columns of equal width; the first row is the heading.
+/// Prints rows with aligned columns; the first row is the heading.
 pub fn table(rows: &[Vec<String>]) -> Result<()> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
@@ -52,7 +57,7 @@ pub fn table(rows: &[Vec<String>]) -> Result<()> {
     Ok(())
 }
 
-/// A number of bytes for people.
+/// Formats a number of bytes for people.
 pub fn bytes(count: u64) -> String {
     let units = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
     match units.iter().find(|(_, size)| count as f64 >= *size) {

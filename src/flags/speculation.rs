@@ -1,9 +1,9 @@
-//! The choice of speculative decoding on the command line.
+//! When to use speculative decoding.
 
 use clap::ValueEnum;
 use ruvllm_runtime::Speculation;
 
-// Each flag's help says what the values mean: it differs a little between commands.
+// Each command's help says what the values mean for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SpeculationFlag {
     Auto,

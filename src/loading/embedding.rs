@@ -1,4 +1,4 @@
-//! Embeddings of texts on the command line, by whatever made those that are stored.
+//! Embeddings of texts on the command line, made by the model that made the stored ones.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,23 +8,23 @@ use ruvllm_backends::{Encoder, is_encoder};
 use ruvllm_memory::Memory;
 use ruvllm_runtime::{Embedder, Engine, hidden_model, vector_of};
 
-use crate::model_flags::{build, guard_folder, model_file};
+use super::{build, calibration_folder, model_file};
 
-/// What a text that is searched for is compared by.
-pub fn of_text(memory: &Memory, text: &str) -> Result<Vec<f32>> {
+/// Embeds a search text so that it can be compared with what the memory holds.
+pub fn embed_text(memory: &Memory, text: &str) -> Result<Vec<f32>> {
     if text.trim().is_empty() {
-        bail!("there is no text to look for");
+        bail!("the search text is empty");
     }
     let Some(name) = memory.embeddings().name()? else {
-        bail!("nothing was embedded yet that a text could be compared with; search without one");
+        bail!("the memory holds no embeddings yet; search without a text");
     };
     let Some(model) = hidden_model(&name) else { return Ok(vector_of(&*embedder(&name)?.model, text, memory)?) };
     let file = model_file(model, Arc::new(AtomicBool::new(false)))?;
-    let builder = Engine::builder(&file.path).guard_folder(guard_folder()?).keep_hidden_states(true).sequences(1);
+    let builder = Engine::builder(&file.path).guard_folder(calibration_folder()?).keep_hidden_states(true).sequences(1);
     Ok(vector_of(&build(builder, &file.path)?, text, memory)?)
 }
 
-/// The model whose embeddings a memory holds, where that is one for embeddings.
+/// Returns the embedding model that a memory uses; `None` if it stores hidden states, or nothing yet.
 pub fn embedder_of(memory: &Memory) -> Result<Option<Embedder>> {
     match memory.embeddings().name()? {
         Some(name) if hidden_model(&name).is_none() => embedder(&name).map(Some),
@@ -32,12 +32,12 @@ pub fn embedder_of(memory: &Memory) -> Result<Option<Embedder>> {
     }
 }
 
-/// An embedding model, fetched if need be.
+/// Loads an embedding model, fetched if necessary.
 pub fn embedder(name: &str) -> Result<Embedder> {
     let file = model_file(name, Arc::new(AtomicBool::new(false)))?;
     if !is_encoder(&file.path) {
-        bail!("{name} is not a model for embeddings; use one such as minilm");
+        bail!("{name} is not an embedding model; use one such as minilm");
     }
-    let model = Encoder::open(&file.path).with_context(|| format!("the embedding model {name} cannot be loaded"))?;
+    let model = Encoder::open(&file.path).with_context(|| format!("cannot load the embedding model {name}"))?;
     Ok(Embedder { name: file.name, model: Arc::new(model) })
 }

@@ -1,5 +1,5 @@
-//! Warnings of the libraries, each as one line on standard error; with `RUVLLM_LOG=debug`, remarks as well, such as where a
-//! prompt left a cached text.
+//! Shows warnings of the libraries as lines on standard error; with `RUVLLM_LOG=debug` also remarks, such as where a
+//! prompt diverged from a cached one.
 
 use std::fmt::{Debug, Write};
 
@@ -7,17 +7,17 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::output;
+use super::remark;
 
-/// Shows them from now on.
+/// Shows warnings from now on.
 pub fn show() {
     let level = std::env::var("RUVLLM_LOG").ok().and_then(|level| level.parse().ok());
-    // It fails if somebody else shows them already.
+    // Fails if another subscriber is set already.
     drop(tracing::subscriber::set_global_default(Warnings { level: level.unwrap_or(Level::WARN) }));
 }
 
 struct Warnings {
-    /// The least important that are shown.
+    /// The least important level that is shown.
     level: Level,
 }
 
@@ -31,10 +31,10 @@ impl Subscriber for Warnings {
         let mut line = Line::default();
         event.record(&mut line);
         let kind = if *event.metadata().level() <= Level::WARN { "warning: " } else { "" };
-        output::remark(&format!("{kind}{}{}", line.message, line.fields));
+        remark(&format!("{kind}{}{}", line.message, line.fields));
     }
 
-    // There are no spans to follow.
+    // Spans are not used.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }
@@ -48,7 +48,7 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-/// What an event says, and what it says it of.
+/// The message of an event, and its other fields.
 #[derive(Default)]
 struct Line {
     message: String,
@@ -57,7 +57,7 @@ struct Line {
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Strings take everything that is written to them.
+        // Writing to a string cannot fail.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " ({name}: {value:?})"),

@@ -1,4 +1,4 @@
-//! Which entries of the witness log a command is about.
+//! Filters for entries of the witness log.
 
 use anyhow::Result;
 use clap::Args;
@@ -6,28 +6,28 @@ use ruvllm_memory::{ErrorFilter, Range, WitnessQuery, now_ms, parse_span};
 
 #[derive(Clone, Debug, Args)]
 pub struct WitnessFlags {
-    /// Not older than this, such as 90s, 15m, 36h, 2d or 1w
+    /// Only entries newer than this, such as 90s, 15m, 36h, 2d or 1w
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Older than this
+    /// Only entries older than this
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
     /// Quality from 0 to 1, such as '<0.5' or 0.2..0.8
     #[arg(long, value_name = "RANGE")]
     quality: Option<String>,
-    /// Milliseconds in all, such as '>1000'
+    /// Total latency in milliseconds, such as '>1000'
     #[arg(long, value_name = "RANGE")]
     latency: Option<String>,
-    /// any, none, or a kind such as timeout, cancelled or context_length
+    /// Outcome: any (failed), none (succeeded), or a kind of error such as timeout, cancelled or context_length
     #[arg(long, value_name = "KIND")]
     error: Option<String>,
-    /// Answered by this model
+    /// Only answers of this model
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// Of this session
+    /// Only entries of this session
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
-    /// Of this tenant [default: all]
+    /// Only entries of this tenant [default: all]
     #[arg(long, value_name = "PATH")]
     tenant: Option<String>,
 }

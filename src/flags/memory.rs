@@ -1,4 +1,4 @@
-//! Where the memory is, for every command that uses it.
+//! Where the memory is stored, for every command that uses it.
 
 use std::path::PathBuf;
 
@@ -7,29 +7,29 @@ use clap::Args;
 use ruvllm_memory::{KeySource, Memory, MemoryOptions, Place};
 use ruvllm_store::{default_home, require_private};
 
-/// The variable that may hold the key.
+/// Environment variable that may hold the key.
 pub const KEY_VARIABLE: &str = "RUVLLM_MEMORY_KEY";
 
-/// The file that holds it otherwise.
+/// File that holds the key otherwise.
 const KEY_FILE: &str = "memory.key";
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Memory")]
-pub struct MemoryPlaceFlags {
-    /// The folder of the memory [default: memory in ~/.ruvllm or $RUVLLM_HOME]
+pub struct MemoryLocationFlags {
+    /// Folder of the memory [default: memory in ~/.ruvllm or $RUVLLM_HOME]
     #[arg(long, value_name = "FOLDER")]
     pub memory_folder: Option<PathBuf>,
-    /// Keep the memory in a PostgreSQL database with pgvector instead, which several machines can share:
+    /// Store the memory in a PostgreSQL database with pgvector instead, which several machines can share:
     /// postgres://user:password@host/database
     #[arg(long, value_name = "URL", conflicts_with = "memory_folder")]
     pub memory_postgres: Option<String>,
-    /// A command that prints the memory's key, such as one that asks the system's keyring. Otherwise the key is in
+    /// Command that prints the memory's key, such as one that asks the system's keyring. By default the key is in
     /// $RUVLLM_MEMORY_KEY, or in a file beside the memory
     #[arg(long, value_name = "COMMAND")]
     pub memory_key_command: Option<String>,
 }
 
-impl MemoryPlaceFlags {
+impl MemoryLocationFlags {
     pub fn folder(&self) -> Result<PathBuf> {
         match &self.memory_folder {
             Some(folder) => Ok(folder.clone()),
@@ -50,7 +50,7 @@ impl MemoryPlaceFlags {
             None => {
                 let (folder, key) = (self.folder()?, self.key());
                 if key.is_none() {
-                    // A key that others have made is one that they know.
+                    // A key file that others could have written holds a key that they know.
                     require_private(&folder.join(KEY_FILE))?;
                 }
                 Place::Folder { folder, key }
@@ -59,18 +59,18 @@ impl MemoryPlaceFlags {
         Ok(MemoryOptions { place, ..MemoryOptions::in_folder("") })
     }
 
-    /// Opens a memory that is there; those who only look must not make one.
+    /// Opens an existing memory: commands that only read must not create one.
     pub fn open(&self) -> Result<Memory> {
-        match self.open_if_there()? {
+        match self.open_if_exists()? {
             Some(memory) => Ok(memory),
             None => bail!(
-                "there is no memory in {} yet: `ruvllm serve` makes one, and so does `ruvllm run --session NAME`",
+                "there is no memory in {} yet: `ruvllm serve` and `ruvllm run --session NAME` create one",
                 self.folder()?.display()
             ),
         }
     }
 
-    pub fn open_if_there(&self) -> Result<Option<Memory>> {
+    pub fn open_if_exists(&self) -> Result<Option<Memory>> {
         let options = self.options()?;
         match &options.place {
             Place::Folder { folder, .. } if !Memory::is_in(folder) => Ok(None),

@@ -1,14 +1,14 @@
-//! Moments for people.
+//! Formats times for people.
 
 use ruvllm_memory::now_ms;
 use ruvllm_text::strftime;
 
-/// `2026-11-16 04:21:07`, UTC.
+/// Returns a time such as `2026-11-16 04:21:07`, UTC.
 pub fn moment(at_ms: i64) -> String {
     strftime::format("%Y-%m-%d %H:%M:%S", at_ms.div_euclid(1000))
 }
 
-/// `3 min ago`
+/// Returns an age such as `3 min ago`.
 pub fn ago(at_ms: i64) -> String {
     let seconds = (now_ms() - at_ms).max(0) / 1000;
     match seconds {

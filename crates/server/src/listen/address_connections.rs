@@ -1,4 +1,4 @@
-//! Who has how many connections.
+//! Counts connections by address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,17 +9,17 @@ use crate::body_budget::network;
 
 /// Counts the connections of every address.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Crowd(Arc<Mutex<HashMap<IpAddr, usize>>>);
+pub(super) struct ConnectionsByAddress(Arc<Mutex<HashMap<IpAddr, usize>>>);
 
-/// One connection of an address, for as long as it is not dropped.
+/// One connection of an address, counted until it is dropped.
 #[derive(Debug)]
 pub(super) struct Member {
-    crowd: Crowd,
+    connections: ConnectionsByAddress,
     network: IpAddr,
 }
 
-impl Crowd {
-    /// `None` if the address has as many as it may.
+impl ConnectionsByAddress {
+    /// Returns `None` if the address has reached its maximum.
     pub(super) fn join(&self, ip: IpAddr, limits: &ConnectionLimits) -> Option<Member> {
         let network = network(ip);
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -29,11 +29,11 @@ impl Crowd {
         }
         *count += 1;
         drop(counts);
-        Some(Member { crowd: self.clone(), network })
+        Some(Member { connections: self.clone(), network })
     }
 }
 
-/// By default half of all, but for this machine: proxies on it bring everybody's.
+/// By default half of all, except for this machine: a local proxy brings everybody's.
 fn allowed(network: IpAddr, limits: &ConnectionLimits) -> usize {
     match limits.address_connections_max {
         Some(count_max) => count_max,
@@ -44,7 +44,7 @@ fn allowed(network: IpAddr, limits: &ConnectionLimits) -> usize {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        let mut counts = self.crowd.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.connections.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.network) {
             *count -= 1;
             if *count == 0 {
@@ -60,12 +60,12 @@ mod tests {
 
     fn check(ips: &[&str], address_connections_max: Option<usize>) -> usize {
         let limits = ConnectionLimits { connections_max: 10, address_connections_max, ..ConnectionLimits::default() };
-        let crowd = Crowd::default();
+        let connections = ConnectionsByAddress::default();
         let ips = ips.iter().cycle().take(100);
-        let members: Vec<Member> = ips.filter_map(|ip| crowd.join(ip.parse().unwrap(), &limits)).collect();
+        let members: Vec<Member> = ips.filter_map(|ip| connections.join(ip.parse().unwrap(), &limits)).collect();
         let count = members.len();
         drop(members);
-        assert!(crowd.0.lock().unwrap().is_empty(), "nothing is kept of those who left");
+        assert!(connections.0.lock().unwrap().is_empty(), "nothing is kept of those who left");
         count
     }
 

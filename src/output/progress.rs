@@ -1,4 +1,4 @@
-//! Progress of long work on the terminal; plain lines where there is none.
+//! Progress of long work on the terminal; plain lines otherwise.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use ruvllm_store::{Event, Progress};
 
-use crate::output;
+use super::remark;
 
-/// Set by Ctrl-C. The first asks whatever runs to stop; a second one ends the program.
+/// Returns a flag that Ctrl-C sets. The first asks the running work to stop; a second one ends the program.
 pub fn interrupt_flag() -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&flag);
-    // Fails only if a handler is set already, and there is one per program run.
+    // Fails only if a handler is already set, and there is one per process.
     let _ = ctrlc::set_handler(move || {
         if seen.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
@@ -23,7 +23,7 @@ pub fn interrupt_flag() -> Arc<AtomicBool> {
     flag
 }
 
-/// A bar that counts bytes, hidden where standard error is no terminal.
+/// Returns a bar that counts bytes, hidden unless standard error is a terminal.
 pub fn byte_bar(total: u64, what: &str) -> ProgressBar {
     let bar = if stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
     let template = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
@@ -32,7 +32,7 @@ pub fn byte_bar(total: u64, what: &str) -> ProgressBar {
     bar
 }
 
-/// A bar that counts pieces of work, hidden where standard error is no terminal.
+/// Returns a bar that counts pieces of work, hidden unless standard error is a terminal.
 pub fn count_bar(total: usize, what: &str) -> ProgressBar {
     let bar = if stderr().is_terminal() { ProgressBar::new(total as u64) } else { ProgressBar::hidden() };
     let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}");
@@ -41,7 +41,7 @@ pub fn count_bar(total: usize, what: &str) -> ProgressBar {
     bar
 }
 
-/// Counts what has no known end, hidden where standard error is no terminal.
+/// Returns a counter of work with no known end, hidden unless standard error is a terminal.
 pub fn counter(what: &str) -> ProgressBar {
     let counter = if stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     let style = ProgressStyle::with_template("{spinner} {pos} {msg}").expect("the template is well-formed");
@@ -50,7 +50,7 @@ pub fn counter(what: &str) -> ProgressBar {
     counter
 }
 
-/// Shows what the store does.
+/// Shows the progress of the store.
 #[derive(Debug)]
 pub struct PullProgress {
     bar: ProgressBar,
@@ -63,7 +63,7 @@ impl PullProgress {
     }
 
     fn remark(&self, text: &str) {
-        self.bar.suspend(|| output::remark(text));
+        self.bar.suspend(|| remark(text));
     }
 }
 
@@ -78,7 +78,7 @@ impl Progress for PullProgress {
                 self.bar.finish_and_clear();
                 self.remark(&format!("{source}: {why}"));
             }
-            Event::Retrying { why, wait } => self.remark(&format!("{why}; going on in {:.0} s", wait.as_secs_f64())),
+            Event::Retrying { why, wait } => self.remark(&format!("{why}; retrying in {:.0} s", wait.as_secs_f64())),
             Event::Bytes { done_bytes, total_bytes } => {
                 if self.bar.length() != Some(total_bytes) || self.bar.is_finished() {
                     self.bar = byte_bar(total_bytes, "fetching");

@@ -1,9 +1,9 @@
 //! Settings from a file and from environment variables, for every flag of every command.
 //!
-//! The command line itself is the list of settings: a flag `--max-tokens` of `ruvllm run` is the key `max_tokens`, in the file at
-//! top level (for all commands that have such a flag) or in the table `[run]`, and the variables `RUVLLM_MAX_TOKENS` and
-//! `RUVLLM_RUN_MAX_TOKENS`. What is more particular wins, a variable wins over the file, and a flag over both. No command
-//! knows of it: values become defaults of its flags before they are parsed.
+//! The command line defines the settings: the flag `--max-tokens` of `ruvllm run` is the key `max_tokens`, in the file
+//! at the top level (for all commands with such a flag) or in the table `[run]`, and the variables `RUVLLM_MAX_TOKENS`
+//! and `RUVLLM_RUN_MAX_TOKENS`. The more specific one wins, a variable overrides the file, and a flag overrides both.
+//! Commands do not know about settings: values become defaults of their flags before these are parsed.
 
 mod apply;
 mod environment;
@@ -25,20 +25,20 @@ pub use schema::{keys_of, runnable_commands};
 pub use secret::redacted;
 pub use settings::{Setting, Sources};
 
-/// Commands that must work however wrong the settings are, and need none.
+/// Commands that must work even if the settings are wrong, and need none.
 const WITHOUT_SETTINGS: [&str; 4] = ["config", "completions", "man", "help"];
 
-/// What was parsed, and the settings that took part in it.
+/// The parsed command line, and the settings that it uses.
 #[derive(Debug)]
 pub struct Parsed<T> {
     pub cli: T,
     pub settings: Vec<Setting>,
 }
 
-/// Parses the command line over the settings. Wrong usage and requests for help end the program, as with clap alone.
+/// Parses the command line on top of the settings. Wrong usage and requests for help exit, as with clap alone.
 pub fn parse<T: FromArgMatches>(command: Command) -> Result<Parsed<T>, ConfigError> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    // Whatever is wrong with the arguments is told later, when settings are known.
+    // Wrong arguments are reported later, when settings are known.
     let early = command.clone().ignore_errors(true).try_get_matches_from(&arguments);
     let early = early.unwrap_or_else(|help| help.exit());
     let path = subcommands(&early);
@@ -54,17 +54,18 @@ pub fn parse<T: FromArgMatches>(command: Command) -> Result<Parsed<T>, ConfigErr
     Ok(Parsed { cli, settings })
 }
 
-/// What `--config` says.
+/// Returns the value of `--config`.
 pub fn file_flag(matches: &ArgMatches) -> Option<PathBuf> {
     matches.try_get_one::<PathBuf>("config").ok().flatten().cloned()
 }
 
-/// Settings that an error is about, by its words: whoever reads it looks at the command line otherwise, in vain.
+/// Returns the settings that an error message mentions: without them, users would look for the mistake on the command
+/// line.
 pub fn blame<'s>(settings: &'s [Setting], message: &str) -> Vec<&'s Setting> {
     settings.iter().filter(|setting| setting.is_named_in(message)).collect()
 }
 
-/// The names of the command and its subcommand: `keys`, `add`.
+/// Returns the names of the command and its subcommand: `keys`, `add`.
 fn subcommands(matches: &ArgMatches) -> Vec<String> {
     let mut path = Vec::new();
     let mut matches = matches;

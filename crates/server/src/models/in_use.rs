@@ -1,0 +1,78 @@
+//! Who uses a model. One that nobody uses may be unloaded to make room for others.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::ServedModel;
+
+/// Counts the users of a model.
+#[derive(Debug, Default)]
+pub(super) struct Users(Arc<AtomicUsize>);
+
+impl Users {
+    /// Counts one user more, until the returned value is dropped.
+    pub(super) fn enter(&self) -> User {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        User(Arc::clone(&self.0))
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+}
+
+/// One counted user.
+#[derive(Debug)]
+pub(super) struct User(Arc<AtomicUsize>);
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Clone for User {
+    fn clone(&self) -> Self {
+        Users(Arc::clone(&self.0)).enter()
+    }
+}
+
+/// A model that is in use: it is not unloaded for others while this value exists.
+#[derive(Clone, Debug)]
+pub struct ModelInUse {
+    // Dropped first: a model without users has no other owner than its slot.
+    pub(super) model: Arc<ServedModel>,
+    _user: User,
+}
+
+impl ModelInUse {
+    pub(super) fn new(model: Arc<ServedModel>, user: User) -> Self {
+        Self { model, _user: user }
+    }
+}
+
+impl Deref for ModelInUse {
+    type Target = ServedModel;
+
+    fn deref(&self) -> &ServedModel {
+        &self.model
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_idle_when_its_last_user_is_gone() {
+        let users = Users::default();
+        assert!(users.is_idle());
+        let first = users.enter();
+        let second = first.clone();
+        drop(first);
+        assert!(!users.is_idle());
+        drop(second);
+        assert!(users.is_idle());
+    }
+}

@@ -1,0 +1,234 @@
+//! Prefill and decode speed of one model, and further measurements that flags ask for.
+
+mod report;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Error, Result, anyhow, bail};
+use clap::Args;
+use ruvllm_engine::{Core, PrefixUse, Request, Speculation, StepError, SubmitError};
+use ruvllm_runtime::Engine;
+
+use self::report::Report;
+use super::{Spread, arrival, filler, prefix, sessions, speculation, step_tokens};
+use crate::exit::Interrupted;
+use crate::flags::model::{EngineFlags, ModelFlags};
+use crate::flags::speculation::SpeculationFlag;
+use crate::output::progress::interrupt_flag;
+
+#[derive(Debug, Args)]
+pub struct ModelBenchFlags {
+    #[command(flatten)]
+    pub engine: EngineFlags,
+    /// Prompt tokens of the prefill measurement
+    #[arg(long, short = 'p', default_value_t = 512, value_name = "N")]
+    prefill: usize,
+    /// Tokens of the decode measurement
+    #[arg(long, short = 'n', default_value_t = 64, value_name = "N")]
+    decode: usize,
+    /// Tokens already in the context when decoding begins
+    #[arg(long, short = 'd', default_value_t = 0, value_name = "N")]
+    depth: usize,
+    /// Sequences that are decoded together
+    #[arg(long, short = 's', default_value_t = 1, value_name = "N")]
+    sequences: usize,
+    /// Number of measurements; the median is reported
+    #[arg(long, short = 'r', default_value_t = 5, value_name = "N")]
+    repeat: usize,
+    /// auto or on: also compare texts (chat, a copy, a code edit, JSON) with and without speculative decoding. Prefill
+    /// and decode are always measured without it
+    #[arg(long, value_enum, default_value_t = SpeculationFlag::Off, value_name = "WHEN")]
+    speculation: SpeculationFlag,
+    /// Maximum number of tokens of each of those texts
+    #[arg(long, default_value_t = 192, value_name = "N")]
+    answer: usize,
+    /// Also compare requests with common prefixes (a chat, a long context, a mix of documents, many at once) with and without
+    /// the prefix cache
+    #[arg(long)]
+    prefix: bool,
+    /// Also measure how the arrival of a prompt of N tokens slows down running sequences
+    #[arg(long, value_name = "N")]
+    arrival: Option<usize>,
+    /// Also open N sessions of 500 tokens and resume each of them, within --kv-memory (1G by default). Pages that do not
+    /// fit go to --kv-disk, or are computed again
+    #[arg(long, value_name = "N", conflicts_with_all = ["prefix", "arrival"])]
+    sessions: Option<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// How fast a model runs.
+pub struct ModelBench {
+    pub model: ModelFlags,
+    pub flags: ModelBenchFlags,
+}
+
+/// Tokens per second of each round.
+struct Rates {
+    prefill: Spread,
+    decode: Spread,
+}
+
+impl ModelBench {
+    pub fn execute(mut self) -> Result<()> {
+        self.check_counts()?;
+        if self.flags.sessions.is_some() {
+            self.model.engine.kv.kv_memory.get_or_insert(sessions::BUDGET_BYTES_DEFAULT);
+        }
+        let interrupted = interrupt_flag();
+        let loading = Instant::now();
+        let mut engine = self.model.load(interrupted.clone(), self.sequences_max())?;
+        self.check_context(engine.context())?;
+        let load_s = loading.elapsed().as_secs_f64();
+        let report = self.measure(&mut engine, load_s, &interrupted)?;
+        if self.flags.json { report.print_json() } else { report.print_tables() }
+    }
+
+    fn measure(&self, engine: &mut Engine, load_s: f64, interrupted: &AtomicBool) -> Result<Report<'_>> {
+        let ModelBenchFlags { repeat, prefix, arrival, sessions, .. } = self.flags;
+        let rates = self.measure_rates(engine, interrupted)?;
+        let speculation = self.compare_speculation(engine, interrupted)?;
+        let (threads, kernels) = (engine.threads(), engine.kernels().name());
+        let core = &mut engine.core();
+        let prefixes = prefix.then(|| prefix::compare(core, repeat, interrupted)).transpose();
+        let prefixes = prefixes.map_err(|error| in_flags("prefix", error))?;
+        let arrival = arrival.map(|prompt| arrival::measure(core, prompt, interrupted)).transpose();
+        let arrival = arrival.map_err(|error| in_flags("arrival", error))?;
+        let sessions = sessions.map(|count| sessions::measure(core, count, interrupted)).transpose();
+        let sessions = sessions.map_err(|error| in_flags("sessions", error))?;
+        Ok(Report { bench: self, threads, kernels, load_s, rates, speculation, prefixes, arrival, sessions })
+    }
+
+    /// Measures prefill and decode in turns. One round before them touches all memory and is not counted.
+    fn measure_rates(&self, engine: &mut Engine, interrupted: &AtomicBool) -> Result<Rates> {
+        let (mut prefill, mut decode) = (Vec::new(), Vec::new());
+        for round in 0..=self.flags.repeat {
+            let core = &mut engine.core();
+            let rates = (
+                self.measure_prefill(core).map_err(|error| in_flags("prefill", error))?,
+                self.measure_decode(core).map_err(|error| in_flags("decode", error))?,
+            );
+            if round > 0 {
+                prefill.push(rates.0);
+                decode.push(rates.1);
+            }
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(Interrupted.into());
+            }
+        }
+        Ok(Rates { prefill: Spread::of(prefill), decode: Spread::of(decode) })
+    }
+
+    fn compare_speculation(
+        &self,
+        engine: &mut Engine,
+        interrupted: &AtomicBool,
+    ) -> Result<Vec<speculation::Comparison>> {
+        if self.flags.speculation == SpeculationFlag::Off {
+            return Ok(Vec::new());
+        }
+        let settings = speculation::Settings {
+            speculation: self.flags.speculation.into(),
+            tokens_max: self.flags.answer,
+            repeat: self.flags.repeat,
+            interrupted,
+        };
+        settings.compare(engine)
+    }
+
+    /// Refuses counts that cannot be measured.
+    fn check_counts(&self) -> Result<()> {
+        // The first token of an answer belongs to the prefill.
+        let counts = [
+            ("prefill", Some(self.flags.prefill), 1),
+            ("decode", Some(self.flags.decode), 1),
+            ("sequences", Some(self.flags.sequences), 1),
+            ("repeat", Some(self.flags.repeat), 1),
+            ("answer", Some(self.flags.answer), 2),
+            ("arrival", self.flags.arrival, 1),
+            ("sessions", self.flags.sessions, 1),
+        ];
+        for (flag, value, least) in counts {
+            if let Some(value) = value.filter(|value| *value < least) {
+                bail!("--{flag} is {value}; it must be at least {least}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses measurements that do not fit the context.
+    fn check_context(&self, context: usize) -> Result<()> {
+        let needs = [
+            (format!("--prefill {}", self.flags.prefill), self.flags.prefill.saturating_add(1)),
+            (
+                format!("--depth {} with --decode {}", self.flags.depth, self.flags.decode),
+                self.flags.depth.max(1).saturating_add(self.flags.decode).saturating_add(1),
+            ),
+            ("--prefix".to_owned(), if self.flags.prefix { prefix::context_min() } else { 0 }),
+            (
+                format!("--arrival {}", self.flags.arrival.unwrap_or(0)),
+                self.flags.arrival.map_or(0, arrival::context_min),
+            ),
+            ("--sessions".to_owned(), if self.flags.sessions.is_some() { sessions::CONTEXT_MIN } else { 0 }),
+        ];
+        match needs.into_iter().find(|(_, needed)| *needed > context) {
+            Some((flags, needed)) => {
+                bail!(
+                    "{flags} needs a context of {needed} tokens and the context is {context}; lower it or raise --context"
+                )
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn sequences_max(&self) -> usize {
+        let prefix = if self.flags.prefix { prefix::SEQUENCES } else { 0 };
+        let arrival = if self.flags.arrival.is_some() { arrival::SEQUENCES } else { 0 };
+        let sessions = if self.flags.sessions.is_some() { sessions::SEQUENCES } else { 0 };
+        self.flags.sequences.max(prefix).max(arrival).max(sessions)
+    }
+
+    /// Returns prompt tokens per second.
+    fn measure_prefill(&self, core: &mut Core) -> Result<f64> {
+        let tokens = filler(core, self.flags.prefill, 0);
+        let started = Instant::now();
+        core.evaluate(&tokens, self.flags.prefill - 1..self.flags.prefill, |_, _| {})?;
+        Ok(self.flags.prefill as f64 / started.elapsed().as_secs_f64())
+    }
+
+    /// Returns tokens per second of all sequences together, after their prompts.
+    fn measure_decode(&self, core: &mut Core) -> Result<f64> {
+        for sequence in 0..self.flags.sequences {
+            core.submit(Request {
+                max_tokens: Some(self.flags.decode + 1),
+                speculation: Speculation::Off,
+                prefix_use: PrefixUse::OFF,
+                ..Request::new(filler(core, self.flags.depth.max(1), sequence))
+            })?;
+        }
+        // The prefill ends when each sequence has its first token.
+        let mut first_tokens = 0;
+        while first_tokens < self.flags.sequences {
+            first_tokens += step_tokens(core)?;
+        }
+        let started = Instant::now();
+        let mut tokens = 0;
+        while !core.is_idle() {
+            tokens += step_tokens(core)?;
+        }
+        Ok(tokens as f64 / started.elapsed().as_secs_f64())
+    }
+}
+
+/// Names the flag to change where memory is too small for a measurement.
+fn in_flags(flag: &str, error: Error) -> Error {
+    if let Some(SubmitError::TooLargeForCache { needed, pages }) = error.downcast_ref() {
+        return anyhow!("--{flag} needs at least {needed} KV pages and --kv-memory holds {pages}; raise it");
+    }
+    match error.downcast_ref() {
+        Some(StepError::OutOfMemory { .. }) => anyhow!("--{flag} needs more memory than --kv-memory gives; raise it"),
+        _ => error,
+    }
+}

@@ -1,0 +1,98 @@
+//! Results of the measurements of one model, as JSON or as tables.
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::{ModelBench, Rates};
+use crate::commands::bench::arrival::Arrival;
+use crate::commands::bench::sessions::Sessions;
+use crate::commands::bench::{prefix, speculation};
+use crate::output;
+
+pub struct Report<'b> {
+    pub bench: &'b ModelBench,
+    pub threads: usize,
+    pub kernels: &'static str,
+    pub load_s: f64,
+    pub rates: Rates,
+    /// Empty unless asked for.
+    pub speculation: Vec<speculation::Comparison>,
+    pub prefixes: Option<Vec<prefix::Comparison>>,
+    pub arrival: Option<Arrival>,
+    pub sessions: Option<Sessions>,
+}
+
+impl Report<'_> {
+    pub fn print_json(&self) -> Result<()> {
+        self.print_remarks();
+        let flags = &self.bench.flags;
+        let mut object = json!({
+            "model": self.bench.model.model,
+            "threads": self.threads,
+            "kernels": self.kernels,
+            "load_s": self.load_s,
+            "prefill": { "tokens": flags.prefill, "tok_s": self.rates.prefill.to_json() },
+            "decode": { "tokens": flags.decode, "depth": flags.depth, "sequences": flags.sequences,
+                        "tok_s": self.rates.decode.to_json() },
+        });
+        if !self.speculation.is_empty() {
+            object["speculation"] = self.speculation.iter().map(speculation::Comparison::to_json).collect();
+        }
+        if let Some(arrival) = &self.arrival {
+            object["arrival"] = arrival.to_json();
+        }
+        if let Some(sessions) = &self.sessions {
+            object["sessions"] = sessions.to_json();
+        }
+        if let Some(prefixes) = &self.prefixes {
+            object["prefix"] = prefixes.iter().map(prefix::Comparison::to_json).collect();
+        }
+        output::json(&object)
+    }
+
+    pub fn print_tables(&self) -> Result<()> {
+        self.print_remarks();
+        let Self { threads, kernels, load_s, .. } = self;
+        let name = &self.bench.model.model;
+        output::line(&format!("{name}: {threads} threads, {kernels} kernels, loaded in {load_s:.2} s"))?;
+        for (index, table) in self.tables().iter().enumerate() {
+            if index > 0 {
+                output::line("")?;
+            }
+            output::table(table)?;
+        }
+        Ok(())
+    }
+
+    fn tables(&self) -> Vec<Vec<Vec<String>>> {
+        let mut tables = vec![self.rates_table()];
+        if let Some(prefixes) = &self.prefixes {
+            let heading = [prefix::Comparison::heading()].into_iter();
+            tables.push(heading.chain(prefixes.iter().map(prefix::Comparison::row)).collect());
+        }
+        tables.extend(self.arrival.as_ref().map(Arrival::table));
+        tables.extend(self.sessions.as_ref().map(Sessions::table));
+        if !self.speculation.is_empty() {
+            let heading = [speculation::Comparison::heading()].into_iter();
+            tables.push(heading.chain(self.speculation.iter().map(speculation::Comparison::row)).collect());
+        }
+        tables
+    }
+
+    fn rates_table(&self) -> Vec<Vec<String>> {
+        let flags = &self.bench.flags;
+        let decode = format!("decode at depth {}, {} at once", flags.depth, flags.sequences);
+        vec![
+            ["", "tokens", "tokens/s", "least", "most"].map(str::to_owned).to_vec(),
+            self.rates.prefill.row("prefill", flags.prefill),
+            self.rates.decode.row(&decode, flags.decode),
+        ]
+    }
+
+    /// Prints what limits the results.
+    fn print_remarks(&self) {
+        let sessions = self.sessions.iter().flat_map(Sessions::remarks);
+        let prefixes = self.prefixes.iter().flatten().filter_map(prefix::Comparison::remark);
+        sessions.chain(prefixes).for_each(|text| output::remark(&text));
+    }
+}

@@ -1,0 +1,107 @@
+//! Answers prompts with the settings of one command line.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Result;
+use ruvllm_runtime::{
+    Engine, FinishReason, Message, Prompt, Request, Response, Sampling, Speculation, Stream, Truncation,
+};
+
+use super::report;
+use crate::exit::Interrupted;
+use crate::loading::session::StoredSession;
+use crate::output;
+
+/// Maximum number of generated tokens without `--max-tokens`.
+const MAX_TOKENS_DEFAULT: usize = 1024;
+
+#[derive(Debug)]
+pub struct Answerer {
+    pub engine: Engine,
+    pub sampling: Sampling,
+    pub max_tokens: Option<usize>,
+    pub stop: Vec<String>,
+    pub truncation: Truncation,
+    pub speculation: Speculation,
+    pub interrupted: Arc<AtomicBool>,
+    /// Nothing is streamed; the caller prints one JSON object at the end.
+    pub is_json: bool,
+    /// Where the conversation is stored, if it is.
+    pub session: Option<StoredSession>,
+}
+
+impl Answerer {
+    /// Returns the stored conversation that a session continues.
+    pub fn stored_messages(&self) -> Result<Vec<Message>> {
+        self.session.as_ref().map_or_else(|| Ok(Vec::new()), StoredSession::messages)
+    }
+
+    /// Streams the answer to standard output, unless it is wanted as JSON. Ctrl-C ends the answer.
+    pub fn answer(&self, prompt: Prompt) -> Result<Response> {
+        let mut stream = self.start(prompt)?;
+        for piece in &mut stream {
+            let piece = piece?;
+            if !self.is_json {
+                output::piece(&output::printable(piece.text()))?;
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok(stream.into_response())
+    }
+
+    /// Prints what follows a single answer.
+    pub fn report(&self, response: &Response) -> Result<()> {
+        let Some(reason) = response.finish_reason else {
+            output::line("")?;
+            return Err(Interrupted.into());
+        };
+        if self.is_json {
+            return output::json(&report::to_json(&self.engine, response, reason));
+        }
+        output::line("")?;
+        output::remark(&report::summary(response));
+        if reason == FinishReason::Length {
+            output::remark("the answer was cut off at the token limit: raise --max-tokens or --context");
+        }
+        Ok(())
+    }
+
+    fn start(&self, prompt: Prompt) -> Result<Stream> {
+        let (prompt, max_tokens) = match self.max_tokens {
+            Some(max_tokens) => (prompt, max_tokens),
+            None => self.with_default_limit(prompt)?,
+        };
+        let request = Request {
+            sampling: self.sampling.clone(),
+            max_tokens: Some(max_tokens),
+            stop: self.stop.clone(),
+            truncation: self.truncation,
+            speculation: self.speculation,
+            ..Request::new(prompt)
+        };
+        match (&self.session, &request.prompt) {
+            (Some(session), Prompt::Messages(messages)) => {
+                let messages = messages.clone();
+                session.stream(&self.engine, request, &messages)
+            }
+            _ => Ok(self.engine.stream(request)?),
+        }
+    }
+
+    /// Returns the number of tokens to generate without `--max-tokens`: what the context has room for, up to a limit.
+    /// Returns the prompt already encoded unless its messages are still needed.
+    fn with_default_limit(&self, prompt: Prompt) -> Result<(Prompt, usize)> {
+        let tokens = self.engine.encode(&prompt)?;
+        let context = self.engine.context();
+        // Truncation makes room for an answer of some length.
+        let room_min = if self.truncation == Truncation::DropOldest { (context / 4).max(1) } else { 1 };
+        let room = context.saturating_sub(tokens.len());
+        let max_tokens = MAX_TOKENS_DEFAULT.min(room.max(room_min));
+        // A session stores messages, and truncation drops whole messages.
+        let needs_messages = self.session.is_some() || room < max_tokens;
+        Ok((if needs_messages { prompt } else { Prompt::Tokens(tokens) }, max_tokens))
+    }
+}

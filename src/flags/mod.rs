@@ -1,0 +1,13 @@
+//! Groups of command line flags that several commands share, one file each. A group turns its flags into a validated value;
+//! what is done with the value is the business of the commands.
+
+pub mod duration;
+pub mod kv;
+pub mod memory;
+pub mod model;
+pub mod sampling;
+pub mod server;
+pub mod session;
+pub mod size;
+pub mod speculation;
+pub mod witness;

@@ -1,0 +1,67 @@
+//! Flags of every command that loads a model.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use ruvllm_backends::is_encoder;
+use ruvllm_runtime::{Engine, EngineBuilder};
+use ruvllm_store::ModelFile;
+
+use super::kv::KvFlags;
+use crate::loading;
+
+#[derive(Debug, Args)]
+pub struct ModelFlags {
+    /// Name from the catalogue, hf:OWNER/REPO/FILE.gguf, or path of a GGUF file
+    pub model: String,
+    #[command(flatten)]
+    pub engine: EngineFlags,
+}
+
+/// How models are run.
+#[derive(Clone, Debug, Default, Args)]
+pub struct EngineFlags {
+    /// Number of compute threads [default: one for each core that the process may use]
+    #[arg(long, short = 't', value_name = "N")]
+    pub threads: Option<usize>,
+    /// Context length in tokens [default: the model's own, up to 131072 and as far as memory allows]
+    #[arg(long, short = 'c', value_name = "TOKENS")]
+    pub context: Option<usize>,
+    #[command(flatten)]
+    pub kv: KvFlags,
+}
+
+impl ModelFlags {
+    /// Returns the model's file, fetched if necessary.
+    pub fn file(&self, interrupted: Arc<AtomicBool>) -> Result<ModelFile> {
+        loading::model_file(&self.model, interrupted)
+    }
+
+    /// Loads the model for up to `sequences` concurrent sequences.
+    pub fn load(&self, interrupted: Arc<AtomicBool>, sequences: usize) -> Result<Engine> {
+        self.load_with_context(interrupted, sequences, self.engine.context)
+    }
+
+    pub fn load_with_context(
+        &self,
+        interrupted: Arc<AtomicBool>,
+        sequences: usize,
+        context: Option<usize>,
+    ) -> Result<Engine> {
+        let file = self.file(interrupted)?;
+        loading::build(self.engine.builder(&file.path)?.sequences(sequences).context(context), &file.path)
+    }
+}
+
+impl EngineFlags {
+    pub fn builder(&self, file: &Path) -> Result<EngineBuilder> {
+        if is_encoder(file) {
+            bail!("this is an embedding model and cannot generate text: see ruvllm embed --help");
+        }
+        let builder = Engine::builder(file).threads(self.threads).context(self.context);
+        Ok(self.kv.apply(builder)?.guard_folder(loading::calibration_folder()?))
+    }
+}
