@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use ruvllm_backends::{Encoder, is_encoder};
 use ruvllm_memory::Memory;
-use ruvllm_runtime::{Embedder, Engine, hidden_model, vector_of};
+use ruvllm_runtime::{Engine, NamedEmbedder, hidden_model, vector_of};
 
 use crate::model_flags::{build, guard_folder, model_file};
 
@@ -25,7 +25,7 @@ pub fn of_text(memory: &Memory, text: &str) -> Result<Vec<f32>> {
 }
 
 /// The model whose embeddings a memory holds, where that is one for embeddings.
-pub fn embedder_of(memory: &Memory) -> Result<Option<Embedder>> {
+pub fn embedder_of(memory: &Memory) -> Result<Option<NamedEmbedder>> {
     match memory.embedding()? {
         Some(name) if hidden_model(&name).is_none() => embedder(&name).map(Some),
         _ => Ok(None),
@@ -33,11 +33,11 @@ pub fn embedder_of(memory: &Memory) -> Result<Option<Embedder>> {
 }
 
 /// An embedding model, fetched if need be.
-pub fn embedder(name: &str) -> Result<Embedder> {
+pub fn embedder(name: &str) -> Result<NamedEmbedder> {
     let file = model_file(name, Arc::new(AtomicBool::new(false)))?;
     if !is_encoder(&file.path) {
         bail!("{name} is not a model for embeddings; use one such as minilm");
     }
     let model = Encoder::open(&file.path).with_context(|| format!("the embedding model {name} cannot be loaded"))?;
-    Ok(Embedder { name: file.name, model: Arc::new(model) })
+    Ok(NamedEmbedder { name: file.name, model: Arc::new(model) })
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ruvllm_memory::{Memory, Session};
-use ruvllm_runtime::{Engine, EngineBuilder, Message, Patience, Remember, Remembering, Request, Stream};
+use ruvllm_runtime::{
+    CancellationToken, Engine, EngineBuilder, Message, Request, RequestIdentity, RequestRecorder, Stream,
+};
 
 use crate::embedding;
 use crate::memory_flags::MemoryPlaceFlags;
@@ -22,7 +24,7 @@ pub struct SessionFlags {
 /// The session of a command line.
 #[derive(Debug)]
 pub struct KeptSession {
-    remembering: Remembering,
+    remembering: RequestRecorder,
     name: String,
     model: String,
 }
@@ -40,7 +42,7 @@ impl SessionFlags {
             bail!("the session {name:?} is a conversation with {other}; use that model, or another name");
         }
         let embedder = embedding::embedder_of(&memory)?;
-        let remembering = Remembering::start(memory, embedder, false)?;
+        let remembering = RequestRecorder::start(memory, embedder, false)?;
         Ok(Some(KeptSession { remembering, name: name.clone(), model: model.to_owned() }))
     }
 }
@@ -74,10 +76,13 @@ impl KeptSession {
             }
         }
         let request = Request { session: Some(self.name.clone()), ..request };
-        let remember =
-            Remember { request: format!("{}@{}", self.name, ruvllm_memory::now_ms()), model: self.model.clone() };
+        let remember = RequestIdentity {
+            request: format!("{}@{}", self.name, ruvllm_memory::now_ms()),
+            model: self.model.clone(),
+        };
         self.remembering.prepare(engine, &self.model);
-        let mut streams = self.remembering.streams(engine, vec![request], &remember, &Patience::default())?;
+        let mut streams =
+            engine.recorded_streams(&self.remembering, vec![request], &remember, &CancellationToken::default())?;
         streams.pop().context("the engine gave no answer")
     }
 }

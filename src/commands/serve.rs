@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use ruvllm_runtime::{Remembering, bound_allocator};
+use ruvllm_runtime::{RequestRecorder, bound_allocator};
 use ruvllm_server::access::{Gate, LocalToken, LocalTokenError};
 use ruvllm_server::listen::{self, Bound, ConnectionLimits, Listener, Tls};
 use ruvllm_server::metrics::Metrics;
@@ -166,7 +166,7 @@ fn local_token(home: &Path) -> Result<Option<LocalToken>> {
 }
 
 /// Has everything written that is remembered, if the store takes it in time.
-fn flush(memory: &Remembering) {
+fn flush(memory: &RequestRecorder) {
     if !memory.recorder().flush() {
         let entries = memory.recorder().stats().waiting;
         tracing::error!(entries, "the memory does not answer: entries of the witness log are lost");

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use candle_core::{Device, Tensor};
 use ruvllm_model::formats::map::FileBytes;
-use ruvllm_runtime::{Backend, EmbedError, EmbedInput, EmbedRequest, Embeddings, TooLong};
+use ruvllm_runtime::{EmbedError, EmbedInput, EmbedRequest, Embedder, Embeddings, TooLong};
 use ruvllm_text::{SpecialTokens, Tokenizer};
 
 use crate::architectures::Model;
@@ -125,7 +125,7 @@ fn mask(lengths: &[usize], longest: usize) -> candle_core::Result<Tensor> {
     Tensor::from_vec(values, (lengths.len(), 1, 1, longest), &Device::Cpu)
 }
 
-impl Backend for Encoder {
+impl Embedder for Encoder {
     fn name(&self) -> &'static str {
         "candle"
     }
@@ -142,7 +142,7 @@ impl Backend for Encoder {
         let mut texts = Vec::with_capacity(request.inputs.len());
         let mut cut_tokens = 0;
         for (index, input) in request.inputs.iter().enumerate() {
-            if request.patience.is_over() {
+            if request.cancellation.is_cancelled() {
                 return Err(EmbedError::Abandoned { tokens: 0 });
             }
             let (tokens, cut) = self.tokens(index, input, request.too_long)?;
@@ -156,7 +156,7 @@ impl Backend for Encoder {
             let together: Vec<&[u32]> = batch.iter().map(|&text| &*texts[text]).collect();
             // What is behind it is never left half done.
             let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            if request.patience.is_over() {
+            if request.cancellation.is_cancelled() {
                 return Err(EmbedError::Abandoned { tokens: computed_tokens });
             }
             let failed = |why: String| EmbedError::Failed { why };

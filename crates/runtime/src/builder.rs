@@ -1,5 +1,9 @@
 //! Opening a model file and getting everything ready to answer.
 
+mod fingerprint;
+mod model_memory;
+mod vocabulary;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,14 +18,18 @@ use ruvllm_text::{
     ChatTemplate, ChatTemplateError, GrammarCompiler, GrammarError, Tokenizer, TokenizerError, ToolFormat,
 };
 
-use crate::Engine;
-use crate::engine::Loaded;
-use crate::engine_thread::{EngineThread, StepMetrics};
-use crate::fingerprint::fingerprint;
+pub(crate) use fingerprint::fingerprint;
+pub use model_memory::ModelMemory;
+use model_memory::{queue_tokens_max, working_bytes};
+use vocabulary::ReadError;
+
+use crate::constrain::OutputCompiler;
+use crate::encode::PromptEncoder;
+use crate::engine::LoadedModel;
 use crate::hardware::{self, Hardware, KernelsError};
-use crate::kv_guard::ColdFormat;
-use crate::model_memory::{ModelMemory, queue_tokens_max, working_bytes};
-use crate::vocabulary::{self, ReadError};
+use crate::kv_calibration::ColdFormat;
+use crate::submit::EngineThread;
+use crate::{Engine, StepMetrics};
 
 /// Rows of a forward pass when nothing else is said: long enough to use the weights well, short enough to stay in cache.
 const BATCH_ROWS: usize = 128;
@@ -309,15 +317,12 @@ impl EngineBuilder {
         let tokenizer = Arc::new(tokenizer);
         let grammars = GrammarCompiler::new(&tokenizer).map_err(BuildError::Grammars)?;
         let tool_format = ToolFormat::of_template(facts.chat_template.as_deref().unwrap_or_default());
-        Ok(Engine::new(Loaded {
+        Ok(Engine::new(LoadedModel {
+            outputs: OutputCompiler::new(grammars, tool_format),
+            encoder: PromptEncoder::new(tokenizer, template, tool_format, context),
             thread,
-            tokenizer,
-            template,
-            tool_format,
-            grammars,
             kernels,
             threads,
-            context,
             hidden,
             disk_folder,
             cold_format,

@@ -1,7 +1,6 @@
 //! Perplexity of a text, chunked as llama.cpp does it, so that figures can be compared.
 
-use crate::engine::GenerateError;
-use crate::{Engine, Prompt};
+use crate::{Engine, GenerateError, Prompt};
 
 /// How well a model predicts a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,7 +57,7 @@ impl Engine {
                 squares += surprise * surprise;
                 scored += 1;
             };
-            self.thread().core().evaluate(&input, first..context - 1, visit).map_err(GenerateError::from)?;
+            self.model().thread.core().evaluate(&input, first..context - 1, visit).map_err(GenerateError::from)?;
             progress(done + 1, chunks, (sum / scored as f64).exp());
         }
         let mean = sum / scored as f64;

@@ -32,7 +32,7 @@ mod usage;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruvllm_runtime::{Engine, Prompt, Remembering, Request, Tools};
+use ruvllm_runtime::{Engine, Prompt, Request, RequestRecorder, Tools};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -54,7 +54,7 @@ pub struct Api {
     /// How long an answer may take in all.
     pub answer_time_max: Option<Duration>,
     /// What is remembered of requests, unless nothing is to be.
-    pub memory: Option<Remembering>,
+    pub memory: Option<RequestRecorder>,
     /// Whose turn it is to have a long prompt prepared.
     pub preparing: Preparing,
 }
@@ -101,7 +101,7 @@ impl Api {
         if requests.iter().any(|request| request.session.is_some()) {
             caller.require_session()?;
         }
-        requests.iter_mut().for_each(|request| request.patience = self.answer_time_max);
+        requests.iter_mut().for_each(|request| request.timeout = self.answer_time_max);
         let model = self.models.get(model).await?;
         let shape_field = requests.first().and_then(|request| request.shape.as_ref()).map(fields::field_of);
         let started = Generation::start(self, model, caller, requests).await;

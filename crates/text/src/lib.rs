@@ -23,6 +23,6 @@ pub use detokenizer::Detokenizer;
 pub use grammar::{GrammarCompiler, GrammarError, MatchError, Matcher, Shape, closed};
 pub use priority::lower_priority;
 pub use stop::{StopMatcher, StopOutcome, StopStringError};
-pub use tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
+pub use tokenizer::{RunCache, SpecialTokens, Tokenizer, TokenizerError};
 pub use tools::{Explanation, Tool, ToolCallParser, ToolCalls, ToolChoice, ToolFormat, ToolPiece};
 pub use vocabulary::{TokenKind, Vocabulary, VocabularyError, WhitespaceAfterSpecial};

@@ -10,6 +10,7 @@ mod hugging_face;
 mod merge;
 mod patterns;
 mod pre_tokenizer;
+mod run_cache;
 mod sentence_piece;
 mod special_tokens;
 mod token_table;
@@ -22,6 +23,7 @@ use bpe::{Bpe, VISIBLE_SPACE};
 use hugging_face::HuggingFace;
 use patterns::Spelling;
 use pre_tokenizer::PreTokenizer;
+pub use run_cache::RunCache;
 use sentence_piece::{SentencePiece, SpacePrefix};
 pub use special_tokens::SpecialTokens;
 use special_tokens::{Piece, SpecialTokenFinder, Surroundings, is_trusted};
@@ -134,15 +136,26 @@ impl Tokenizer {
         self.encode_guarded(prompt.text(), SpecialTokens::Parse, prompt.guards())
     }
 
-    /// The same, and which of the tokens hold bytes of `part` of the text; possibly one more where the model puts a space
-    /// before a text.
-    pub fn encode_prompt_with_part(&self, prompt: &RenderedPrompt, part: Range<usize>) -> (Vec<u32>, Range<usize>) {
+    /// Encodes a rendered chat as [`Self::encode_prompt`] does, and returns which of the tokens hold bytes of `part` of its
+    /// text; possibly one more where the model puts a space before a text. Runs of text in `runs` are not encoded again.
+    pub fn encode_prompt_with_part(
+        &self,
+        prompt: &RenderedPrompt,
+        part: Range<usize>,
+        mut runs: Option<&mut RunCache>,
+    ) -> (Vec<u32>, Range<usize>) {
         let mut out = Vec::with_capacity(prompt.text().len() / 3);
         let mut tokens: Option<Range<usize>> = None;
         for piece in self.specials.split(prompt.text(), SpecialTokens::Parse, prompt.guards()) {
             let first = out.len();
-            self.encode_piece(&piece, &mut out);
-            let Piece::Text(run) = piece else { continue };
+            let Piece::Text(run) = piece else {
+                self.encode_piece(&piece, &mut out);
+                continue;
+            };
+            match &mut runs {
+                Some(runs) => runs.encode(run, &mut out, |out| self.encode_piece(&piece, out)),
+                None => self.encode_piece(&piece, &mut out),
+            }
             let mut at = run.as_ptr().addr() - prompt.text().as_ptr().addr();
             for (index, id) in out.iter().enumerate().skip(first) {
                 let end = at + self.token_bytes(*id).len();

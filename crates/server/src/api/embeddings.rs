@@ -68,7 +68,7 @@ impl From<ApiError> for Failure {
 /// what was computed is charged in any case.
 async fn compute(model: &Arc<ServedModel>, caller: &Caller, work: EmbedRequest) -> Result<Embeddings, Failure> {
     let arrived = Instant::now();
-    let _end = EndWhenDropped(work.patience.clone());
+    let _end = EndWhenDropped(work.cancellation.clone());
     let place = model.embedding.enter().await.map_err(|full| failure::queue_full(full.to_string()))?;
     model.metrics.started(arrived.elapsed());
     let encoder = Arc::clone(model.encoder().map_err(ApiError::from)?);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use ruvllm_memory::MemoryError;
-use ruvllm_runtime::{GenerateError, GrammarError, RememberError, SamplingError, StepError, SubmitError};
+use ruvllm_runtime::{GenerateError, GrammarError, RequestError, SamplingError, StepError, SubmitError};
 
 use crate::error::{ApiError, ErrorKind};
 use crate::models::ModelError;
@@ -57,19 +57,19 @@ pub(crate) fn failure(error: &GenerateError) -> ApiError {
 }
 
 /// A session that cannot go on.
-pub(crate) fn forgotten(error: &RememberError) -> ApiError {
+pub(crate) fn forgotten(error: &RequestError) -> ApiError {
     let message = error.to_string();
     match error {
-        RememberError::Generate(error) => failure(error),
-        RememberError::Session(MemoryError::Invalid { .. })
-        | RememberError::NotASession
-        | RememberError::OtherModel { .. } => ApiError::invalid_param("session", message),
-        RememberError::Session(error) if error.is_transient() => {
+        RequestError::Generate(error) => failure(error),
+        RequestError::Session(MemoryError::Invalid { .. })
+        | RequestError::NotASession
+        | RequestError::OtherModel { .. } => ApiError::invalid_param("session", message),
+        RequestError::Session(error) if error.is_transient() => {
             tracing::warn!("{message}");
             let message = "what was said in this session cannot be read at present; try again, or ask without session";
             ApiError::unavailable(message, Some(MEMORY_RETRY)).with_param("session")
         }
-        RememberError::Session(_) => {
+        RequestError::Session(_) => {
             tracing::error!("{message}");
             ApiError::internal("the session cannot be restored; the server's log tells why")
         }

@@ -38,7 +38,7 @@ pub(crate) use sampling_of;
 /// What a request did not say, so that policies may.
 macro_rules! left_open {
     ($request:expr, $max_tokens:expr) => {
-        ruvllm_runtime::LeftOpen {
+        ruvllm_runtime::UnsetParams {
             temperature: $request.temperature.is_none(),
             top_p: $request.top_p.is_none(),
             max_tokens: $max_tokens.is_none(),

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use ruvllm_runtime::{Message, Patience, Prompt};
+use ruvllm_runtime::{CancellationToken, Message, Prompt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -48,7 +48,7 @@ struct OfTenant {
 /// A turn to prepare a prompt.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    patience: Patience,
+    patience: CancellationToken,
     bytes: usize,
     permits: Permits,
 }
@@ -65,7 +65,10 @@ impl Turn {
     /// Does the work of this turn where it holds up nobody else. `None` if it panicked.
     ///
     /// If the caller gives up (the client hangs up), the work ends at its next look at its patience; until then it keeps its turn.
-    pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce(&Patience) -> T + Send + 'static) -> Option<T> {
+    pub(crate) async fn run<T: Send + 'static>(
+        self,
+        work: impl FnOnce(&CancellationToken) -> T + Send + 'static,
+    ) -> Option<T> {
         let Self { patience, bytes, permits } = self;
         let _end = EndWhenDropped(patience.clone());
         let work = move || {
@@ -81,11 +84,11 @@ impl Turn {
 }
 
 /// Nobody waits any more when it is dropped.
-pub(crate) struct EndWhenDropped(pub Patience);
+pub(crate) struct EndWhenDropped(pub CancellationToken);
 
 impl Drop for EndWhenDropped {
     fn drop(&mut self) {
-        self.0.end();
+        self.0.cancel();
     }
 }
 
@@ -98,7 +101,7 @@ impl Default for Preparing {
 impl Preparing {
     /// Waits for a turn to prepare so many bytes of text.
     pub(crate) async fn turn(&self, tenant: &str, bytes: usize) -> Result<Turn, ApiError> {
-        let patience = Patience::of(TIME_MAX);
+        let patience = CancellationToken::with_timeout(TIME_MAX);
         let tenant = self.0.of_tenant(tenant);
         let is_long = bytes > SHORT_BYTES_MAX;
         let permits = async {
@@ -208,9 +211,9 @@ mod tests {
         let (go_on, may_go_on) = std::sync::mpsc::channel();
         let (ended, has_ended) = tokio::sync::oneshot::channel();
         let running = tokio::spawn(turn.run(move |patience| {
-            started.send(patience.is_over()).unwrap();
+            started.send(patience.is_cancelled()).unwrap();
             may_go_on.recv().unwrap();
-            ended.send(patience.is_over()).unwrap();
+            ended.send(patience.is_cancelled()).unwrap();
         }));
         assert!(!has_started.await.unwrap());
         running.abort();

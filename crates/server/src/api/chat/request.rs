@@ -158,7 +158,7 @@ impl ChatRequest {
             tools,
             priority: self.priority.unwrap_or(0),
             session: self.session.clone(),
-            left_open: fields::left_open!(self, self.max_completion_tokens.or(self.max_tokens)),
+            unset: fields::left_open!(self, self.max_completion_tokens.or(self.max_tokens)),
             ..Request::new(Prompt::Messages(messages))
         };
         Ok(fields::with_seed(request, self.seed, n))

@@ -121,7 +121,7 @@ impl CompletionRequest {
             stop: fields::stop(self.stop.as_ref())?,
             shape: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             priority: self.priority.unwrap_or(0),
-            left_open: fields::left_open!(self, self.max_tokens),
+            unset: fields::left_open!(self, self.max_tokens),
             ..Request::new(Prompt::Tokens(Vec::new()))
         };
         let of_prompt = |prompt| fields::with_seed(Request { prompt, ..request.clone() }, self.seed, n);

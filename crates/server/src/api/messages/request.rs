@@ -144,7 +144,7 @@ impl MessagesRequest {
                 ..default
             },
             max_tokens: Some(self.max_tokens),
-            left_open: fields::left_open!(self, Some(self.max_tokens)),
+            unset: fields::left_open!(self, Some(self.max_tokens)),
             stop: self.stop_sequences.clone().unwrap_or_default(),
             shape: shape(self.output_config.as_ref())?,
             tools: tools(self.tools.as_deref(), self.tool_choice.as_ref())?,

@@ -166,7 +166,7 @@ impl ResponsesRequest {
         let request = Request {
             sampling,
             max_tokens: self.max_output_tokens,
-            left_open: fields::left_open!(self, self.max_output_tokens),
+            unset: fields::left_open!(self, self.max_output_tokens),
             shape: self.shape(),
             tools,
             truncation: match self.truncation.unwrap_or_default() {

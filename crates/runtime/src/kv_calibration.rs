@@ -13,10 +13,10 @@ use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_text::Tokenizer;
 use serde_json::{Value, json};
 
-use crate::encoding::encode_text;
-use crate::fingerprint::fingerprint;
+use crate::builder::fingerprint;
+use crate::encode::encode_text;
 
-const TEXT: &str = include_str!("kv_guard/text.txt");
+const TEXT: &str = include_str!("kv_calibration/text.txt");
 /// From the smallest; what costs a step more for every token comes after what does not. The last is taken without being
 /// measured.
 const CANDIDATES: [(PageFormat, Rotation); 5] = [
