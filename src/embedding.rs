@@ -20,7 +20,7 @@ pub fn of_text(memory: &Memory, text: &str) -> Result<Vec<f32>> {
     };
     let Some(model) = hidden_model(&name) else { return Ok(vector_of(&*embedder(&name)?.model, text, memory)?) };
     let file = model_file(model, Arc::new(AtomicBool::new(false)))?;
-    let builder = Engine::builder(&file.path).guard_folder(guard_folder()?).keep_hidden_states(true).sequences(1);
+    let builder = Engine::builder(&file.path).calibration_folder(guard_folder()?).keep_hidden_states(true).sequences(1);
     Ok(vector_of(&build(builder, &file.path)?, text, memory)?)
 }
 

@@ -80,7 +80,7 @@ impl EngineFlags {
             bail!("this model turns texts into vectors and generates nothing: see ruvllm embed --help");
         }
         let builder = Engine::builder(file).threads(self.threads).context(self.context);
-        Ok(self.kv.apply(builder)?.guard_folder(guard_folder()?))
+        Ok(self.kv.apply(builder)?.calibration_folder(guard_folder()?))
     }
 }
 
