@@ -1,7 +1,7 @@
 //! Compiles what an answer must look like: stop strings, a grammar for its output format, tool calls.
 
 use ruvllm_engine::{Constraint, ConstraintError};
-use ruvllm_text::{GrammarCompiler, MatchError, Matcher, Shape, StopMatcher, ToolCallParser, ToolFormat};
+use ruvllm_text::{GrammarCompiler, MatchError, Matcher, OutputFormat, StopMatcher, ToolCallParser, ToolFormat};
 
 use crate::{GenerateError, Prompt, Request, Tools};
 
@@ -37,27 +37,27 @@ impl OutputCompiler {
 
     /// Compiles the grammar of the requested output format, of the tool calls, or of either.
     fn grammar(&self, request: &Request) -> Result<Option<Matcher>, GenerateError> {
-        let compile = |shape: &Shape| self.grammars.compile_for(request.tenant.name(), shape);
+        let compile = |format: &OutputFormat| self.grammars.compile_for(request.tenant.name(), format);
         let calls = self.tool_calls(request);
         // An output format that is wrong is reported as such, even where tools may be called instead.
-        let by_shape = request.shape.as_ref().map(compile).transpose().map_err(GenerateError::Shape)?;
-        match (&request.shape, calls?) {
-            (Some(shape), Some(Shape::ToolCalls(calls))) => {
-                let either = calls.or(shape.clone()).map_err(GenerateError::Shape)?;
-                compile(&Shape::ToolCalls(either)).map(Some).map_err(GenerateError::Tools)
+        let by_format = request.output_format.as_ref().map(compile).transpose().map_err(GenerateError::OutputFormat)?;
+        match (&request.output_format, calls?) {
+            (Some(format), Some(OutputFormat::ToolCalls(calls))) => {
+                let either = calls.or(format.clone()).map_err(GenerateError::OutputFormat)?;
+                compile(&OutputFormat::ToolCalls(either)).map(Some).map_err(GenerateError::Tools)
             }
             (_, Some(calls)) => compile(&calls).map(Some).map_err(GenerateError::Tools),
-            (_, None) => Ok(by_shape),
+            (_, None) => Ok(by_format),
         }
     }
 
     /// Returns the format of proper tool calls, where the conversation offers tools.
-    fn tool_calls(&self, request: &Request) -> Result<Option<Shape>, GenerateError> {
+    fn tool_calls(&self, request: &Request) -> Result<Option<OutputFormat>, GenerateError> {
         let (Prompt::Messages(_), Tools { choice, are_parallel, .. }) = (&request.prompt, &request.tools) else {
             return Ok(None);
         };
         let are_parallel = are_parallel.unwrap_or_else(|| self.tool_format.is_of_the_model());
-        self.tool_format.shape(request.tools.offered(), choice, are_parallel).map_err(GenerateError::Tools)
+        self.tool_format.output_format(request.tools.offered(), choice, are_parallel).map_err(GenerateError::Tools)
     }
 }
 

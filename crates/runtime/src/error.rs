@@ -19,10 +19,10 @@ pub enum GenerateError {
     Step(#[from] StepError),
     /// The output format cannot be used.
     #[error(transparent)]
-    Shape(GrammarError),
+    OutputFormat(GrammarError),
     #[error(transparent)]
     Tools(GrammarError),
-    #[error("the engine has failed and must be loaded again; its log tells why")]
+    #[error("the engine has failed and must be loaded again; its log says why")]
     EngineFailed,
     #[error("a session needs a memory, and there is none")]
     NoMemory,

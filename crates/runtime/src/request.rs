@@ -10,7 +10,7 @@ use ruvllm_engine::{PrefixUse, Sampling, Speculation, Tenant};
 pub use prompt::{Message, Prompt, ToolCall};
 pub use response::{Divergence, Response, Timings, Usage};
 
-use crate::{Shape, Tool, ToolChoice, Truncation};
+use crate::{OutputFormat, Tool, ToolChoice, Truncation};
 
 /// What to generate, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub struct Request {
     /// Stop strings: texts that end the answer and are not part of it.
     pub stop: Vec<String>,
     /// Format that the answer must have; any text by default.
-    pub shape: Option<Shape>,
+    pub output_format: Option<OutputFormat>,
     /// Tools that the model may call, in a conversation.
     pub tools: Tools,
     /// What happens to a prompt that leaves no room for the answer.
@@ -64,7 +64,7 @@ impl Request {
             sampling: Sampling::default(),
             max_tokens: None,
             stop: Vec::new(),
-            shape: None,
+            output_format: None,
             tools: Tools::default(),
             truncation: Truncation::default(),
             speculation: Speculation::default(),

@@ -103,7 +103,7 @@ impl Api {
         }
         requests.iter_mut().for_each(|request| request.timeout = self.answer_time_max);
         let model = self.models.get(model).await?;
-        let shape_field = requests.first().and_then(|request| request.shape.as_ref()).map(fields::field_of);
+        let shape_field = requests.first().and_then(|request| request.output_format.as_ref()).map(fields::field_of);
         let started = Generation::start(self, model, caller, requests).await;
         // Those who compile shapes do not know where they came from.
         started

@@ -20,7 +20,7 @@ pub use chat_template::{
     ChatTemplate, ChatTemplateError, Conversation, NextTurn, RenderLimits, RenderedPrompt, strftime,
 };
 pub use detokenizer::Detokenizer;
-pub use grammar::{GrammarCompiler, GrammarError, MatchError, Matcher, Shape, closed};
+pub use grammar::{GrammarCompiler, GrammarError, MatchError, Matcher, OutputFormat, closed};
 pub use priority::lower_priority;
 pub use stop::{StopMatcher, StopOutcome, StopStringError};
 pub use tokenizer::{RunCache, SpecialTokens, Tokenizer, TokenizerError};

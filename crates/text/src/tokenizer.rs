@@ -48,7 +48,7 @@ pub enum TokenizerError {
     TokenizerJson { reason: String },
 }
 
-/// Encodes text into token ids and tells what each token is. Shared by all requests; never changes.
+/// Encodes text into token ids and knows the bytes and kind of each token. Shared by all requests; never changes.
 #[derive(Debug)]
 pub struct Tokenizer {
     encoder: Encoder,
@@ -60,7 +60,7 @@ pub struct Tokenizer {
     adds_bos: bool,
     adds_eos: bool,
     space_prefix: SpacePrefix,
-    /// Bytes that a token stands for at most.
+    /// Maximum number of bytes that a token stands for.
     longest_token: usize,
 }
 
@@ -126,7 +126,7 @@ impl Tokenizer {
     /// Encodes text, without BOS or EOS (see [`Self::with_bos_and_eos`]).
     ///
     /// A byte-level vocabulary may lack rare bytes; those are left out, as the model has no way to read them.
-    /// [`Self::first_unencodable`] tells whether that would happen.
+    /// [`Self::first_unencodable`] finds them.
     pub fn encode(&self, text: &str, special: SpecialTokens) -> Vec<u32> {
         self.encode_guarded(text, special, &[])
     }
@@ -184,7 +184,7 @@ impl Tokenizer {
         }
     }
 
-    /// The first character of `text` that encoding would leave out or replace by "unknown".
+    /// Returns the first character of `text` that encoding would leave out or replace by "unknown".
     pub fn first_unencodable(&self, text: &str) -> Option<char> {
         text.chars().find(|&char| match &self.encoder {
             Encoder::Bpe(bpe) => !bpe.can_encode(char),
@@ -193,8 +193,8 @@ impl Tokenizer {
         })
     }
 
-    /// Tokens that a text of so many bytes has at least: none stands for more bytes than the longest. 0 where texts may be
-    /// shortened before they become tokens.
+    /// Returns the minimum number of tokens of a text of `text_bytes` bytes: none stands for more bytes than the longest. 0 where
+    /// texts may be shortened before they become tokens.
     pub fn tokens_min(&self, text_bytes: usize) -> usize {
         match &self.encoder {
             Encoder::HuggingFace(_) => 0,
@@ -214,12 +214,12 @@ impl Tokenizer {
         ids
     }
 
-    /// The bytes that a token adds to the output; none for control tokens and for ids outside the vocabulary.
+    /// Returns the bytes that a token adds to the output; none for control tokens and for ids outside the vocabulary.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         self.table.bytes(id)
     }
 
-    /// The token as the vocabulary writes it, control tokens included; empty for ids outside the vocabulary.
+    /// Returns the token as the vocabulary writes it, control tokens included; empty for ids outside the vocabulary.
     pub fn token_text(&self, id: u32) -> &str {
         self.table.text(id)
     }
@@ -240,7 +240,7 @@ impl Tokenizer {
         self.end_of_generation.binary_search(&id).is_ok()
     }
 
-    /// All tokens that end a generation, ascending.
+    /// Returns all tokens that end a generation, ascending.
     pub fn end_of_generation(&self) -> &[u32] {
         &self.end_of_generation
     }
@@ -261,12 +261,12 @@ impl Tokenizer {
         self.adds_eos
     }
 
-    /// Whether a text's first token carries a space that the text does not have.
+    /// Returns whether a text's first token carries a space that the text does not have.
     pub(crate) fn adds_space_prefix(&self) -> bool {
         self.space_prefix == SpacePrefix::Added
     }
 
-    /// The texts that must not be taken from a conversation.
+    /// Returns the texts of special tokens, which a conversation must not contain as such.
     pub(crate) fn trusted_texts(&self) -> impl Iterator<Item = &str> {
         (0..self.table.len() as u32)
             .filter(|&id| is_trusted(self.table.kind(id), self.table.text(id)))

@@ -186,7 +186,7 @@ fn failure(error: &GenerateError) -> Failure {
             SubmitError::PromptTooLong { .. } | SubmitError::TooLong { .. } | SubmitError::TooLargeForCache { .. },
         ) => "context_length",
         GenerateError::Submit(_) | GenerateError::Stop(_) | GenerateError::Unencodable(_) => "invalid_request",
-        GenerateError::Shape(_) | GenerateError::Tools(_) => "invalid_grammar",
+        GenerateError::OutputFormat(_) | GenerateError::Tools(_) => "invalid_grammar",
         GenerateError::NoTemplate | GenerateError::Template(_) => "template",
         GenerateError::NoMemory => "invalid_session",
         GenerateError::Step(_) | GenerateError::EngineFailed | GenerateError::NoEmbedding => "engine",

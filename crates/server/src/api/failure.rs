@@ -39,10 +39,12 @@ pub(crate) fn failure(error: &GenerateError) -> ApiError {
         }
         GenerateError::Stop(_) => ApiError::invalid_param("stop", message),
         GenerateError::NoMemory => ApiError::invalid_param("session", message),
-        GenerateError::Shape(GrammarError::Busy) | GenerateError::Tools(GrammarError::Busy) => {
+        GenerateError::OutputFormat(GrammarError::Busy) | GenerateError::Tools(GrammarError::Busy) => {
             ApiError::unavailable(message, Some(QUEUE_RETRY))
         }
-        GenerateError::Shape(_) => ApiError::invalid_param("response_format", message).with_code("invalid_grammar"),
+        GenerateError::OutputFormat(_) => {
+            ApiError::invalid_param("response_format", message).with_code("invalid_grammar")
+        }
         GenerateError::Tools(GrammarError::NoTools | GrammarError::UnknownTool { .. }) => {
             ApiError::invalid_param("tool_choice", message)
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
-use ruvllm_runtime::{Request, Shape, StopMatcher, closed};
+use ruvllm_runtime::{OutputFormat, Request, StopMatcher, closed};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -134,18 +134,18 @@ pub(crate) fn shape(
     format: Option<&ResponseFormat>,
     grammar: Option<&GrammarField>,
     regex: Option<&str>,
-) -> Result<Option<Shape>, ApiError> {
+) -> Result<Option<OutputFormat>, ApiError> {
     let by_format = format.and_then(|format| match format {
         ResponseFormat::Text => None,
-        ResponseFormat::JsonObject => Some(Shape::JsonObject),
-        ResponseFormat::JsonSchema { json_schema } => Some(Shape::JsonSchema(closed(&json_schema.schema))),
+        ResponseFormat::JsonObject => Some(OutputFormat::JsonObject),
+        ResponseFormat::JsonSchema { json_schema } => Some(OutputFormat::JsonSchema(closed(&json_schema.schema))),
     });
     let by_grammar = grammar.map(|grammar| match grammar {
-        GrammarField::Gbnf(text) => Shape::Gbnf(text.clone()),
-        GrammarField::Typed(TypedGrammar { kind: GrammarKind::Gbnf, grammar }) => Shape::Gbnf(grammar.clone()),
-        GrammarField::Typed(TypedGrammar { kind: GrammarKind::Lark, grammar }) => Shape::Lark(grammar.clone()),
+        GrammarField::Gbnf(text) => OutputFormat::Gbnf(text.clone()),
+        GrammarField::Typed(TypedGrammar { kind: GrammarKind::Gbnf, grammar }) => OutputFormat::Gbnf(grammar.clone()),
+        GrammarField::Typed(TypedGrammar { kind: GrammarKind::Lark, grammar }) => OutputFormat::Lark(grammar.clone()),
     });
-    let by_regex = regex.map(|regex| Shape::Regex(regex.to_owned()));
+    let by_regex = regex.map(|regex| OutputFormat::Regex(regex.to_owned()));
     let mut given = [("response_format", by_format), ("grammar", by_grammar), ("regex", by_regex)]
         .into_iter()
         .filter_map(|(field, shape)| Some((field, shape?)));
@@ -157,12 +157,12 @@ pub(crate) fn shape(
 }
 
 /// Which field a shape came from.
-pub(crate) fn field_of(shape: &Shape) -> &'static str {
+pub(crate) fn field_of(shape: &OutputFormat) -> &'static str {
     match shape {
-        Shape::JsonObject | Shape::JsonSchema(_) => "response_format",
-        Shape::Regex(_) => "regex",
-        Shape::Gbnf(_) | Shape::Lark(_) => "grammar",
-        Shape::ToolCalls(_) => "tools",
+        OutputFormat::JsonObject | OutputFormat::JsonSchema(_) => "response_format",
+        OutputFormat::Regex(_) => "regex",
+        OutputFormat::Gbnf(_) | OutputFormat::Lark(_) => "grammar",
+        OutputFormat::ToolCalls(_) => "tools",
     }
 }
 

@@ -154,7 +154,7 @@ impl ChatRequest {
             sampling: fields::sampling_of!(self, self.top_logprobs()?),
             max_tokens: fields::max_tokens(self.max_completion_tokens, self.max_tokens)?,
             stop: fields::stop(self.stop.as_ref())?,
-            shape: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
+            output_format: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             tools,
             priority: self.priority.unwrap_or(0),
             session: self.session.clone(),

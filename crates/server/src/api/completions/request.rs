@@ -119,7 +119,7 @@ impl CompletionRequest {
             sampling: fields::sampling_of!(self, self.logprobs),
             max_tokens: Some(self.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT)),
             stop: fields::stop(self.stop.as_ref())?,
-            shape: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
+            output_format: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             priority: self.priority.unwrap_or(0),
             unset: fields::left_open!(self, self.max_tokens),
             ..Request::new(Prompt::Tokens(Vec::new()))

@@ -1,6 +1,6 @@
 //! `POST /v1/messages`: what is asked, checked and put into the runtime's words.
 
-use ruvllm_runtime::{Prompt, Request, Sampling, Shape, Tool, ToolChoice, Tools, closed};
+use ruvllm_runtime::{Prompt, Request, Sampling, Tool, ToolChoice, Tools, closed};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -146,7 +146,7 @@ impl MessagesRequest {
             max_tokens: Some(self.max_tokens),
             unset: fields::left_open!(self, Some(self.max_tokens)),
             stop: self.stop_sequences.clone().unwrap_or_default(),
-            shape: shape(self.output_config.as_ref())?,
+            output_format: shape(self.output_config.as_ref())?,
             tools: tools(self.tools.as_deref(), self.tool_choice.as_ref())?,
             ..Request::new(Prompt::Messages(messages(self.system.as_ref(), &self.messages)?))
         };
@@ -179,10 +179,12 @@ impl CountTokensRequest {
     }
 }
 
-fn shape(config: Option<&OutputConfig>) -> Result<Option<Shape>, ApiError> {
+fn shape(config: Option<&OutputConfig>) -> Result<Option<ruvllm_runtime::OutputFormat>, ApiError> {
     let Some(OutputConfig { format, effort }) = config else { return Ok(None) };
     refuse("output_config.effort", effort.as_ref(), "every answer takes the same effort for each of its tokens")?;
-    Ok(format.as_ref().map(|OutputFormat::JsonSchema { schema }| Shape::JsonSchema(closed(schema))))
+    Ok(format
+        .as_ref()
+        .map(|OutputFormat::JsonSchema { schema }| ruvllm_runtime::OutputFormat::JsonSchema(closed(schema))))
 }
 
 fn refuse_thinking(thinking: Option<&Value>) -> Result<(), ApiError> {
