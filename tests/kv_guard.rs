@@ -8,7 +8,7 @@ use support::smollm2;
 
 fn build(folder: &std::path::Path, context: usize) -> Engine {
     let builder = Engine::builder(smollm2()).context(Some(context)).kv(KvChoice::Auto);
-    builder.guard_folder(folder.to_owned()).build().expect("the default model loads")
+    builder.calibration_folder(folder.to_owned()).build().expect("the default model loads")
 }
 
 #[test]

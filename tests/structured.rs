@@ -3,8 +3,8 @@
 mod support;
 
 use ruvllm_runtime::{
-    Engine, FinishReason, GenerateError, Message, Piece, Prompt, Request, Response, Sampling, Shape, Speculation, Tool,
-    ToolChoice, Tools,
+    Engine, FinishReason, GenerateError, Message, OutputFormat, Piece, Prompt, Request, Response, Sampling,
+    Speculation, Tool, ToolChoice, Tools,
 };
 use serde_json::{Value, json};
 use support::smollm2;
@@ -13,17 +13,17 @@ fn engine() -> Engine {
     Engine::builder(smollm2()).context(Some(1024)).sequences(8).build().expect("the default model loads")
 }
 
-fn ask(text: &str, shape: Shape) -> Request {
+fn ask(text: &str, shape: OutputFormat) -> Request {
     Request {
         sampling: Sampling::greedy(),
         max_tokens: Some(200),
-        shape: Some(shape),
+        output_format: Some(shape),
         ..Request::new(Prompt::Messages(vec![Message::user(text)]))
     }
 }
 
-fn person() -> Shape {
-    Shape::JsonSchema(json!({
+fn person() -> OutputFormat {
+    OutputFormat::JsonSchema(json!({
         "type": "object",
         "properties": {
             "first_name": { "type": "string", "maxLength": 20 },
@@ -71,8 +71,8 @@ fn guesses_and_company_make_no_difference_to_a_constrained_answer() {
         assert!(guessed.usage.accepted_tokens > 5, "keys are foreseen: {:?}", guessed.usage);
         let streams: Vec<_> = (0..6)
             .map(|i| {
-                let shape = if i % 2 == 0 { person() } else { Shape::Regex("[a-f]{10,40}".to_owned()) };
-                engine.stream(Request { shape: Some(shape), ..request.clone() }).expect("sound")
+                let shape = if i % 2 == 0 { person() } else { OutputFormat::Regex("[a-f]{10,40}".to_owned()) };
+                engine.stream(Request { output_format: Some(shape), ..request.clone() }).expect("sound")
             })
             .collect();
         for (i, mut stream) in streams.into_iter().enumerate() {
@@ -90,20 +90,20 @@ fn guesses_and_company_make_no_difference_to_a_constrained_answer() {
 #[test]
 fn grammars_of_all_kinds_are_followed() {
     let engine = engine();
-    let check = |shape: Shape, is_right: fn(&str) -> bool| {
+    let check = |shape: OutputFormat, is_right: fn(&str) -> bool| {
         let response = engine.generate(ask("Answer.", shape.clone())).expect("a sound request");
         assert!(is_right(&response.text), "{:?} for {shape:?}", response.text);
     };
-    let json = ask("Write {\"colour\": \"red\"}", Shape::JsonObject);
+    let json = ask("Write {\"colour\": \"red\"}", OutputFormat::JsonObject);
     let json = engine.generate(json).expect("a sound request").text;
     assert!(serde_json::from_str::<Value>(&json).is_ok_and(|value| value.is_object()), "{json}");
-    check(Shape::Regex(r"(yes|no), because [a-z ]{5,30}\.".to_owned()), |text| {
+    check(OutputFormat::Regex(r"(yes|no), because [a-z ]{5,30}\.".to_owned()), |text| {
         (text.starts_with("yes, because ") || text.starts_with("no, because ")) && text.ends_with('.')
     });
-    check(Shape::Gbnf("root ::= \"colour: \" colour\ncolour ::= \"red\" | \"green\"".to_owned()), |text| {
+    check(OutputFormat::Gbnf("root ::= \"colour: \" colour\ncolour ::= \"red\" | \"green\"".to_owned()), |text| {
         ["colour: red", "colour: green"].contains(&text)
     });
-    check(Shape::Lark("start: \"<\" WORD \">\"\nWORD: /[A-Z]{3}/".to_owned()), |text| {
+    check(OutputFormat::Lark("start: \"<\" WORD \">\"\nWORD: /[A-Z]{3}/".to_owned()), |text| {
         text.len() == 5 && text.starts_with('<') && text.ends_with('>')
     });
 }
@@ -214,7 +214,7 @@ fn an_answer_calls_a_tool_or_has_the_shape_that_was_asked_for() {
                          "required": ["answer"], "additionalProperties": false });
     for seed in 0..6 {
         let mut request = call(ToolChoice::Auto, true, Sampling { seed, ..Sampling::default() });
-        request.shape = Some(Shape::JsonSchema(schema.clone()));
+        request.output_format = Some(OutputFormat::JsonSchema(schema.clone()));
         request.max_tokens = Some(200);
         let response = engine.generate(request).expect("a sound request");
         match response.finish_reason {
@@ -227,25 +227,25 @@ fn an_answer_calls_a_tool_or_has_the_shape_that_was_asked_for() {
         }
     }
     let mut request = call(ToolChoice::Required, false, Sampling::greedy());
-    request.shape = Some(Shape::JsonSchema(schema));
+    request.output_format = Some(OutputFormat::JsonSchema(schema));
     let response = engine.generate(request).expect("a sound request");
     assert_eq!((response.tool_calls.len(), response.text.as_str()), (1, ""));
     let mut request = call(ToolChoice::Auto, false, Sampling::greedy());
-    request.shape = Some(Shape::JsonSchema(json!({ "frobnicate": 3 })));
-    assert!(matches!(engine.generate(request), Err(GenerateError::Shape(_))));
+    request.output_format = Some(OutputFormat::JsonSchema(json!({ "frobnicate": 3 })));
+    assert!(matches!(engine.generate(request), Err(GenerateError::OutputFormat(_))));
 }
 
 #[test]
 fn shapes_that_cannot_be_kept_to_are_refused_by_name() {
     let engine = engine();
-    let check = |shape: Shape, wanted: &str| {
+    let check = |shape: OutputFormat, wanted: &str| {
         let error = engine.generate(ask("Answer.", shape)).expect_err("it is refused").to_string();
         assert!(error.contains(wanted), "{error}");
     };
-    check(Shape::JsonSchema(json!({ "type": "object", "frobnicate": 3 })), "frobnicate");
-    check(Shape::Regex("(unclosed".to_owned()), "(unclosed");
-    check(Shape::Gbnf("root ::= missing".to_owned()), "missing");
-    check(Shape::Lark("start: (".to_owned()), "Expected token");
+    check(OutputFormat::JsonSchema(json!({ "type": "object", "frobnicate": 3 })), "frobnicate");
+    check(OutputFormat::Regex("(unclosed".to_owned()), "(unclosed");
+    check(OutputFormat::Gbnf("root ::= missing".to_owned()), "missing");
+    check(OutputFormat::Lark("start: (".to_owned()), "Expected token");
     let mut request = call(ToolChoice::Auto, true, Sampling::greedy());
     request.tools.definitions[1].parameters = json!({ "type": "object", "frobnicate": 3 });
     let error = engine.generate(request.clone()).expect_err("it is refused").to_string();

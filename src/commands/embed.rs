@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ruvllm_backends::{Encoder, is_encoder};
-use ruvllm_runtime::{Backend, EmbedError, EmbedInput, EmbedRequest, Patience, TooLong};
+use ruvllm_runtime::{CancellationToken, EmbedError, EmbedInput, EmbedRequest, Embedder, TooLong};
 use serde_json::{Value, json};
 
 use crate::exit::Interrupted;
@@ -60,7 +60,7 @@ impl Embed {
         }
         let interrupted = interrupt_flag();
         let encoder = self.open(std::sync::Arc::clone(&interrupted))?;
-        let patience = Patience::until(interrupted);
+        let patience = CancellationToken::from_flag(interrupted);
         let collects = self.json || self.similarity;
         let bar = count_bar(if collects { texts.len() } else { 0 }, "embedding");
         let (mut vectors, mut tokens, mut cut_tokens) = (Vec::new(), Vec::new(), 0);
@@ -118,11 +118,11 @@ impl Embed {
         if texts.is_empty() { bail!("there is no text") } else { Ok(texts) }
     }
 
-    fn request(&self, texts: &[String], patience: &Patience) -> EmbedRequest {
+    fn request(&self, texts: &[String], patience: &CancellationToken) -> EmbedRequest {
         EmbedRequest {
             inputs: texts.iter().cloned().map(EmbedInput::Text).collect(),
             too_long: if self.truncate { TooLong::CutEnd } else { TooLong::Refuse },
-            patience: patience.clone(),
+            cancellation: patience.clone(),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use ruvllm_runtime::{Remembering, bound_allocator};
+use ruvllm_runtime::{RequestRecorder, bound_allocator};
 use ruvllm_server::access::{Gate, LocalToken, LocalTokenError};
 use ruvllm_server::listen::{self, Bound, ConnectionLimits, Listener, Tls};
 use ruvllm_server::metrics::Metrics;
@@ -167,7 +167,7 @@ fn local_token(home: &Path) -> Result<Option<LocalToken>> {
 }
 
 /// Writes everything that is recorded, if the store accepts it in time.
-fn flush(memory: &Remembering) {
+fn flush(memory: &RequestRecorder) {
     if !memory.recorder().flush() {
         let entries = memory.recorder().stats().waiting;
         tracing::error!(entries, "the memory does not respond: entries of the witness log are lost");

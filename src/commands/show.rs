@@ -137,8 +137,10 @@ fn backend(facts: &ModelFacts) -> Result<Backend> {
         let reason = format!("supports the architecture '{architecture}'; {} kernels", kernels.name());
         return Ok(Backend { name: Some("native"), reason });
     }
-    let reason =
-        format!("no backend supports the architecture '{architecture}' (supported: {})", architecture_names().join(", "));
+    let reason = format!(
+        "no backend supports the architecture '{architecture}' (supported: {})",
+        architecture_names().join(", ")
+    );
     Ok(Backend { name: None, reason })
 }
 

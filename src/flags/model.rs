@@ -62,6 +62,6 @@ impl EngineFlags {
             bail!("this is an embedding model and cannot generate text: see ruvllm embed --help");
         }
         let builder = Engine::builder(file).threads(self.threads).context(self.context);
-        Ok(self.kv.apply(builder)?.guard_folder(loading::calibration_folder()?))
+        Ok(self.kv.apply(builder)?.calibration_folder(loading::calibration_folder()?))
     }
 }

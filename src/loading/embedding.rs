@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use ruvllm_backends::{Encoder, is_encoder};
 use ruvllm_memory::Memory;
-use ruvllm_runtime::{Embedder, Engine, hidden_model, vector_of};
+use ruvllm_runtime::{Engine, NamedEmbedder, hidden_model, vector_of};
 
 use super::{build, calibration_folder, model_file};
 
@@ -20,12 +20,13 @@ pub fn embed_text(memory: &Memory, text: &str) -> Result<Vec<f32>> {
     };
     let Some(model) = hidden_model(&name) else { return Ok(vector_of(&*embedder(&name)?.model, text, memory)?) };
     let file = model_file(model, Arc::new(AtomicBool::new(false)))?;
-    let builder = Engine::builder(&file.path).guard_folder(calibration_folder()?).keep_hidden_states(true).sequences(1);
+    let builder =
+        Engine::builder(&file.path).calibration_folder(calibration_folder()?).keep_hidden_states(true).sequences(1);
     Ok(vector_of(&build(builder, &file.path)?, text, memory)?)
 }
 
 /// Returns the embedding model that a memory uses; `None` if it stores hidden states, or nothing yet.
-pub fn embedder_of(memory: &Memory) -> Result<Option<Embedder>> {
+pub fn embedder_of(memory: &Memory) -> Result<Option<NamedEmbedder>> {
     match memory.embeddings().name()? {
         Some(name) if hidden_model(&name).is_none() => embedder(&name).map(Some),
         _ => Ok(None),
@@ -33,11 +34,11 @@ pub fn embedder_of(memory: &Memory) -> Result<Option<Embedder>> {
 }
 
 /// Loads an embedding model, fetched if necessary.
-pub fn embedder(name: &str) -> Result<Embedder> {
+pub fn embedder(name: &str) -> Result<NamedEmbedder> {
     let file = model_file(name, Arc::new(AtomicBool::new(false)))?;
     if !is_encoder(&file.path) {
         bail!("{name} is not an embedding model; use one such as minilm");
     }
     let model = Encoder::open(&file.path).with_context(|| format!("cannot load the embedding model {name}"))?;
-    Ok(Embedder { name: file.name, model: Arc::new(model) })
+    Ok(NamedEmbedder { name: file.name, model: Arc::new(model) })
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use ruvllm_memory::{Memory, Session};
-use ruvllm_runtime::{Engine, EngineBuilder, Message, Patience, Remember, Remembering, Request, Stream};
+use ruvllm_runtime::{
+    CancellationToken, Engine, EngineBuilder, Message, Request, RequestIdentity, RequestRecorder, Stream,
+};
 
 use super::embedding;
 use crate::flags::session::SessionFlags;
@@ -12,7 +14,7 @@ use crate::flags::session::SessionFlags;
 /// The session that a command line names.
 #[derive(Debug)]
 pub struct StoredSession {
-    remembering: Remembering,
+    remembering: RequestRecorder,
     name: String,
     model: String,
 }
@@ -30,7 +32,7 @@ impl StoredSession {
             bail!("the session {name:?} is a conversation with {other}; use that model, or another name");
         }
         let embedder = embedding::embedder_of(&memory)?;
-        let remembering = Remembering::start(memory, embedder, false)?;
+        let remembering = RequestRecorder::start(memory, embedder, false)?;
         Ok(Some(Self { remembering, name: name.clone(), model: model.to_owned() }))
     }
 
@@ -62,10 +64,13 @@ impl StoredSession {
             }
         }
         let request = Request { session: Some(self.name.clone()), ..request };
-        let remember =
-            Remember { request: format!("{}@{}", self.name, ruvllm_memory::now_ms()), model: self.model.clone() };
+        let remember = RequestIdentity {
+            request: format!("{}@{}", self.name, ruvllm_memory::now_ms()),
+            model: self.model.clone(),
+        };
         self.remembering.prepare(engine, &self.model);
-        let mut streams = self.remembering.streams(engine, vec![request], &remember, &Patience::default())?;
+        let mut streams =
+            engine.recorded_streams(&self.remembering, vec![request], &remember, &CancellationToken::default())?;
         streams.pop().context("the engine gave no answer")
     }
 }

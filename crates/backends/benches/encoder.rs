@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ruvllm_backends::Encoder;
-use ruvllm_runtime::{Backend, EmbedInput, EmbedRequest};
+use ruvllm_runtime::{EmbedInput, EmbedRequest, Embedder};
 use ruvllm_store::{Store, default_home};
 
 const RUNS: usize = 30;

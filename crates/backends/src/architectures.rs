@@ -1,4 +1,4 @@
-//! The models: what stands before their layers, and what their tensors are called.
+//! The architectures: their embedding layers and the names of their tensors.
 
 mod bert;
 mod mpnet;
@@ -26,7 +26,7 @@ impl Model {
         })
     }
 
-    /// A vector for each token. `tokens` is `[texts, tokens]`; `mask` is added to the scores and hides padding,
+    /// Returns a vector for each token. `tokens` is `[texts, tokens]`; `mask` is added to the scores and hides padding,
     /// `[texts, 1, 1, tokens]`.
     pub(crate) fn forward(&self, tokens: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         match self {

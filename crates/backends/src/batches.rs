@@ -1,10 +1,9 @@
-//! Which texts are computed together: those of similar length, since shorter ones are padded.
+//! Puts texts of similar length into batches, since shorter ones are padded.
 
-/// Tokens that are computed at the same time, padding included. Enough to keep matrices large; the scores of attention stay
-/// small enough for the caches.
+/// Maximum number of tokens in a batch, including padding: enough to keep matrices large, while attention scores fit the caches.
 const PADDED_TOKENS_MAX: usize = 1024;
 
-/// The numbers of the texts in each batch. The longest come first, so that the last batches are the quick ones.
+/// Returns the indices of the texts in each batch, the longest texts first.
 pub(crate) fn batches(lengths: &[usize]) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..lengths.len()).collect();
     order.sort_by_key(|&text| std::cmp::Reverse(lengths[text]));

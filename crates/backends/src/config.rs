@@ -1,4 +1,4 @@
-//! What the JSON files beside the weights say, checked before anything is made of it.
+//! Reads and checks the JSON files beside the weights.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,11 +9,11 @@ use serde::de::DeserializeOwned;
 
 use crate::error::LoadError;
 
-/// Far above any real one.
+/// Far larger than any real file.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 const TOKENIZER_BYTES_MAX: u64 = 64 << 20;
 
-/// Scores of attention take memory for each pair of tokens, so that a text is bounded whatever a file says.
+/// Maximum length of a text whatever a file says: attention scores take memory for each pair of tokens.
 const TOKENS_MAX: usize = 2048;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +26,11 @@ pub(crate) enum Architecture {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pooling {
     Mean,
-    /// That of the first token.
+    /// The vector of the first token.
     First,
 }
 
-/// The sizes of a model, all of them sane.
+/// Hyper-parameters of a model, checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub architecture: Architecture,
@@ -39,16 +39,16 @@ pub(crate) struct Config {
     pub heads: usize,
     pub inner: usize,
     pub vocabulary: usize,
-    /// Rows of the table of positions.
+    /// Number of rows of the position table.
     pub positions: usize,
-    /// Kinds of segments, of which texts have the first one.
+    /// Number of segment types; texts have the first one.
     pub segments: usize,
-    /// MPNet's distances between tokens, in so many classes.
+    /// Number of buckets of MPNet's distances between tokens.
     pub distance_buckets: usize,
     pub padding_token: u32,
     pub norm_epsilon: f64,
     pub pooling: Pooling,
-    /// Tokens of a text at most.
+    /// Maximum length of a text in tokens.
     pub context: usize,
 }
 
@@ -90,13 +90,13 @@ struct PoolingFile {
 }
 
 impl Config {
-    /// Reads all of them from a model's folder.
+    /// Reads the files of a model's folder.
     pub(crate) fn read(folder: &Path) -> Result<Self, LoadError> {
         let file: ConfigFile = json(&folder.join("config.json"))?;
         let length: LengthFile = json_if_there(&folder.join("sentence_bert_config.json"))?.unwrap_or_default();
         let pooling: Option<PoolingFile> = json_if_there(&folder.join("1_Pooling/config.json"))?;
         let config = file.check()?;
-        // MPNet counts positions from the number of the padding token on.
+        // MPNet counts positions from the id of the padding token on.
         let skipped = if config.architecture == Architecture::Mpnet { config.padding_token as usize + 1 } else { 0 };
         let positions = config.positions.saturating_sub(skipped);
         let context = length.max_seq_length.unwrap_or(usize::MAX).min(positions).min(TOKENS_MAX);

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use candle_core::{Device, Tensor};
 use ruvllm_model::formats::map::FileBytes;
-use ruvllm_runtime::{Backend, EmbedError, EmbedInput, EmbedRequest, Embeddings, TooLong};
+use ruvllm_runtime::{EmbedError, EmbedInput, EmbedRequest, Embedder, Embeddings, TooLong};
 use ruvllm_text::{SpecialTokens, Tokenizer};
 
 use crate::architectures::Model;
@@ -15,7 +15,7 @@ use crate::error::LoadError;
 use crate::pooling::pool;
 use crate::weights::Weights;
 
-/// Whether a model's file is one for [`Encoder::open`].
+/// Returns whether a model's file is one for [`Encoder::open`].
 pub fn is_encoder(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors"))
 }
@@ -26,11 +26,11 @@ pub struct Encoder {
     config: Config,
     tokenizer: Tokenizer,
     model: Model,
-    /// One batch at a time: each takes all cores, and short requests get their turn between the batches of long ones.
-    turn: Mutex<()>,
+    /// Held for a batch, which uses all cores: short requests run between the batches of long ones.
+    batch: Mutex<()>,
 }
 
-/// What a model is made of, for people.
+/// Facts about a model, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncoderFacts {
     pub architecture: &'static str,
@@ -42,7 +42,7 @@ pub struct EncoderFacts {
 }
 
 impl EncoderFacts {
-    /// Of the model whose weights are at `path`, without reading them.
+    /// Reads the facts of the model whose weights are at `path`, without reading the weights.
     pub fn of(path: &Path) -> Result<Self, LoadError> {
         let config = Config::read(folder_of(path))?;
         let architecture = match config.architecture {
@@ -59,7 +59,7 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 impl Encoder {
-    /// Loads the weights at `path`, with what lies beside them.
+    /// Loads the weights at `path` and the files beside them.
     pub fn open(path: &Path) -> Result<Self, LoadError> {
         let folder = folder_of(path);
         let config = Config::read(folder)?;
@@ -73,14 +73,14 @@ impl Encoder {
         let weights = Weights::new(&bytes, path)?;
         let model = Model::load(&weights, &config)?;
         weights.finish()?;
-        Ok(Self { config, tokenizer, model, turn: Mutex::default() })
+        Ok(Self { config, tokenizer, model, batch: Mutex::default() })
     }
 
-    /// The tokens of an input, and how many were left out of it.
+    /// Returns the tokens of an input, and the number of tokens left out of it.
     fn tokens(&self, index: usize, input: &EmbedInput, too_long: TooLong) -> Result<(Vec<u32>, usize), EmbedError> {
         let tokens_max = self.config.context;
         let vocabulary = self.config.vocabulary;
-        // Those around a text stay when its end is left out.
+        // BOS and EOS stay when the end of a text is left out.
         let (mut tokens, around) = match input {
             EmbedInput::Text(text) if text.is_empty() => return Err(EmbedError::Empty { index }),
             EmbedInput::Text(text) => {
@@ -104,7 +104,7 @@ impl Encoder {
         if tokens.is_empty() { Err(EmbedError::Empty { index }) } else { Ok((tokens, surplus)) }
     }
 
-    /// The vectors of texts that are computed together; the first is the longest.
+    /// Computes the vectors of a batch.
     fn compute(&self, batch: &[&[u32]]) -> candle_core::Result<Vec<Vec<f32>>> {
         let lengths: Vec<usize> = batch.iter().map(|tokens| tokens.len()).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0);
@@ -118,14 +118,14 @@ impl Encoder {
     }
 }
 
-/// Makes the scores of padding so low that nothing of it is mixed in: `[texts, 1, 1, tokens]`
+/// Returns the bias that hides padding from attention: `[texts, 1, 1, tokens]`
 fn mask(lengths: &[usize], longest: usize) -> candle_core::Result<Tensor> {
     let of_text = |&length: &usize| (0..longest).map(move |at| if at < length { 0.0 } else { f32::MIN });
     let values: Vec<f32> = lengths.iter().flat_map(of_text).collect();
     Tensor::from_vec(values, (lengths.len(), 1, 1, longest), &Device::Cpu)
 }
 
-impl Backend for Encoder {
+impl Embedder for Encoder {
     fn name(&self) -> &'static str {
         "candle"
     }
@@ -142,7 +142,7 @@ impl Backend for Encoder {
         let mut texts = Vec::with_capacity(request.inputs.len());
         let mut cut_tokens = 0;
         for (index, input) in request.inputs.iter().enumerate() {
-            if request.patience.is_over() {
+            if request.cancellation.is_cancelled() {
                 return Err(EmbedError::Abandoned { tokens: 0 });
             }
             let (tokens, cut) = self.tokens(index, input, request.too_long)?;
@@ -154,15 +154,15 @@ impl Backend for Encoder {
         let mut computed_tokens = 0;
         for batch in batches(&lengths) {
             let together: Vec<&[u32]> = batch.iter().map(|&text| &*texts[text]).collect();
-            // What is behind it is never left half done.
-            let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            if request.patience.is_over() {
+            // The mutex guards no data, so a panic leaves nothing inconsistent behind it.
+            let _batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
+            if request.cancellation.is_cancelled() {
                 return Err(EmbedError::Abandoned { tokens: computed_tokens });
             }
             let failed = |why: String| EmbedError::Failed { why };
             let computed = self.compute(&together).map_err(|error| failed(error.to_string()))?;
             if computed.iter().flatten().any(|value| !value.is_finite()) {
-                return Err(failed("it computed something that is no number".to_owned()));
+                return Err(failed("it computed NaN or infinity".to_owned()));
             }
             for (text, vector) in batch.into_iter().zip(computed) {
                 vectors[text] = vector;

@@ -1,7 +1,7 @@
-//! The activation of the inner network: x times the share of a normal distribution that lies below x.
+//! GELU: x times the cumulative normal distribution at x.
 //!
-//! Candle's own calls an exact error function for one number after the other, which takes longer than the matrices
-//! around it. This one is short enough to be compiled to vector instructions.
+//! Candle's own calls an exact error function number by number, which takes longer than the matrix products around it. This one
+//! is simple enough to be compiled to vector instructions.
 
 use candle_core::{CpuStorage, CustomOp1, Error, Layout, Result, Shape};
 
@@ -29,7 +29,7 @@ fn gelu(x: f32) -> f32 {
     0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2))
 }
 
-/// Abramowitz and Stegun 7.1.26; off by 1.5e-7 at most, about as much as a float can tell near 1.
+/// Abramowitz and Stegun 7.1.26; the error is at most 1.5e-7, about the precision of a float near 1.
 fn erf(x: f32) -> f32 {
     let magnitude = x.abs();
     let t = 1.0 / (1.0 + 0.327_591_1 * magnitude);

@@ -1,8 +1,7 @@
-//! Other ways to run models than the native engine.
+//! Other ways to run models than the native engine: an [`Encoder`] turns texts into vectors, on candle.
 //!
-//! Here is one: an [`Encoder`] turns texts into vectors, on candle. It reads the folder that sentence-transformers write:
-//! `model.safetensors` with `config.json` and `tokenizer.json` beside it, and what they say of pooling and of the length
-//! of texts. Nothing here knows stores, HTTP or terminals.
+//! It reads the folder that sentence-transformers write: `model.safetensors` with `config.json` and `tokenizer.json` beside it,
+//! and optional files about pooling and the length of texts. Knows nothing of stores, HTTP or terminals.
 
 mod architectures;
 mod batches;

@@ -1,10 +1,10 @@
-//! From the vectors of a text's tokens to one of length 1.
+//! Pools the vectors of a text's tokens into one of length 1.
 
 use candle_core::{Result, Tensor};
 
 use crate::config::Pooling;
 
-/// `hidden` is `[texts, tokens, hidden]`; of each text only its first tokens count, as many as `lengths` says.
+/// Returns a vector for each text. `hidden` is `[texts, tokens, hidden]`; tokens beyond a text's length are padding.
 pub(crate) fn pool(hidden: &Tensor, lengths: &[usize], pooling: Pooling) -> Result<Vec<Vec<f32>>> {
     let one = |(text, &length): (usize, &usize)| {
         let tokens = hidden.get(text)?;
@@ -17,7 +17,7 @@ pub(crate) fn pool(hidden: &Tensor, lengths: &[usize], pooling: Pooling) -> Resu
     lengths.iter().enumerate().map(one).collect()
 }
 
-/// Divided by its length. A vector of zeros stays what it is.
+/// Divides a vector by its length. A vector of zeros stays as it is.
 fn normalised(mut vector: Vec<f32>) -> Vec<f32> {
     let length = vector.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
     if length > 0.0 {

@@ -10,7 +10,7 @@ use crate::weights::Weights;
 
 type Loaded<T> = std::result::Result<T, LoadError>;
 
-/// What the tensors of a layer are called.
+/// Names of a layer's tensors.
 pub(crate) struct LayerNames {
     pub query: &'static str,
     pub key: &'static str,
@@ -19,7 +19,7 @@ pub(crate) struct LayerNames {
     pub attention_norm: &'static str,
 }
 
-/// Attention and a small network, each added to what came in and normalised.
+/// Attention and a feed-forward network, each with a residual and a norm.
 #[derive(Debug)]
 pub(crate) struct Layer {
     query_key_value: Linear,
@@ -32,7 +32,7 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    /// All layers of a model.
+    /// Loads all layers of a model.
     pub(crate) fn load_all(weights: &Weights, config: &Config, names: &LayerNames) -> Loaded<Vec<Self>> {
         (0..config.layers).map(|index| Self::load(weights, config, names, index)).collect()
     }
@@ -51,7 +51,7 @@ impl Layer {
         })
     }
 
-    /// `x` is `[texts, tokens, hidden]`. `bias` is added to the scores, `[texts or 1, heads or 1, tokens or 1, tokens]`.
+    /// Computes the layer. `x` is `[texts, tokens, hidden]`. `bias` is added to the scores, `[texts or 1, heads or 1, tokens or 1, tokens]`.
     pub(crate) fn forward(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let attended = self.attention_output.forward(&self.attention(x, bias)?)?;
         let x = self.attention_norm.forward(&(x + attended)?)?;

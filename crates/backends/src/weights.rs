@@ -1,4 +1,4 @@
-//! The tensors of a safetensors file, each taken once and with the shape that the configuration demands.
+//! Tensors of a safetensors file, each taken once and with the shape that the configuration demands.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -11,9 +11,9 @@ use ruvllm_model::formats::map::FileBytes;
 
 use crate::error::LoadError;
 
-/// What every supported model has. Some files put a prefix before all names.
+/// A tensor that every supported model has. Some files put a prefix before all names.
 const KNOWN_TENSOR: &str = "embeddings.word_embeddings.weight";
-/// The parts that must be used up: anything else there would be a model that is not computed as it was made.
+/// Prefixes of tensors that must all be used: otherwise the model would not be computed as it was trained.
 const TRUNK: [&str; 2] = ["embeddings.", "encoder."];
 /// A table of 0, 1, 2, … that some files hold.
 const POSITION_IDS: &str = "embeddings.position_ids";
@@ -34,7 +34,7 @@ impl<'a> Weights<'a> {
         Ok(Self { file, prefix, unused: RefCell::new(names) })
     }
 
-    /// The tensor of this name as floats.
+    /// Returns the tensor of this name as floats.
     pub(crate) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor, LoadError> {
         let full = format!("{}{name}", self.prefix);
         if !self.unused.borrow_mut().remove(&full) {
@@ -59,7 +59,7 @@ impl<'a> Weights<'a> {
         Ok(Linear::new(weight, Some(bias)))
     }
 
-    /// Several with the same inputs as one, which is faster.
+    /// Joins several layers with the same inputs into one, which is faster.
     pub(crate) fn joined(&self, names: &[String], inputs: usize, outputs: usize) -> Result<Linear, LoadError> {
         let all = |suffix: &str, shape: &[usize]| {
             let each = names.iter().map(|name| self.tensor(&format!("{name}.{suffix}"), shape));
@@ -74,7 +74,7 @@ impl<'a> Weights<'a> {
         Ok(LayerNorm::new(weight, bias, epsilon))
     }
 
-    /// To be called when all is loaded. Heads for other tasks may be left over.
+    /// Refuses tensors that were not used, except heads for other tasks.
     pub(crate) fn finish(self) -> Result<(), LoadError> {
         let of_trunk = |name: &String| {
             let name = name.strip_prefix(&self.prefix).unwrap_or(name);

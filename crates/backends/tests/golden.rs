@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use ruvllm_backends::Encoder;
-use ruvllm_runtime::{Backend, EmbedInput, EmbedRequest, Embeddings, TooLong};
+use ruvllm_runtime::{EmbedInput, EmbedRequest, Embedder, Embeddings, TooLong};
 use ruvllm_store::{Store, default_home};
 use serde_json::Value;
 

@@ -1,11 +1,11 @@
-//! What becomes of requests that are wrong or given up, with the real model.
+//! Requests that are wrong or cancelled, with the real model.
 
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
 use ruvllm_backends::Encoder;
-use ruvllm_runtime::{Backend, EmbedError, EmbedInput, EmbedRequest, TooLong};
+use ruvllm_runtime::{EmbedError, EmbedInput, EmbedRequest, Embedder, TooLong};
 use ruvllm_store::{Store, default_home};
 
 fn encoder() -> &'static Encoder {
@@ -56,13 +56,13 @@ fn empty_inputs_are_refused_and_no_inputs_give_no_vectors() {
 }
 
 #[test]
-fn who_gives_up_is_not_computed_for() {
+fn a_cancelled_request_is_not_computed_to_its_end() {
     let request = request(vec![text(&"word ".repeat(200)); 2000]);
-    let patience = request.patience.clone();
+    let cancellation = request.cancellation.clone();
     thread::scope(|scope| {
         let computing = scope.spawn(|| encoder().embed(&request));
         thread::sleep(Duration::from_millis(300));
-        patience.end();
+        cancellation.cancel();
         let error = computing.join().unwrap().unwrap_err();
         assert!(matches!(error, EmbedError::Abandoned { tokens } if tokens < 2000 * 200), "{error:?}");
     });

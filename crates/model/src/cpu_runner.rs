@@ -43,6 +43,10 @@ impl CpuRunner {
         Self { model, pool, pages, state, limits, scan: CandidateScan::default() }
     }
 
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
     /// Refuses what would make the forward pass panic. The engine checks requests, so none of this is expected.
     fn check(&self, batch: &Batch) -> Result<(), BatchError> {
         let RunnerLimits { vocabulary, context, rows_max, .. } = self.limits;

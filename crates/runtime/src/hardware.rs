@@ -61,7 +61,7 @@ pub fn chosen_kernels() -> Result<KernelSet, KernelsError> {
 }
 
 /// Bytes of memory that this process holds, without those of mapped files: the system takes them back when it needs to, and a
-/// model's grow with every token that is seen for the first time. Only Linux tells.
+/// model's grow with every token that is seen for the first time. Known on Linux only.
 pub fn resident_bytes() -> Option<usize> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     usize::try_from(meminfo(&status, "RssAnon:")?).ok()

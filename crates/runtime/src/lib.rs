@@ -12,44 +12,58 @@
 //! println!("\n{:.1} tokens/s", stream.response().timings.decode_tok_s);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! [`Engine`] is a loaded model, made by [`EngineBuilder`]. `generate.rs` has the way of a request, and each step of it is a
+//! module: `prepare` (session, policies), `constrain` (grammar, stop strings), `encode` (template, tokens, truncation),
+//! `submit` (the engine's thread), `stream` (tokens to text) and `record` (witness log, session).
 
-mod backend;
 mod builder;
-mod constraint;
-mod embeddings;
-mod encoding;
 mod engine;
-mod engine_thread;
-mod fingerprint;
-pub mod hardware;
-mod kv_guard;
-mod model_memory;
-mod perplexity;
-mod prompt;
-mod remember;
-mod request;
-mod stream;
-mod truncation;
-mod vocabulary;
+mod kv_calibration;
 
-pub use backend::{Backend, EmbedError, EmbedInput, EmbedRequest, Embeddings, Patience, TooLong};
-pub use builder::{BuildError, BuildProgress, EngineBuilder, KvChoice, open_tokenizer};
-pub use embeddings::TextEmbeddings;
-pub use engine::{Engine, GenerateError};
-pub use engine_thread::{EngineStatus, StepMetrics};
-pub use kv_guard::ColdFormat;
-pub use model_memory::ModelMemory;
-pub use perplexity::{Perplexity, PerplexityError};
-pub use prompt::{Message, Prompt, ToolCall};
-pub use remember::{
-    Embedder, RecallError, Remember, RememberError, Remembering, check_policy, hidden_model, hidden_state_of, vector_of,
+// The way of a request, in its order; `generate` calls the steps.
+mod request;
+
+mod generate;
+
+mod prepare;
+
+mod constrain;
+
+mod encode;
+
+mod submit;
+
+mod stream;
+
+mod record;
+
+// Used by several steps, or beside them.
+mod cancellation;
+mod embed;
+mod error;
+pub mod hardware;
+mod perplexity;
+
+pub use builder::{BuildError, BuildProgress, EngineBuilder, KvChoice, ModelMemory, open_tokenizer};
+pub use cancellation::CancellationToken;
+pub use embed::{
+    EmbedError, EmbedInput, EmbedRequest, Embedder, Embeddings, NamedEmbedder, RecallError, TextEmbeddings, TooLong,
+    hidden_model, hidden_state_of, vector_of,
 };
-pub use request::{Divergence, LeftOpen, Request, Response, Timings, Tools, Usage};
+pub use encode::Truncation;
+pub use engine::Engine;
+pub use error::{GenerateError, RequestError};
+pub use kv_calibration::ColdFormat;
+pub use perplexity::{Perplexity, PerplexityError};
+pub use prepare::check_policy;
+pub use record::{RequestIdentity, RequestRecorder};
+pub use request::{Divergence, Message, Prompt, Request, Response, Timings, ToolCall, Tools, UnsetParams, Usage};
 pub use ruvllm_engine::{
     CacheStats, DiskStats, DiskStore, FinishReason, LookupStats, PageKey, PrefixUse, Quota, Sampled, Sampling,
     SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
 };
 pub use ruvllm_kernels::{Cores, bound_allocator, trim_allocator};
-pub use ruvllm_text::{GrammarError, Shape, StopMatcher, Tokenizer, Tool, ToolChoice, closed};
+pub use ruvllm_text::{GrammarError, OutputFormat, StopMatcher, Tokenizer, Tool, ToolChoice, closed};
 pub use stream::{Piece, Stream};
-pub use truncation::Truncation;
+pub use submit::{EngineStatus, StepMetrics};

@@ -1,9 +1,8 @@
-//! Perplexity of a text, chunked as llama.cpp does it, so that figures can be compared.
+//! Perplexity of a text, in chunks as in llama.cpp, so that figures can be compared.
 
 use ruvllm_engine::EvaluateError;
 
-use crate::engine::GenerateError;
-use crate::{Engine, Prompt};
+use crate::{Engine, GenerateError, Prompt};
 
 /// How well a model predicts a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,9 +29,9 @@ pub enum PerplexityError {
 }
 
 impl Engine {
-    /// The text is cut into chunks of `context` tokens; each is run on its own, its first token replaced by the
-    /// beginning-of-text token where the model wants one, and the predictions of its second half are scored.
-    /// `progress` is told the chunks done, their number, and the perplexity so far.
+    /// Computes the perplexity of a text in chunks of `context` tokens. Each chunk is run on its own, its first token replaced by
+    /// BOS where the model wants one, and the predictions of its second half are scored. `progress` gets the number of chunks
+    /// done, their total, and the perplexity so far. Blocks the engine for the time of a chunk.
     pub fn perplexity(
         &self,
         text: &str,
@@ -62,7 +61,7 @@ impl Engine {
                 squares += surprise * surprise;
                 scored += 1;
             };
-            self.thread().core().evaluate(&input, first..context - 1, visit)?;
+            self.model().thread.core().evaluate(&input, first..context - 1, visit)?;
             progress(done + 1, chunks, (sum / scored as f64).exp());
         }
         let mean = sum / scored as f64;

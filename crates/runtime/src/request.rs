@@ -1,51 +1,56 @@
-//! A request and its answer.
+//! A request: what to generate, and how.
 
-use std::fmt;
+mod prompt;
+mod response;
+
 use std::time::Duration;
 
-use ruvllm_engine::{FinishReason, PrefixUse, Sampling, Speculation, Tenant, TokenLogprob};
+use ruvllm_engine::{PrefixUse, Sampling, Speculation, Tenant};
 
-use crate::{Prompt, Shape, TextEmbeddings, Tool, ToolCall, ToolChoice, Truncation};
+pub use prompt::{Message, Prompt, ToolCall};
+pub use response::{Divergence, Response, Timings, Usage};
+
+use crate::{OutputFormat, Tool, ToolChoice, Truncation};
 
 /// What to generate, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     pub prompt: Prompt,
-    /// How many answers; the prompt is prepared once for all of them.
+    /// Number of answers; the prompt is encoded once for all of them.
     pub choices: usize,
-    /// The first answer is drawn with its seed, the second with the next, and so on.
+    /// The first answer is sampled with its seed, the second with the next seed, and so on.
     pub sampling: Sampling,
-    /// Tokens to generate at most; `None` is whatever the context holds.
+    /// Maximum number of tokens to generate; `None` is what the context holds.
     pub max_tokens: Option<usize>,
-    /// Texts that end the answer; they are not part of it.
+    /// Stop strings: texts that end the answer and are not part of it.
     pub stop: Vec<String>,
-    /// What the answer must look like; anything goes by default.
-    pub shape: Option<Shape>,
+    /// Format that the answer must have; any text by default.
+    pub output_format: Option<OutputFormat>,
     /// Tools that the model may call, in a conversation.
     pub tools: Tools,
     /// What happens to a prompt that leaves no room for the answer.
     pub truncation: Truncation,
-    /// Whether to guess tokens ahead. Makes no difference to the answer, only to how soon it comes.
+    /// When to use speculative decoding. The answer is the same, sooner.
     pub speculation: Speculation,
-    /// On whose behalf. Tenants share the engine fairly, and never each other's cached prefixes.
+    /// The tenant that asks. Tenants share the engine fairly, and never each other's cached prefixes.
     pub tenant: Tenant,
     /// Requests of a higher priority start first.
     pub priority: i8,
-    /// How long anybody waits for the whole answer; then it ends with an error.
-    pub patience: Option<Duration>,
-    /// Whether and how the prefix cache is used. Makes no difference to the answer with KV of one format.
+    /// Time for the whole answer, after which it ends with an error.
+    pub timeout: Option<Duration>,
+    /// Use of the prefix cache. The answer is the same where all KV pages have one format.
     pub prefix_use: PrefixUse,
-    /// Whether the response carries embeddings of prompt and answer. Only engines that keep hidden states give any.
+    /// Whether the response carries embeddings of prompt and answer. The engine must keep hidden states.
     pub embeddings: bool,
-    /// The conversation that goes on with this request, or begins. Needs a memory.
+    /// Session that this request continues or begins. Needs a memory.
     pub session: Option<String>,
-    /// What was not said, so that policies may decide it where there is a memory.
-    pub left_open: LeftOpen,
+    /// Parameters that policies may decide, where there is a memory.
+    pub unset: UnsetParams,
 }
 
-/// Settings that a request did not give.
+/// Parameters that a client did not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LeftOpen {
+pub struct UnsetParams {
     pub temperature: bool,
     pub top_p: bool,
     pub max_tokens: bool,
@@ -59,16 +64,16 @@ impl Request {
             sampling: Sampling::default(),
             max_tokens: None,
             stop: Vec::new(),
-            shape: None,
+            output_format: None,
             tools: Tools::default(),
             truncation: Truncation::default(),
             speculation: Speculation::default(),
             tenant: Tenant::default(),
             priority: 0,
-            patience: None,
+            timeout: None,
             prefix_use: PrefixUse::default(),
             session: None,
-            left_open: LeftOpen::default(),
+            unset: UnsetParams::default(),
             embeddings: false,
         }
     }
@@ -79,8 +84,7 @@ impl Request {
 pub struct Tools {
     pub definitions: Vec<Tool>,
     pub choice: ToolChoice,
-    /// Whether an answer may have several calls; unless told, if the model was trained to call tools. Others repeat
-    /// themselves.
+    /// Whether an answer may have several calls. By default if the model was trained to call tools: others repeat themselves.
     pub are_parallel: Option<bool>,
 }
 
@@ -91,84 +95,8 @@ impl Default for Tools {
 }
 
 impl Tools {
-    /// Those that the model is told of.
+    /// Returns the tools that the model is told of.
     pub(crate) fn offered(&self) -> &[Tool] {
         if self.choice == ToolChoice::None { &[] } else { &self.definitions }
     }
-}
-
-/// Tokens that a request took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    pub prompt_tokens: usize,
-    /// Tokens of the prompt that were left out because they did not fit; they are not among the others.
-    pub truncated_tokens: usize,
-    /// Prompt tokens that had been computed before, and those of them that were loaded from disk.
-    pub cached_tokens: usize,
-    pub loaded_tokens: usize,
-    /// All that were generated, with the one that ended the answer.
-    pub completion_tokens: usize,
-    /// Passes through the model that generated them.
-    pub steps: usize,
-    /// Tokens that were guessed ahead, and how many of them were right: those needed no pass of their own.
-    pub drafted_tokens: usize,
-    pub accepted_tokens: usize,
-}
-
-/// How long a request took.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Timings {
-    /// From submission until it began to run.
-    pub queue_ms: f64,
-    /// From submission to the first token.
-    pub ttft_ms: f64,
-    /// Prompt tokens per second until the first token.
-    pub prefill_tok_s: f64,
-    /// Tokens per second after the first one; 0 if there was only one.
-    pub decode_tok_s: f64,
-    /// From submission to the last token so far.
-    pub total_ms: f64,
-}
-
-/// Where a prompt left a text whose keys and values were cached: why no more of them could be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Divergence {
-    /// The first token of the prompt that differs.
-    pub at: usize,
-    /// What the cached text has there, and what the prompt has: the next few tokens of both.
-    pub cached: String,
-    pub asked: String,
-}
-
-/// `diverged at token 412: "2026-11-15 00:12" was cached, "2026-11-15 00:13" was asked for`
-impl fmt::Display for Divergence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at, cached, asked } = self;
-        write!(f, "diverged at token {at}: {cached:?} was cached, {asked:?} was asked for")
-    }
-}
-
-/// An answer, complete or as far as it has come.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Response {
-    pub text: String,
-    /// What the model wants to be called. The last call may be incomplete if the answer was cut off.
-    pub tool_calls: Vec<ToolCall>,
-    /// All tokens that were generated, with the one that ended the answer.
-    pub tokens: Vec<u32>,
-    /// For each token, where asked for: its log-probability and the likeliest alternatives.
-    pub logprobs: Vec<(f32, Vec<TokenLogprob>)>,
-    /// `None` while the answer is unfinished.
-    pub finish_reason: Option<FinishReason>,
-    /// Which of the request's stop strings ended the answer, if one did.
-    pub stop_index: Option<usize>,
-    /// What tokens were drawn with: as the request says, or a policy where it says nothing.
-    pub temperature: f32,
-    pub top_p: f32,
-    pub usage: Usage,
-    /// Where the prompt left a cached text, if there is one that began like it and went on otherwise.
-    pub divergence: Option<Divergence>,
-    pub timings: Timings,
-    /// Where asked for, once the answer is finished.
-    pub embeddings: TextEmbeddings,
 }

@@ -33,7 +33,7 @@ mod usage;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruvllm_runtime::{Engine, Prompt, Remembering, Request, Tools};
+use ruvllm_runtime::{Engine, Prompt, Request, RequestRecorder, Tools};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -56,7 +56,7 @@ pub struct Api {
     /// Maximum duration of an answer.
     pub answer_time_max: Option<Duration>,
     /// Records requests, unless the memory is turned off.
-    pub memory: Option<Remembering>,
+    pub memory: Option<RequestRecorder>,
     /// Limits how many long prompts are prepared concurrently.
     pub preparing: Preparing,
 }
@@ -103,9 +103,9 @@ impl Api {
         if requests.iter().any(|request| request.session.is_some()) {
             caller.require_session()?;
         }
-        requests.iter_mut().for_each(|request| request.patience = self.answer_time_max);
+        requests.iter_mut().for_each(|request| request.timeout = self.answer_time_max);
         let model = self.models.get(model).await?;
-        let shape_field = requests.first().and_then(|request| request.shape.as_ref()).map(fields::field_of);
+        let shape_field = requests.first().and_then(|request| request.output_format.as_ref()).map(fields::field_of);
         let started = Generation::start(self, model, caller, requests).await;
         // The grammar compiler does not know which field a format came from.
         started

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ruvllm_runtime::{Backend, Engine, ModelMemory, StepMetrics};
+use ruvllm_runtime::{Embedder, Engine, ModelMemory, StepMetrics};
 use ruvllm_store::{Listed, ModelFile, Store};
 use tokio::sync::OnceCell;
 
@@ -61,7 +61,7 @@ impl ServedModel {
     }
 
     /// Returns the encoder of an embedding model.
-    pub fn encoder(&self) -> Result<&Arc<dyn Backend>, ModelError> {
+    pub fn encoder(&self) -> Result<&Arc<dyn Embedder>, ModelError> {
         self.runner.encoder().ok_or_else(|| ModelError::NoEncoder { name: self.name.to_string() })
     }
 }

@@ -1,4 +1,4 @@
-//! How long masks take over the default model's vocabulary, and how long shapes take to compile.
+//! How long masks take over the default model's vocabulary, and how long output formats take to compile.
 //!
 //!     cargo bench -p ruvllm-text --bench grammar [-- --json]
 //!
@@ -11,14 +11,14 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ruvllm_text::{GrammarCompiler, Shape, SpecialTokens, Tokenizer, Tool, ToolChoice, ToolFormat};
+use ruvllm_text::{GrammarCompiler, OutputFormat, SpecialTokens, Tokenizer, Tool, ToolChoice, ToolFormat};
 use serde_json::{Value, json};
 
 const ROUNDS: usize = 30;
 
 struct Case {
     name: &'static str,
-    shape: Shape,
+    output_format: OutputFormat,
     answer: String,
 }
 
@@ -37,7 +37,7 @@ fn main() {
     let tokenizer = Arc::new(support::load_tokenizer(&support::default_model()));
     let started = Instant::now();
     let compiler = GrammarCompiler::new(&tokenizer).expect("a vocabulary of the usual size");
-    compiler.compile(&Shape::Regex("a".into())).expect("a letter");
+    compiler.compile(&OutputFormat::Regex("a".into())).expect("a letter");
     let first = started.elapsed();
     let mut figures: Vec<Figures> = cases().iter().map(|case| measure(&compiler, &tokenizer, case)).collect();
     figures.push(together(&figures));
@@ -51,13 +51,13 @@ fn main() {
 fn measure(compiler: &GrammarCompiler, tokenizer: &Tokenizer, case: &Case) -> Figures {
     let ids = tokenizer.encode(&case.answer, SpecialTokens::AsText);
     let started = Instant::now();
-    compiler.compile(&case.shape).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+    compiler.compile(&case.output_format).unwrap_or_else(|error| panic!("{}: {error}", case.name));
     let compile = started.elapsed();
     let (mut masks, mut cached, mut accepts) = (Vec::new(), Vec::new(), Duration::ZERO);
     let mut allowed = Vec::new();
     for _ in 0..ROUNDS {
         let started = Instant::now();
-        let mut matcher = compiler.compile(&case.shape).expect("it compiled before");
+        let mut matcher = compiler.compile(&case.output_format).expect("it compiled before");
         cached.push(started.elapsed());
         for &id in &ids {
             let started = Instant::now();
@@ -96,7 +96,7 @@ impl Figures {
 }
 
 fn print_table(first: Duration, vocab_size: usize, figures: &[Figures]) {
-    println!("vocabulary of {vocab_size} tokens; built with the first shape in {:.1} ms", millis(first));
+    println!("vocabulary of {vocab_size} tokens; built with the first output format in {:.1} ms", millis(first));
     println!(
         "{:<24} {:>7} {:>12} {:>11} {:>11} {:>11} {:>11} {:>11}",
         "shape", "tokens", "compile ms", "cached µs", "median µs", "p99 µs", "max µs", "accept µs"
@@ -117,7 +117,7 @@ fn print_table(first: Duration, vocab_size: usize, figures: &[Figures]) {
 }
 
 fn as_json(first: Duration, vocab_size: usize, figures: &[Figures]) -> Value {
-    let shapes = figures.iter().map(|case| {
+    let output_formats = figures.iter().map(|case| {
         json!({
             "shape": case.name, "tokens": case.tokens, "compile_ms": millis(case.compile),
             "cached_us": micros(case.cached), "mask_median_us": micros(case.quantile(0.5)),
@@ -125,7 +125,7 @@ fn as_json(first: Duration, vocab_size: usize, figures: &[Figures]) -> Value {
             "accept_us": micros(case.accept),
         })
     });
-    json!({"vocab_size": vocab_size, "first_ms": millis(first), "shapes": shapes.collect::<Vec<_>>()})
+    json!({"vocab_size": vocab_size, "first_ms": millis(first), "shapes": output_formats.collect::<Vec<_>>()})
 }
 
 fn millis(duration: Duration) -> f64 {
@@ -184,25 +184,26 @@ ws ::= | " " | "\n" [ \t]{0,20}
         },
         Tool { name: "search".into(), description: None, parameters: person.clone() },
     ];
-    let tools_shape = |choice| ToolFormat::Hermes.shape(&tools, &choice, true).expect("good tools").expect("a shape");
+    let tools_format =
+        |choice| ToolFormat::Hermes.output_format(&tools, &choice, true).expect("good tools").expect("a output format");
     let call =
         "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Trondheim\", \"days\": 3}}\n</tool_call>";
     let prose = "Let me look that up for you: a < b, and the sky is usually blue. I shall ask the weather service about the next days.\n";
-    let case = |name, shape, answer: &str| Case { name, shape, answer: answer.to_owned() };
+    let case = |name, output_format, answer: &str| Case { name, output_format, answer: answer.to_owned() };
     vec![
-        case("json object", Shape::JsonObject, json_answer),
-        case("schema: person", Shape::JsonSchema(person), person_answer),
-        case("schema: recursive", Shape::JsonSchema(tree), tree_answer),
-        case("schema: 20 variants", Shape::JsonSchema(events), events_answer),
+        case("json object", OutputFormat::JsonObject, json_answer),
+        case("schema: person", OutputFormat::JsonSchema(person), person_answer),
+        case("schema: recursive", OutputFormat::JsonSchema(tree), tree_answer),
+        case("schema: 20 variants", OutputFormat::JsonSchema(events), events_answer),
         case(
             "regex: date and e-mail",
-            Shape::Regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [a-z0-9._]+@[a-z0-9-]+(\.[a-z]{2,6})+".into()),
+            OutputFormat::Regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [a-z0-9._]+@[a-z0-9-]+(\.[a-z]{2,6})+".into()),
             "2024-02-29 ada.lovelace@example.co.uk",
         ),
-        case("regex: any text", Shape::Regex("(?s:.*)".into()), prose),
-        case("gbnf: json", Shape::Gbnf(gbnf.into()), json_answer),
-        case("lark: arithmetic", Shape::Lark(arithmetic.into()), "(alpha + 2.5) * beta_1 - 17 / (x - y) + 3"),
-        case("tools: required", tools_shape(ToolChoice::Required), call),
-        case("tools: auto", tools_shape(ToolChoice::Auto), &format!("{prose}{call}")),
+        case("regex: any text", OutputFormat::Regex("(?s:.*)".into()), prose),
+        case("gbnf: json", OutputFormat::Gbnf(gbnf.into()), json_answer),
+        case("lark: arithmetic", OutputFormat::Lark(arithmetic.into()), "(alpha + 2.5) * beta_1 - 17 / (x - y) + 3"),
+        case("tools: required", tools_format(ToolChoice::Required), call),
+        case("tools: auto", tools_format(ToolChoice::Auto), &format!("{prose}{call}")),
     ]
 }

@@ -1,7 +1,7 @@
 //! The model's own chat template, rendered in a sandbox.
 //!
 //! A template comes from a model file and is hostile until proven otherwise: it can reach nothing, and what it may
-//! spend (steps, depth, what it builds up in its variables and writes) is limited ([`meter`]). A conversation comes from users
+//! spend (steps, depth, what it builds up in its variables and writes) is limited ([`render_budget`]). A conversation comes from users
 //! and is hostile too: whatever it contains, the special tokens in the rendered prompt are only those that the template itself
 //! wrote ([`guard`]).
 
@@ -9,9 +9,9 @@ mod constants;
 mod environment;
 mod guard;
 mod json;
-mod meter;
 mod metered;
 mod operators;
+mod render_budget;
 pub mod strftime;
 
 use minijinja::{Environment, Error, ErrorKind, Value, machinery};
@@ -20,8 +20,8 @@ use serde_json::{Map, Value as Json};
 use crate::tokenizer::Tokenizer;
 use environment::{RaisedByTemplate, TEMPLATE_NAME};
 use guard::Guard;
-use meter::TooMuchBuilt;
 use metered::{metered, metered_blocks};
+use render_budget::TooMuchBuilt;
 
 /// Published templates stay below 20 KiB.
 const SOURCE_BYTES_MAX: usize = 128 << 10;
@@ -63,7 +63,7 @@ pub struct RenderLimits {
     /// Template instructions.
     pub fuel: u64,
     pub output_bytes_max: usize,
-    /// Of all texts and lists that it makes, the output among them, whether it keeps them or not.
+    /// Bytes of all texts and lists that it makes, including the output, whether it keeps them or not.
     pub built_bytes_max: usize,
     /// Nesting of macros and blocks.
     pub recursion_max: usize,

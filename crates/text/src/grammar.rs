@@ -1,7 +1,7 @@
-//! Answers that must have a shape: JSON, a schema, a regular expression, a grammar, tool calls.
+//! Structured output: JSON, a schema, a regular expression, a grammar, tool calls.
 //!
-//! A [`GrammarCompiler`] turns a [`Shape`] into a [`Matcher`], which tells at every step which tokens may come next.
-//! The automata are llguidance's. This module decides what reaches them: shapes come from users, so their size and
+//! A [`GrammarCompiler`] turns a [`OutputFormat`] into a [`Matcher`], which returns at every step the tokens that may come next.
+//! The automata are llguidance's. This module decides what reaches them: output formats come from users, so their size and
 //! depth are bounded before anything recurses, and whatever could not be enforced is refused by name rather than
 //! dropped. It knows nothing of logits, sampling or requests.
 
@@ -14,19 +14,21 @@ mod limits;
 mod matcher;
 mod regex;
 pub(crate) mod schema;
+mod semaphore;
 mod token_trie;
 mod tool_calls;
-mod turns;
 
 pub use closed::closed;
 pub use compiler::GrammarCompiler;
 pub use matcher::{MatchError, Matcher};
 
+use serde_json::json;
+
 use crate::tools::ToolCalls;
 
-/// What an answer must look like.
+/// The format that an answer must have.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Shape {
+pub enum OutputFormat {
     /// Any JSON object.
     JsonObject,
     /// JSON that this JSON Schema accepts. Properties come in the order in which the schema lists them.
@@ -37,12 +39,12 @@ pub enum Shape {
     Gbnf(String),
     /// Lark, in llguidance's variant; begins at `start`.
     Lark(String),
-    /// Calls of tools, as [`ToolFormat::shape`](crate::ToolFormat::shape) describes them.
+    /// Calls of tools, as [`ToolFormat::output_format`](crate::ToolFormat::output_format) describes them.
     ToolCalls(ToolCalls),
 }
 
-impl Shape {
-    /// What error messages call it.
+impl OutputFormat {
+    /// Returns its name in error messages.
     fn what(&self) -> &'static str {
         match self {
             Self::JsonObject | Self::JsonSchema(_) => "JSON schema",
@@ -53,7 +55,7 @@ impl Shape {
         }
     }
 
-    /// The schemas in it.
+    /// Returns the JSON schemas in it.
     pub(crate) fn schemas(&self) -> Vec<&serde_json::Value> {
         match self {
             Self::JsonSchema(schema) => vec![schema],
@@ -61,9 +63,21 @@ impl Shape {
             Self::JsonObject | Self::Regex(_) | Self::Gbnf(_) | Self::Lark(_) => Vec::new(),
         }
     }
+
+    /// Returns a JSON value that is the same for equal formats only.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        match self {
+            Self::JsonObject => json!("json_object"),
+            Self::JsonSchema(schema) => json!({ "json_schema": schema }),
+            Self::Regex(pattern) => json!({ "regex": pattern }),
+            Self::Gbnf(source) => json!({ "gbnf": source }),
+            Self::Lark(source) => json!({ "lark": source }),
+            Self::ToolCalls(calls) => calls.to_json(),
+        }
+    }
 }
 
-/// Why a shape was refused. Shown to whoever sent it.
+/// Why an output format was refused. Shown to the client that sent it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum GrammarError {
     #[error("the {what} has {got} bytes; at most {max} are accepted")]
@@ -99,10 +113,10 @@ pub enum GrammarError {
     #[error("tool_choice requires a tool call, but there are no tools")]
     NoTools,
     #[error(
-        "with this model, an answer of a given shape could not be told from a tool call; leave out one of them, or set \
+        "with this model, an answer of a given format could not be told from a tool call; leave out one of them, or set \
          tool_choice"
     )]
-    ShapeOrBareCall,
+    FormatOrBareCall,
     #[error("the vocabulary has {got} bytes of text; masks can be made for at most {max}")]
     VocabularyTooLarge { got: usize, max: usize },
 }

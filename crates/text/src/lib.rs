@@ -20,9 +20,9 @@ pub use chat_template::{
     ChatTemplate, ChatTemplateError, Conversation, NextTurn, RenderLimits, RenderedPrompt, strftime,
 };
 pub use detokenizer::Detokenizer;
-pub use grammar::{GrammarCompiler, GrammarError, MatchError, Matcher, Shape, closed};
+pub use grammar::{GrammarCompiler, GrammarError, MatchError, Matcher, OutputFormat, closed};
 pub use priority::lower_priority;
 pub use stop::{StopMatcher, StopOutcome, StopStringError};
-pub use tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
+pub use tokenizer::{RunCache, SpecialTokens, Tokenizer, TokenizerError};
 pub use tools::{Explanation, Tool, ToolCallParser, ToolCalls, ToolChoice, ToolFormat, ToolPiece};
 pub use vocabulary::{TokenKind, Vocabulary, VocabularyError, WhitespaceAfterSpecial};

@@ -1,12 +1,12 @@
-//! Work that must not slow down those who compute.
+//! Priority of background work, which must not slow down the engine.
 
-/// Behind whatever has the usual priority: as much as a tenth of it.
+/// Nice value: a tenth of the time of a thread with the usual priority.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 10;
 
-/// From now on the calling thread yields to others, for good. Does nothing where a thread has no priority of its own.
+/// Lowers the priority of the calling thread for good. Does nothing where threads have no priority of their own.
 pub fn lower_priority() {
-    // On Linux this is about the thread, despite its name, and everybody may have less of it.
+    // On Linux this sets the thread's priority, despite its name, and lowering it needs no privilege.
     #[cfg(target_os = "linux")]
     rustix::process::setpriority_process(None, NICE).ok();
 }

@@ -10,6 +10,7 @@ mod hugging_face;
 mod merge;
 mod patterns;
 mod pre_tokenizer;
+mod run_cache;
 mod sentence_piece;
 mod special_tokens;
 mod token_table;
@@ -22,6 +23,7 @@ use bpe::{Bpe, VISIBLE_SPACE};
 use hugging_face::HuggingFace;
 use patterns::Spelling;
 use pre_tokenizer::PreTokenizer;
+pub use run_cache::RunCache;
 use sentence_piece::{SentencePiece, SpacePrefix};
 pub use special_tokens::SpecialTokens;
 use special_tokens::{Piece, SpecialTokenFinder, Surroundings, is_trusted};
@@ -46,7 +48,7 @@ pub enum TokenizerError {
     TokenizerJson { reason: String },
 }
 
-/// Encodes text into token ids and tells what each token is. Shared by all requests; never changes.
+/// Encodes text into token ids and knows the bytes and kind of each token. Shared by all requests; never changes.
 #[derive(Debug)]
 pub struct Tokenizer {
     encoder: Encoder,
@@ -58,7 +60,7 @@ pub struct Tokenizer {
     adds_bos: bool,
     adds_eos: bool,
     space_prefix: SpacePrefix,
-    /// Bytes that a token stands for at most.
+    /// Maximum number of bytes that a token stands for.
     longest_token: usize,
 }
 
@@ -124,7 +126,7 @@ impl Tokenizer {
     /// Encodes text, without BOS or EOS (see [`Self::with_bos_and_eos`]).
     ///
     /// A byte-level vocabulary may lack rare bytes; those are left out, as the model has no way to read them.
-    /// [`Self::first_unencodable`] tells whether that would happen.
+    /// [`Self::first_unencodable`] finds them.
     pub fn encode(&self, text: &str, special: SpecialTokens) -> Vec<u32> {
         self.encode_guarded(text, special, &[])
     }
@@ -134,15 +136,26 @@ impl Tokenizer {
         self.encode_guarded(prompt.text(), SpecialTokens::Parse, prompt.guards())
     }
 
-    /// The same, and which of the tokens hold bytes of `part` of the text; possibly one more where the model puts a space
-    /// before a text.
-    pub fn encode_prompt_with_part(&self, prompt: &RenderedPrompt, part: Range<usize>) -> (Vec<u32>, Range<usize>) {
+    /// Encodes a rendered chat as [`Self::encode_prompt`] does, and returns which of the tokens hold bytes of `part` of its
+    /// text; possibly one more where the model puts a space before a text. Runs of text in `runs` are not encoded again.
+    pub fn encode_prompt_with_part(
+        &self,
+        prompt: &RenderedPrompt,
+        part: Range<usize>,
+        mut runs: Option<&mut RunCache>,
+    ) -> (Vec<u32>, Range<usize>) {
         let mut out = Vec::with_capacity(prompt.text().len() / 3);
         let mut tokens: Option<Range<usize>> = None;
         for piece in self.specials.split(prompt.text(), SpecialTokens::Parse, prompt.guards()) {
             let first = out.len();
-            self.encode_piece(&piece, &mut out);
-            let Piece::Text(run) = piece else { continue };
+            let Piece::Text(run) = piece else {
+                self.encode_piece(&piece, &mut out);
+                continue;
+            };
+            match &mut runs {
+                Some(runs) => runs.encode(run, &mut out, |out| self.encode_piece(&piece, out)),
+                None => self.encode_piece(&piece, &mut out),
+            }
             let mut at = run.as_ptr().addr() - prompt.text().as_ptr().addr();
             for (index, id) in out.iter().enumerate().skip(first) {
                 let end = at + self.token_bytes(*id).len();
@@ -171,7 +184,7 @@ impl Tokenizer {
         }
     }
 
-    /// The first character of `text` that encoding would leave out or replace by "unknown".
+    /// Returns the first character of `text` that encoding would leave out or replace by "unknown".
     pub fn first_unencodable(&self, text: &str) -> Option<char> {
         text.chars().find(|&char| match &self.encoder {
             Encoder::Bpe(bpe) => !bpe.can_encode(char),
@@ -180,8 +193,8 @@ impl Tokenizer {
         })
     }
 
-    /// Tokens that a text of so many bytes has at least: none stands for more bytes than the longest. 0 where texts may be
-    /// shortened before they become tokens.
+    /// Returns the minimum number of tokens of a text of `text_bytes` bytes: none stands for more bytes than the longest. 0 where
+    /// texts may be shortened before they become tokens.
     pub fn tokens_min(&self, text_bytes: usize) -> usize {
         match &self.encoder {
             Encoder::HuggingFace(_) => 0,
@@ -201,12 +214,12 @@ impl Tokenizer {
         ids
     }
 
-    /// The bytes that a token adds to the output; none for control tokens and for ids outside the vocabulary.
+    /// Returns the bytes that a token adds to the output; none for control tokens and for ids outside the vocabulary.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         self.table.bytes(id)
     }
 
-    /// The token as the vocabulary writes it, control tokens included; empty for ids outside the vocabulary.
+    /// Returns the token as the vocabulary writes it, control tokens included; empty for ids outside the vocabulary.
     pub fn token_text(&self, id: u32) -> &str {
         self.table.text(id)
     }
@@ -227,7 +240,7 @@ impl Tokenizer {
         self.end_of_generation.binary_search(&id).is_ok()
     }
 
-    /// All tokens that end a generation, ascending.
+    /// Returns all tokens that end a generation, ascending.
     pub fn end_of_generation(&self) -> &[u32] {
         &self.end_of_generation
     }
@@ -248,12 +261,12 @@ impl Tokenizer {
         self.adds_eos
     }
 
-    /// Whether a text's first token carries a space that the text does not have.
+    /// Returns whether a text's first token carries a space that the text does not have.
     pub(crate) fn adds_space_prefix(&self) -> bool {
         self.space_prefix == SpacePrefix::Added
     }
 
-    /// The texts that must not be taken from a conversation.
+    /// Returns the texts of special tokens, which a conversation must not contain as such.
     pub(crate) fn trusted_texts(&self) -> impl Iterator<Item = &str> {
         (0..self.table.len() as u32)
             .filter(|&id| is_trusted(self.table.kind(id), self.table.text(id)))

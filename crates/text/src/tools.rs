@@ -1,7 +1,7 @@
 //! Tools: how a model is told of them, what its calls must look like, and how calls are found in what it writes.
 //!
 //! A [`ToolFormat`] is the way in which one model writes calls. It prepares conversations for the model's chat template
-//! and describes answers as a [`Shape`](crate::Shape), so that arguments are valid by construction; a
+//! and describes answers as a [`OutputFormat`](crate::OutputFormat), so that arguments are valid by construction; a
 //! [`ToolCallParser`] takes the generated text apart. This module knows nothing of who runs the tools.
 
 mod call_parser;

@@ -8,7 +8,7 @@ mod text;
 use replay::replay;
 
 #[test]
-fn shapes_are_refused_or_followed() {
+fn output_formats_are_refused_or_followed() {
     replay("grammar", text::grammar::run);
 }
 

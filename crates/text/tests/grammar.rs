@@ -1,4 +1,4 @@
-//! Shapes on the default model's real vocabulary.
+//! Output formats on the default model's real vocabulary.
 
 mod grammar_support;
 mod support;
@@ -6,22 +6,22 @@ mod support;
 use std::sync::Arc;
 
 use grammar_support::{COMPILER, Dice, TOKENIZER, allowed_ids, follow, is_allowed, random_answer, random_answer_of};
-use ruvllm_text::{GrammarCompiler, GrammarError, MatchError, Matcher, Shape, SpecialTokens};
+use ruvllm_text::{GrammarCompiler, GrammarError, MatchError, Matcher, OutputFormat, SpecialTokens};
 use serde_json::{Map, Value, json};
 
-fn check(shape: &Shape, accepted: &[&str], refused: &[&str]) {
+fn check(output_format: &OutputFormat, accepted: &[&str], refused: &[&str]) {
     for text in accepted {
-        let verdict = follow(&mut COMPILER.compile(shape).unwrap(), text);
-        assert_eq!(verdict, Ok(()), "{text:?} by {shape:?}");
+        let verdict = follow(&mut COMPILER.compile(output_format).unwrap(), text);
+        assert_eq!(verdict, Ok(()), "{text:?} by {output_format:?}");
     }
     for text in refused {
-        assert!(follow(&mut COMPILER.compile(shape).unwrap(), text).is_err(), "{text:?} by {shape:?}");
+        assert!(follow(&mut COMPILER.compile(output_format).unwrap(), text).is_err(), "{text:?} by {output_format:?}");
     }
 }
 
-fn refusal(shape: Shape) -> String {
-    match COMPILER.compile(&shape) {
-        Ok(_) => panic!("{shape:?} compiles"),
+fn refusal(output_format: OutputFormat) -> String {
+    match COMPILER.compile(&output_format) {
+        Ok(_) => panic!("{output_format:?} compiles"),
         Err(error) => error.to_string(),
     }
 }
@@ -29,7 +29,7 @@ fn refusal(shape: Shape) -> String {
 #[test]
 fn json_mode_accepts_objects_only() {
     check(
-        &Shape::JsonObject,
+        &OutputFormat::JsonObject,
         &[r#"{}"#, "{\"a\": [1, -2.5e3, true, null, \"x\\ny é 日本\"],\n    \"b\": {}}"],
         &["[]", "1", "", "{", "{\"a\": 01}", "{\"a\": \"\n\"}", " {}", "{} ", "{}{}"],
     );
@@ -38,24 +38,24 @@ fn json_mode_accepts_objects_only() {
 #[test]
 fn blanks_between_parts_are_limited() {
     let blanks = |count: usize| format!("{{{}}}", " ".repeat(count));
-    check(&Shape::JsonObject, &[&blanks(41)], &[&blanks(42)]);
+    check(&OutputFormat::JsonObject, &[&blanks(41)], &[&blanks(42)]);
 }
 
 #[test]
 fn a_regular_expression_matches_the_whole_answer() {
-    let phone = Shape::Regex(r"^\+?[0-9]{3,5}(-[0-9]{2}){2}$".into());
+    let phone = OutputFormat::Regex(r"^\+?[0-9]{3,5}(-[0-9]{2}){2}$".into());
     check(&phone, &["123-45-67", "+12345-00-11"], &["12-45-67", "123-45-67-89", "x123-45-67", "123-45-67\n"]);
-    check(&Shape::Regex("yes|no|日本".into()), &["yes", "no", "日本"], &["maybe", "yesno", "日"]);
-    check(&Shape::Regex("".into()), &[""], &["a"]);
-    check(&Shape::Regex("a/b\\/c\n".into()), &["a/b/c\n"], &["a/b"]);
+    check(&OutputFormat::Regex("yes|no|日本".into()), &["yes", "no", "日本"], &["maybe", "yesno", "日"]);
+    check(&OutputFormat::Regex("".into()), &[""], &["a"]);
+    check(&OutputFormat::Regex("a/b\\/c\n".into()), &["a/b/c\n"], &["a/b"]);
 }
 
 #[test]
 fn lark_grammars_work_and_cannot_name_tokens() {
     let sums = "start: NUMBER (OPERATOR NUMBER)*\nNUMBER: /[0-9]+/\nOPERATOR: \"+\" | \"-\"\n%ignore \" \"\n";
-    check(&Shape::Lark(sums.into()), &["1", "12 + 3-4"], &["", "+", "1 +"]);
+    check(&OutputFormat::Lark(sums.into()), &["1", "12 + 3-4"], &["", "+", "1 +"]);
     let nested = r#"start: "ok: " %json {"type": "array", "items": {"type": "integer"}}"#;
-    check(&Shape::Lark(nested.into()), &["ok: [1, 2]"], &["ok: [1.5]", "[1]"]);
+    check(&OutputFormat::Lark(nested.into()), &["ok: [1, 2]"], &["ok: [1.5]", "[1]"]);
     for (source, part) in [
         ("start: <|im_end|>", "tokens cannot be named"),
         ("start: \"a\"\n\nb: <[2]>", "line 3: tokens cannot be named"),
@@ -69,29 +69,29 @@ fn lark_grammars_work_and_cannot_name_tokens() {
         ("start: /(/", "line 1: the regular expression \"(\""),
         ("start: \"a", "line 1: the string does not end"),
     ] {
-        let message = refusal(Shape::Lark(source.into()));
+        let message = refusal(OutputFormat::Lark(source.into()));
         assert!(message.contains(part), "{source}: {message}");
     }
 }
 
 #[test]
 fn control_tokens_are_never_allowed_as_text() {
-    let shapes = [
-        Shape::Regex("(?s:.*)".into()),
-        Shape::JsonObject,
-        Shape::Gbnf("root ::= .*".into()),
-        Shape::Regex(r"<\|im_start\|>(user|system)".into()),
+    let output_formats = [
+        OutputFormat::Regex("(?s:.*)".into()),
+        OutputFormat::JsonObject,
+        OutputFormat::Gbnf("root ::= .*".into()),
+        OutputFormat::Regex(r"<\|im_start\|>(user|system)".into()),
     ];
     let mut mask = Vec::new();
-    for shape in shapes {
-        let mut matcher = COMPILER.compile(&shape).unwrap();
+    for output_format in output_formats {
+        let mut matcher = COMPILER.compile(&output_format).unwrap();
         let mut dice = Dice::new(3);
         for _ in 0..30 {
             matcher.mask(&mut mask).unwrap();
             assert_eq!(mask.len(), TOKENIZER.vocab_size().div_ceil(32));
             let may_end = matcher.may_end().unwrap();
             for id in allowed_ids(&mask) {
-                assert_eq!(TOKENIZER.is_end_of_generation(id), TOKENIZER.is_control(id), "{id} in {shape:?}");
+                assert_eq!(TOKENIZER.is_end_of_generation(id), TOKENIZER.is_control(id), "{id} in {output_format:?}");
                 assert!(may_end || !TOKENIZER.is_control(id));
             }
             assert!(TOKENIZER.end_of_generation().iter().all(|&id| is_allowed(&mask, id) == may_end));
@@ -103,14 +103,14 @@ fn control_tokens_are_never_allowed_as_text() {
         }
     }
     // Spelled out, the same text is a text like any other.
-    check(&Shape::Regex(r"<\|im_start\|>user".into()), &["<|im_start|>user"], &["<|im_start|>"]);
+    check(&OutputFormat::Regex(r"<\|im_start\|>user".into()), &["<|im_start|>user"], &["<|im_start|>"]);
 }
 
 #[test]
 fn what_is_not_allowed_changes_nothing_and_everything_can_be_taken_back() {
     let text = r#"{"a": [1, 2, {"b": "c"}]}"#;
     let ids = TOKENIZER.encode(text, SpecialTokens::AsText);
-    let mut matcher = COMPILER.compile(&Shape::JsonObject).unwrap();
+    let mut matcher = COMPILER.compile(&OutputFormat::JsonObject).unwrap();
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for (position, &id) in ids.iter().enumerate() {
         matcher.mask(&mut before).unwrap();
@@ -139,7 +139,7 @@ fn what_is_not_allowed_changes_nothing_and_everything_can_be_taken_back() {
 
 #[test]
 fn when_nothing_can_follow_only_the_end_is_allowed() {
-    let mut matcher = COMPILER.compile(&Shape::Regex("yes".into())).unwrap();
+    let mut matcher = COMPILER.compile(&OutputFormat::Regex("yes".into())).unwrap();
     assert_eq!(follow(&mut matcher, "yes"), Ok(()));
     assert!(matcher.is_complete());
     let mut mask = Vec::new();
@@ -151,7 +151,7 @@ fn when_nothing_can_follow_only_the_end_is_allowed() {
 #[test]
 fn forced_text_is_cut_as_the_tokenizer_would() {
     let text = "The quick brown fox jumps over the lazy dog. <|im_end|> 日本語!";
-    let mut matcher = COMPILER.compile(&Shape::Regex(regex_escape(text))).unwrap();
+    let mut matcher = COMPILER.compile(&OutputFormat::Regex(regex_escape(text))).unwrap();
     let forced = matcher.forced();
     let canonical = TOKENIZER.encode(text, SpecialTokens::AsText);
     assert!(forced.len() > 10 && canonical.starts_with(&forced), "{forced:?} {canonical:?}");
@@ -161,7 +161,7 @@ fn forced_text_is_cut_as_the_tokenizer_would() {
     assert_eq!(allowed_ids(&mask), forced[..1]);
     // Also where far more is forced than is cut at once.
     let long: String = (0..20_000).map(|index| format!("{index} ")).collect();
-    let mut matcher = COMPILER.compile(&Shape::JsonSchema(json!({"const": long}))).unwrap();
+    let mut matcher = COMPILER.compile(&OutputFormat::JsonSchema(json!({"const": long}))).unwrap();
     let expected = TOKENIZER.encode(&json!(long).to_string(), SpecialTokens::AsText);
     let mut taken = Vec::new();
     while taken.len() < 3_000 {
@@ -176,11 +176,11 @@ fn forced_text_is_cut_as_the_tokenizer_would() {
 /// This vocabulary has no token for U+0004 (see `smollm2.rs`).
 #[test]
 fn what_the_vocabulary_cannot_write_is_not_passed_over() {
-    let mut matcher = COMPILER.compile(&Shape::Regex("a\u{4}bd*|c".into())).unwrap();
+    let mut matcher = COMPILER.compile(&OutputFormat::Regex("a\u{4}bd*|c".into())).unwrap();
     assert_eq!(matcher.accept(TOKENIZER.token_id("a").unwrap()), Ok(()));
     assert!(matcher.forced().is_empty());
     assert_eq!(matcher.mask(&mut Vec::new()), Err(MatchError::DeadEnd { position: 1 }));
-    assert!(refusal(Shape::Regex("\u{4}b".into())).contains("vocabulary cannot write"));
+    assert!(refusal(OutputFormat::Regex("\u{4}b".into())).contains("vocabulary cannot write"));
 }
 
 fn regex_escape(text: &str) -> String {
@@ -244,11 +244,11 @@ fn schemas() -> Vec<Value> {
 fn random_answers_parse_and_validate() {
     let mut finished = 0;
     for (seed, schema) in schemas().into_iter().enumerate() {
-        let shape = Shape::JsonSchema(schema.clone());
+        let output_format = OutputFormat::JsonSchema(schema.clone());
         let validator = jsonschema::validator_for(&schema).unwrap();
         let mut dice = Dice::new(seed as u64 + 100);
         for _ in 0..25 {
-            let mut matcher = COMPILER.compile(&shape).unwrap_or_else(|error| panic!("{error}\n{schema}"));
+            let mut matcher = COMPILER.compile(&output_format).unwrap_or_else(|error| panic!("{error}\n{schema}"));
             let Some(text) = random_answer(&mut matcher, &mut dice, 400) else { continue };
             let value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
             assert!(validator.is_valid(&value), "{text} is invalid by {schema}");
@@ -271,7 +271,7 @@ fn other_vocabularies_write_valid_answers_too() {
         let compiler = GrammarCompiler::new(&tokenizer).unwrap();
         let mut finished = 0;
         for seed in 0..5 {
-            let mut matcher = compiler.compile(&Shape::JsonSchema(schema.clone())).unwrap();
+            let mut matcher = compiler.compile(&OutputFormat::JsonSchema(schema.clone())).unwrap();
             let answer = random_answer_of(&tokenizer, &mut matcher, &mut Dice::new(seed), 400);
             let Some(text) = answer else { continue };
             let value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}: {text}"));
@@ -284,7 +284,7 @@ fn other_vocabularies_write_valid_answers_too() {
 
 #[test]
 fn what_a_schema_cannot_enforce_is_named_with_its_place() {
-    let at = |schema: Value| refusal(Shape::JsonSchema(schema));
+    let at = |schema: Value| refusal(OutputFormat::JsonSchema(schema));
     for (schema, expected) in [
         (json!({"properties": {"a": {"not": {}}}}), "the keyword \"not\" at #/properties/a is not supported"),
         (json!({"items": {"uniqueItems": true}}), "the keyword \"uniqueItems\" at #/items is not supported"),
@@ -347,10 +347,10 @@ fn references_may_be_many() {
         })
         .chain([("20".to_owned(), json!({"type": "integer"}))])
         .collect();
-    let shape = Shape::JsonSchema(json!({"$ref": "#/$defs/17", "$defs": definitions}));
-    check(&shape, &[r#"{"a":{"b":{"c":1,"d":[2]}},"b":null}"#], &[r#"{"a":{"b":{"c":"x"}}}"#]);
-    let shape = Shape::JsonSchema(json!({"$ref": "#/$defs/0", "$defs": definitions}));
-    check(&shape, &["{}"], &["[]"]);
+    let output_format = OutputFormat::JsonSchema(json!({"$ref": "#/$defs/17", "$defs": definitions}));
+    check(&output_format, &[r#"{"a":{"b":{"c":1,"d":[2]}},"b":null}"#], &[r#"{"a":{"b":{"c":"x"}}}"#]);
+    let output_format = OutputFormat::JsonSchema(json!({"$ref": "#/$defs/0", "$defs": definitions}));
+    check(&output_format, &["{}"], &["[]"]);
 }
 
 #[test]
@@ -361,28 +361,28 @@ fn annotations_are_no_obstacle() {
         "readOnly": true, "writeOnly": false, "type": "array", "uniqueItems": false,
         "items": {"$ref": "https://example.com/a#/$defs/n"}, "$defs": {"n": {"type": "integer"}, "unused": {"not": {}}}
     });
-    check(&Shape::JsonSchema(annotated), &["[1,2]"], &["[\"a\"]"]);
+    check(&OutputFormat::JsonSchema(annotated), &["[1,2]"], &["[\"a\"]"]);
 }
 
 #[test]
-fn compiled_shapes_are_kept_up_to_a_limit() {
+fn compiled_grammars_are_kept_up_to_a_limit() {
     let compiler = GrammarCompiler::new(&TOKENIZER).unwrap();
     for round in 0..2 {
         for number in 0..70 {
-            compiler.compile(&Shape::Regex(format!("a{{{number}}}b"))).unwrap();
+            compiler.compile(&OutputFormat::Regex(format!("a{{{number}}}b"))).unwrap();
         }
         assert_eq!(compiler.cached(), 64, "round {round}");
     }
-    assert!(compiler.compile(&Shape::Regex("(".into())).is_err());
+    assert!(compiler.compile(&OutputFormat::Regex("(".into())).is_err());
     assert_eq!(compiler.cached(), 64);
 }
 
 #[test]
 fn answers_do_not_disturb_each_other() {
-    let shape = Shape::JsonSchema(schemas().swap_remove(0));
-    let alone = random_answer(&mut COMPILER.compile(&shape).unwrap(), &mut Dice::new(5), 400);
+    let output_format = OutputFormat::JsonSchema(schemas().swap_remove(0));
+    let alone = random_answer(&mut COMPILER.compile(&output_format).unwrap(), &mut Dice::new(5), 400);
     let together: Vec<_> = std::thread::scope(|scope| {
-        let answer = || random_answer(&mut COMPILER.compile(&shape).unwrap(), &mut Dice::new(5), 400);
+        let answer = || random_answer(&mut COMPILER.compile(&output_format).unwrap(), &mut Dice::new(5), 400);
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(answer)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });

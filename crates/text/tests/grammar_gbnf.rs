@@ -6,7 +6,7 @@ mod grammar_support;
 mod support;
 
 use grammar_support::{COMPILER, Dice, follow, random_answer};
-use ruvllm_text::Shape;
+use ruvllm_text::OutputFormat;
 
 /// File, answers that it accepts, answers that it refuses.
 const CASES: [(&str, &[&str], &[&str]); 8] = [
@@ -36,8 +36,8 @@ fn source(name: &str) -> String {
 #[test]
 fn published_grammars_accept_and_refuse_as_they_say() {
     for (name, accepted, refused) in CASES {
-        let shape = Shape::Gbnf(source(name));
-        let compile = || COMPILER.compile(&shape).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let output_format = OutputFormat::Gbnf(source(name));
+        let compile = || COMPILER.compile(&output_format).unwrap_or_else(|error| panic!("{name}: {error}"));
         for text in accepted {
             assert_eq!(follow(&mut compile(), text), Ok(()), "{name}: {text}");
         }
@@ -49,11 +49,13 @@ fn published_grammars_accept_and_refuse_as_they_say() {
 
 #[test]
 fn random_answers_by_the_json_grammar_are_json() {
-    let shape = Shape::Gbnf(source("json"));
+    let output_format = OutputFormat::Gbnf(source("json"));
     let mut dice = Dice::new(11);
     let mut finished = 0;
     for _ in 0..100 {
-        let Some(text) = random_answer(&mut COMPILER.compile(&shape).unwrap(), &mut dice, 300) else { continue };
+        let Some(text) = random_answer(&mut COMPILER.compile(&output_format).unwrap(), &mut dice, 300) else {
+            continue;
+        };
         serde_json::from_str::<serde::de::IgnoredAny>(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
         finished += 1;
     }

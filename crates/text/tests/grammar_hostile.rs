@@ -1,10 +1,10 @@
-//! Shapes that are meant to hurt: each is an error in time, or compiles and stays within its limits.
+//! Output formats that are meant to hurt: each is an error in time, or compiles and stays within its limits.
 
 mod grammar_support;
 mod support;
 
 use grammar_support::{COMPILER, Dice, allowed_ids};
-use ruvllm_text::{GrammarError, MatchError, Shape};
+use ruvllm_text::{GrammarError, MatchError, OutputFormat};
 use serde_json::{Map, Value, json};
 
 const DEPTH: usize = 30_000;
@@ -19,22 +19,22 @@ fn nesting_is_refused_before_anything_recurses() {
     for _ in 0..2 * DEPTH {
         schema = Value::Object(Map::from_iter([("items".to_owned(), schema)]));
     }
-    let shape = Shape::JsonSchema(schema);
-    let error = COMPILER.compile(&shape).unwrap_err();
+    let output_format = OutputFormat::JsonSchema(schema);
+    let error = COMPILER.compile(&output_format).unwrap_err();
     assert_eq!(error, GrammarError::TooDeep { what: "JSON schema", max: 128 });
     // Dropping it would recurse.
-    std::mem::forget(shape);
-    for (shape, part) in [
-        (Shape::Regex(nested("(", "a", ")")), "nested"),
-        (Shape::Regex(nested("[", "a", "]")), "nested"),
-        (Shape::Gbnf(format!("root ::= {}", nested("(", "\"a\"", ")"))), "nested more than 64 levels"),
-        (Shape::Lark(format!("start: {}", nested("(", "\"a\"", ")"))), "nested more than 64 levels"),
-        (Shape::Lark(format!("start: {}", nested("[", "\"a\"", "]"))), "nested more than 64 levels"),
-        (Shape::Lark(format!("start: /{}/", nested("(", "a", ")"))), "nested"),
-        (Shape::Lark(format!("start: %json {}", nested("[", "1", "]"))), "recursion limit"),
-        (Shape::Lark(format!("start: {}\"a\"", "~".repeat(2 * DEPTH))), "cannot be compiled"),
+    std::mem::forget(output_format);
+    for (output_format, part) in [
+        (OutputFormat::Regex(nested("(", "a", ")")), "nested"),
+        (OutputFormat::Regex(nested("[", "a", "]")), "nested"),
+        (OutputFormat::Gbnf(format!("root ::= {}", nested("(", "\"a\"", ")"))), "nested more than 64 levels"),
+        (OutputFormat::Lark(format!("start: {}", nested("(", "\"a\"", ")"))), "nested more than 64 levels"),
+        (OutputFormat::Lark(format!("start: {}", nested("[", "\"a\"", "]"))), "nested more than 64 levels"),
+        (OutputFormat::Lark(format!("start: /{}/", nested("(", "a", ")"))), "nested"),
+        (OutputFormat::Lark(format!("start: %json {}", nested("[", "1", "]"))), "recursion limit"),
+        (OutputFormat::Lark(format!("start: {}\"a\"", "~".repeat(2 * DEPTH))), "cannot be compiled"),
     ] {
-        let message = COMPILER.compile(&shape).unwrap_err().to_string();
+        let message = COMPILER.compile(&output_format).unwrap_err().to_string();
         assert!(message.contains(part), "{message}");
     }
 }
@@ -42,17 +42,18 @@ fn nesting_is_refused_before_anything_recurses() {
 #[test]
 fn sources_have_a_maximal_size() {
     let long = "a".repeat(65_537);
-    for shape in [Shape::Regex(long.clone()), Shape::Gbnf(long.clone()), Shape::Lark(long)] {
-        let error = COMPILER.compile(&shape).unwrap_err();
+    for output_format in [OutputFormat::Regex(long.clone()), OutputFormat::Gbnf(long.clone()), OutputFormat::Lark(long)]
+    {
+        let error = COMPILER.compile(&output_format).unwrap_err();
         assert!(matches!(error, GrammarError::TooLong { got: 65_537, max: 65_536, .. }), "{error}");
     }
-    let schema = Shape::JsonSchema(json!({"description": "a".repeat(262_144)}));
+    let schema = OutputFormat::JsonSchema(json!({"description": "a".repeat(262_144)}));
     assert!(matches!(COMPILER.compile(&schema), Err(GrammarError::TooLong { max: 262_144, .. })));
 }
 
 /// Compiles and follows a random answer for a while; running into a limit is fine.
-fn exercise(shape: &Shape) {
-    let Ok(mut matcher) = COMPILER.compile(shape) else { return };
+fn exercise(output_format: &OutputFormat) {
+    let Ok(mut matcher) = COMPILER.compile(output_format) else { return };
     let mut dice = Dice::new(1);
     let mut mask = Vec::new();
     for _ in 0..100 {
@@ -80,44 +81,52 @@ fn explosions_stay_within_their_limits() {
         json!({"type": "object", "properties": {"a": reference, "b": reference}})
     };
     let many: Vec<Value> = (0..5_000).map(|_| json!({"minLength": 1})).collect();
-    for shape in [
-        Shape::Regex("((((a|b){1000}){1000}){1000}){1000}".into()),
-        Shape::Regex("(a|b|ab){1,100000}c".into()),
-        Shape::Regex(".*a.{400}b.{400}".into()),
-        Shape::Regex((0..5_000).map(|number| format!("w{number}")).collect::<Vec<_>>().join("|")),
-        Shape::JsonSchema(json!({"type": "string", "minLength": 1_000_000, "maxLength": 4_294_967_295u32})),
-        Shape::JsonSchema(json!({"type": "string", "pattern": "a.{300}b"})),
-        Shape::JsonSchema(
+    for output_format in [
+        OutputFormat::Regex("((((a|b){1000}){1000}){1000}){1000}".into()),
+        OutputFormat::Regex("(a|b|ab){1,100000}c".into()),
+        OutputFormat::Regex(".*a.{400}b.{400}".into()),
+        OutputFormat::Regex((0..5_000).map(|number| format!("w{number}")).collect::<Vec<_>>().join("|")),
+        OutputFormat::JsonSchema(json!({"type": "string", "minLength": 1_000_000, "maxLength": 4_294_967_295u32})),
+        OutputFormat::JsonSchema(json!({"type": "string", "pattern": "a.{300}b"})),
+        OutputFormat::JsonSchema(
             json!({"type": "array", "minItems": 1_000_000_000, "items": {"type": "array", "minItems": 100_000}}),
         ),
-        Shape::JsonSchema(json!({"anyOf": many, "properties": properties})),
-        Shape::JsonSchema(json!({"type": "object", "properties": properties})),
-        Shape::JsonSchema(json!({"enum": (0..10_000).map(|number| format!("value {number}")).collect::<Vec<_>>()})),
-        Shape::JsonSchema(json!({"allOf": [{"$ref": "#"}, {"$ref": "#"}], "type": "object"})),
-        Shape::JsonSchema(
+        OutputFormat::JsonSchema(json!({"anyOf": many, "properties": properties})),
+        OutputFormat::JsonSchema(json!({"type": "object", "properties": properties})),
+        OutputFormat::JsonSchema(
+            json!({"enum": (0..10_000).map(|number| format!("value {number}")).collect::<Vec<_>>()}),
+        ),
+        OutputFormat::JsonSchema(json!({"allOf": [{"$ref": "#"}, {"$ref": "#"}], "type": "object"})),
+        OutputFormat::JsonSchema(
             json!({"allOf": [{"$ref": "#/$defs/s"}, {"$ref": "#/$defs/t"}], "$defs": {"s": tree("s"), "t": tree("t")}}),
         ),
-        Shape::JsonSchema(json!({"$ref": "#/$defs/0", "$defs": (0..2_000)
+        OutputFormat::JsonSchema(json!({"$ref": "#/$defs/0", "$defs": (0..2_000)
             .map(|number| (number.to_string(), json!({"$ref": format!("#/$defs/{}", number + 1)})))
             .collect::<Map<_, _>>()})),
-        Shape::JsonSchema(json!({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})),
-        Shape::Lark(format!("start: r0\n{}r4000: \"a\"\n", chain(4_000, |rule| format!("r{rule}: r{}\n", rule + 1)))),
-        Shape::Lark(format!(
+        OutputFormat::JsonSchema(json!({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})),
+        OutputFormat::Lark(format!(
+            "start: r0\n{}r4000: \"a\"\n",
+            chain(4_000, |rule| format!("r{rule}: r{}\n", rule + 1))
+        )),
+        OutputFormat::Lark(format!(
             "start: T0\n{}T1500: \"a\"\n",
             chain(1_500, |rule| format!("T{rule}: ~T{} \"b\"\n", rule + 1))
         )),
-        Shape::Lark(format!("start: r0\n{}r40: \"a\"\n", chain(40, |rule| format!("r{rule}: r{0} r{0}\n", rule + 1)))),
-        Shape::Lark("start: a{1,2000000000}\na: b{1,2000000000}\nb: \"x\" | \"y\"".into()),
-        Shape::Lark("start: start \"a\" | \"b\" | start start".into()),
-        Shape::Lark("start: a*\na: b?\nb: \"\" | \"x\"".into()),
-        Shape::Lark("start: a\na: a".into()),
-        Shape::Gbnf(format!(
+        OutputFormat::Lark(format!(
+            "start: r0\n{}r40: \"a\"\n",
+            chain(40, |rule| format!("r{rule}: r{0} r{0}\n", rule + 1))
+        )),
+        OutputFormat::Lark("start: a{1,2000000000}\na: b{1,2000000000}\nb: \"x\" | \"y\"".into()),
+        OutputFormat::Lark("start: start \"a\" | \"b\" | start start".into()),
+        OutputFormat::Lark("start: a*\na: b?\nb: \"\" | \"x\"".into()),
+        OutputFormat::Lark("start: a\na: a".into()),
+        OutputFormat::Gbnf(format!(
             "root ::= r0\n{}r1000 ::= \"a\" root?\n",
             chain(1_000, |rule| format!("r{rule} ::= r{}\n", rule + 1))
         )),
-        Shape::Gbnf("root ::= \"a\" root root | \"a\"".into()),
-        Shape::Gbnf("root ::= \"a\" root".into()),
+        OutputFormat::Gbnf("root ::= \"a\" root root | \"a\"".into()),
+        OutputFormat::Gbnf("root ::= \"a\" root".into()),
     ] {
-        exercise(&shape);
+        exercise(&output_format);
     }
 }

@@ -9,7 +9,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use grammar_support::{COMPILER, Dice, follow, random_answer};
-use ruvllm_text::{GrammarError, Shape};
+use ruvllm_text::{GrammarError, OutputFormat};
 use serde_json::Value;
 
 /// Valid instances that we do not accept: we write object properties in one order only, that of the schema.
@@ -68,14 +68,14 @@ fn verdicts_are_those_of_the_suite() {
     let mut too_strict = BTreeSet::new();
     let mut refused: BTreeMap<String, usize> = BTreeMap::new();
     for group in suite() {
-        let shape = Shape::JsonSchema(group.schema.clone());
-        if let Err(error) = COMPILER.compile(&shape) {
+        let output_format = OutputFormat::JsonSchema(group.schema.clone());
+        if let Err(error) = COMPILER.compile(&output_format) {
             *refused.entry(name_in(&error, &group.name)).or_default() += group.tests.len();
             continue;
         }
         for test in &group.tests {
             let name = format!("{}: {}", group.name, test["description"].as_str().unwrap());
-            let is_accepted = follow(&mut COMPILER.compile(&shape).unwrap(), &test["data"].to_string()).is_ok();
+            let is_accepted = follow(&mut COMPILER.compile(&output_format).unwrap(), &test["data"].to_string()).is_ok();
             match (is_accepted, test["valid"].as_bool().unwrap()) {
                 (true, true) | (false, false) => agree += 1,
                 (true, false) => panic!("{name}: accepts {}, which is invalid by {}", test["data"], group.schema),
@@ -110,14 +110,14 @@ fn name_in(error: &GrammarError, group: &str) -> String {
 fn whatever_is_generated_validates() {
     let mut generated = 0;
     for (seed, group) in suite().into_iter().enumerate() {
-        let shape = Shape::JsonSchema(group.schema.clone());
-        if COMPILER.compile(&shape).is_err() {
+        let output_format = OutputFormat::JsonSchema(group.schema.clone());
+        if COMPILER.compile(&output_format).is_err() {
             continue;
         }
         let validator = jsonschema::validator_for(&group.schema).unwrap();
         let mut dice = Dice::new(seed as u64);
         for _ in 0..8 {
-            let mut matcher = COMPILER.compile(&shape).unwrap();
+            let mut matcher = COMPILER.compile(&output_format).unwrap();
             let Some(text) = random_answer(&mut matcher, &mut dice, 200) else { continue };
             let Ok(value) = serde_json::from_str(&text) else {
                 // A float that is too large is JSON, but not for this parser.

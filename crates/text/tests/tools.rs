@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use grammar_support::{COMPILER, Dice, TOKENIZER, follow, random_answer};
 use ruvllm_text::{
-    ChatTemplate, Conversation, Explanation, GrammarCompiler, GrammarError, NextTurn, Shape, TokenKind, Tokenizer,
-    Tool, ToolCallParser, ToolChoice, ToolFormat, ToolPiece, Vocabulary,
+    ChatTemplate, Conversation, Explanation, GrammarCompiler, GrammarError, NextTurn, OutputFormat, TokenKind,
+    Tokenizer, Tool, ToolCallParser, ToolChoice, ToolFormat, ToolPiece, Vocabulary,
 };
 use serde_json::{Map, Value, json};
 
@@ -79,11 +79,11 @@ fn check_call(call: &Call) {
 }
 
 fn random_answers(format: ToolFormat, choice: &ToolChoice, parallel: bool, mut check: impl FnMut(String, Vec<Call>)) {
-    let shape = format.shape(&tools(), choice, parallel).unwrap().unwrap();
+    let output_format = format.output_format(&tools(), choice, parallel).unwrap().unwrap();
     let mut dice = Dice::new(17);
     let mut finished = 0;
     for _ in 0..30 {
-        let mut matcher = COMPILER.compile(&shape).unwrap();
+        let mut matcher = COMPILER.compile(&output_format).unwrap();
         let Some(answer) = random_answer(&mut matcher, &mut dice, 500) else { continue };
         let (text, calls) = parse(format, &answer);
         calls.iter().for_each(check_call);
@@ -120,8 +120,8 @@ fn a_named_tool_is_the_one_that_is_called() {
 #[test]
 fn free_answers_are_text_and_whatever_begins_as_a_call_ends_as_one() {
     for format in FORMATS {
-        let shape = format.shape(&tools(), &ToolChoice::Auto, true).unwrap().unwrap();
-        let compile = || COMPILER.compile(&shape).unwrap();
+        let output_format = format.output_format(&tools(), &ToolChoice::Auto, true).unwrap().unwrap();
+        let compile = || COMPILER.compile(&output_format).unwrap();
         for text in ["", "The weather is fine.", "a < b, <tool_cal", "日本 {\"x\": 1}"] {
             assert_eq!(follow(&mut compile(), text), Ok(()), "{format:?}: {text}");
         }
@@ -145,7 +145,7 @@ fn free_answers_are_text_and_whatever_begins_as_a_call_ends_as_one() {
             assert!(follow(&mut compile(), wrong).is_err(), "{format:?}: {wrong}");
         }
         // With one call only, the answer is over after it.
-        let single = format.shape(&tools(), &ToolChoice::Auto, false).unwrap().unwrap();
+        let single = format.output_format(&tools(), &ToolChoice::Auto, false).unwrap().unwrap();
         let mut matcher = COMPILER.compile(&single).unwrap();
         assert_eq!(follow(&mut matcher, call), Ok(()), "{format:?}");
         assert!(matcher.is_complete());
@@ -153,52 +153,56 @@ fn free_answers_are_text_and_whatever_begins_as_a_call_ends_as_one() {
 }
 
 #[test]
-fn beside_calls_an_answer_may_have_a_shape_of_its_own() {
+fn beside_calls_an_answer_may_have_a_format_of_its_own() {
     let person = json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"],
                          "additionalProperties": false });
     let call =
         "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\", \"unit\": \"C\"}}\n</tool_call>";
     let sums = "start: NUMBER (\"+\" NUMBER)*\nNUMBER: /[0-9]+/\n%ignore \" \"\n";
     let answers = [
-        (Shape::JsonSchema(person), r#"{"name": "Ada"}"#, r#"{"name": 1}"#),
-        (Shape::Regex("yes|no".into()), "yes", "maybe"),
-        (Shape::Gbnf("root ::= \"a\"+ body\nbody ::= \"b\"".into()), "aab", "aa"),
-        (Shape::Lark(sums.into()), "1 + 22+3", "1 +"),
+        (OutputFormat::JsonSchema(person), r#"{"name": "Ada"}"#, r#"{"name": 1}"#),
+        (OutputFormat::Regex("yes|no".into()), "yes", "maybe"),
+        (OutputFormat::Gbnf("root ::= \"a\"+ body\nbody ::= \"b\"".into()), "aab", "aa"),
+        (OutputFormat::Lark(sums.into()), "1 + 22+3", "1 +"),
     ];
     for (answer, good, bad) in answers {
-        let shape = |choice| {
-            let Some(Shape::ToolCalls(calls)) = ToolFormat::Hermes.shape(&tools(), &choice, true).unwrap() else {
+        let output_format = |choice| {
+            let Some(OutputFormat::ToolCalls(calls)) =
+                ToolFormat::Hermes.output_format(&tools(), &choice, true).unwrap()
+            else {
                 panic!("there are tools");
             };
-            Shape::ToolCalls(calls.or(answer.clone()).unwrap())
+            OutputFormat::ToolCalls(calls.or(answer.clone()).unwrap())
         };
-        let follows = |choice, text| follow(&mut COMPILER.compile(&shape(choice)).unwrap(), text).is_ok();
+        let follows = |choice, text| follow(&mut COMPILER.compile(&output_format(choice)).unwrap(), text).is_ok();
         assert!(follows(ToolChoice::Auto, good) && follows(ToolChoice::Auto, call), "{answer:?}");
         assert!(!follows(ToolChoice::Auto, bad) && !follows(ToolChoice::Auto, "Some text."), "{answer:?}");
         assert!(!follows(ToolChoice::Required, good) && follows(ToolChoice::Required, call), "{answer:?}");
     }
-    let Some(Shape::ToolCalls(bare)) = ToolFormat::BareJson.shape(&tools(), &ToolChoice::Auto, true).unwrap() else {
+    let Some(OutputFormat::ToolCalls(bare)) =
+        ToolFormat::BareJson.output_format(&tools(), &ToolChoice::Auto, true).unwrap()
+    else {
         panic!("there are tools");
     };
-    assert_eq!(bare.or(Shape::JsonObject), Err(GrammarError::ShapeOrBareCall));
+    assert_eq!(bare.or(OutputFormat::JsonObject), Err(GrammarError::FormatOrBareCall));
 }
 
 #[test]
-fn without_a_choice_there_is_no_shape() {
+fn without_a_choice_there_is_no_output_format() {
     for format in FORMATS {
-        assert_eq!(format.shape(&tools(), &ToolChoice::None, true), Ok(None));
-        assert_eq!(format.shape(&[], &ToolChoice::Auto, true), Ok(None));
+        assert_eq!(format.output_format(&tools(), &ToolChoice::None, true), Ok(None));
+        assert_eq!(format.output_format(&[], &ToolChoice::Auto, true), Ok(None));
     }
 }
 
 #[test]
 fn bad_tools_are_named() {
     let format = ToolFormat::Hermes;
-    let shape = |tools: &[Tool], choice: ToolChoice| format.shape(tools, &choice, true);
-    let message = |tools: &[Tool], choice: ToolChoice| match shape(tools, choice) {
+    let output_format = |tools: &[Tool], choice: ToolChoice| format.output_format(tools, &choice, true);
+    let message = |tools: &[Tool], choice: ToolChoice| match output_format(tools, choice) {
         Err(error) => error.to_string(),
-        Ok(Some(shape)) => COMPILER.compile(&shape).unwrap_err().to_string(),
-        Ok(None) => panic!("no shape"),
+        Ok(Some(output_format)) => COMPILER.compile(&output_format).unwrap_err().to_string(),
+        Ok(None) => panic!("no output format"),
     };
     let good = tools();
     let with = |parameters: Value| vec![good[0].clone(), tool("bad_one", parameters)];
@@ -238,7 +242,7 @@ fn bad_tools_are_named() {
         deep = Value::Object(Map::from_iter([("items".to_owned(), deep)]));
     }
     let deep = [tool("deep", deep)];
-    assert!(matches!(shape(&deep, ToolChoice::Auto), Err(GrammarError::Tool { name, .. }) if name == "deep"));
+    assert!(matches!(output_format(&deep, ToolChoice::Auto), Err(GrammarError::Tool { name, .. }) if name == "deep"));
     // Dropping it would recurse.
     std::mem::forget(deep);
 }
@@ -364,12 +368,12 @@ fn a_tag_that_is_one_token_is_used_as_one() {
     };
     let tokenizer = Arc::new(Tokenizer::from_vocabulary(vocabulary).unwrap());
     let compiler = GrammarCompiler::new(&tokenizer).unwrap();
-    let shape = |choice| ToolFormat::Hermes.shape(&tools(), &choice, false).unwrap().unwrap();
+    let output_format = |choice| ToolFormat::Hermes.output_format(&tools(), &choice, false).unwrap().unwrap();
     let tag = special as u32;
-    let mut required = compiler.compile(&shape(ToolChoice::Required)).unwrap();
+    let mut required = compiler.compile(&output_format(ToolChoice::Required)).unwrap();
     assert_eq!(required.forced().first(), Some(&tag));
     required.accept(tag).unwrap();
-    let mut free = compiler.compile(&shape(ToolChoice::Auto)).unwrap();
+    let mut free = compiler.compile(&output_format(ToolChoice::Auto)).unwrap();
     let mut mask = Vec::new();
     free.mask(&mut mask).unwrap();
     let is_allowed = |mask: &[u32], id: u32| grammar_support::is_allowed(mask, id);
@@ -381,9 +385,10 @@ fn a_tag_that_is_one_token_is_used_as_one() {
 }
 
 #[test]
-fn shapes_of_equal_tools_are_equal() {
-    let shape = |parallel| ToolFormat::Hermes.shape(&tools(), &ToolChoice::Auto, parallel).unwrap().unwrap();
-    assert_eq!(shape(true), shape(true));
-    assert_ne!(shape(true), shape(false));
-    assert!(matches!(shape(true), Shape::ToolCalls(_)));
+fn output_formats_of_equal_tools_are_equal() {
+    let output_format =
+        |parallel| ToolFormat::Hermes.output_format(&tools(), &ToolChoice::Auto, parallel).unwrap().unwrap();
+    assert_eq!(output_format(true), output_format(true));
+    assert_ne!(output_format(true), output_format(false));
+    assert!(matches!(output_format(true), OutputFormat::ToolCalls(_)));
 }

@@ -1,8 +1,8 @@
-//! Reads any text as a shape, and follows an answer that the text chooses through what compiles.
+//! Reads any text as an output format, and follows an answer that the text chooses through what compiles.
 //!
-//! The first byte says what kind of shape it is.
+//! The first byte says what kind of output format it is.
 
-use ruvllm_text::{MatchError, Matcher, Shape, Tool, ToolChoice, ToolFormat};
+use ruvllm_text::{MatchError, Matcher, OutputFormat, Tool, ToolChoice, ToolFormat};
 
 use super::vocabulary::{COMPILER, TOKENIZER};
 
@@ -11,28 +11,28 @@ const STEPS_MAX: usize = 40;
 pub fn run(bytes: &[u8]) {
     let Some((kind, source)) = bytes.split_first() else { return };
     let Ok(source) = std::str::from_utf8(source) else { return };
-    if let Some(shape) = shape(*kind, source) {
-        compile_and_follow(&shape, source.as_bytes());
+    if let Some(output_format) = output_format(*kind, source) {
+        compile_and_follow(&output_format, source.as_bytes());
     }
 }
 
-fn shape(kind: u8, source: &str) -> Option<Shape> {
+fn output_format(kind: u8, source: &str) -> Option<OutputFormat> {
     Some(match kind % 5 {
-        0 => Shape::JsonSchema(serde_json::from_str(source).ok()?),
-        1 => Shape::Regex(source.to_owned()),
-        2 => Shape::Gbnf(source.to_owned()),
-        3 => Shape::Lark(source.to_owned()),
+        0 => OutputFormat::JsonSchema(serde_json::from_str(source).ok()?),
+        1 => OutputFormat::Regex(source.to_owned()),
+        2 => OutputFormat::Gbnf(source.to_owned()),
+        3 => OutputFormat::Lark(source.to_owned()),
         _ => {
             let parameters = serde_json::from_str(source).ok()?;
             let tool = Tool { name: "tool".into(), description: None, parameters };
-            ToolFormat::Hermes.shape(&[tool], &ToolChoice::Auto, true).ok()??
+            ToolFormat::Hermes.output_format(&[tool], &ToolChoice::Auto, true).ok()??
         }
     })
 }
 
 /// Returns the answer, if there was one within the steps.
-pub(super) fn compile_and_follow(shape: &Shape, choices: &[u8]) -> Option<Vec<u8>> {
-    match COMPILER.compile(shape) {
+pub(super) fn compile_and_follow(output_format: &OutputFormat, choices: &[u8]) -> Option<Vec<u8>> {
+    match COMPILER.compile(output_format) {
         Ok(matcher) => follow(matcher, choices),
         Err(error) => {
             assert!(error.to_string().len() < 5_000, "{error}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use ruvllm_memory::{Durability, Memory, Retention, parse_bytes, parse_span};
-use ruvllm_runtime::Remembering;
+use ruvllm_runtime::RequestRecorder;
 
 use crate::flags::memory::MemoryLocationFlags;
 use crate::loading::embedding;
@@ -45,7 +45,7 @@ pub struct MemoryFlags {
 
 impl MemoryFlags {
     /// Opens the memory, unless it is turned off.
-    pub fn start(&self) -> Result<Option<Remembering>> {
+    pub fn start(&self) -> Result<Option<RequestRecorder>> {
         if self.no_memory {
             return Ok(None);
         }
@@ -69,6 +69,6 @@ impl MemoryFlags {
             Some(name) => Some(embedding::embedder(name)?),
             None => embedding::embedder_of(&memory)?,
         };
-        Ok(Some(Remembering::start(memory, embedder, self.memory_text)?))
+        Ok(Some(RequestRecorder::start(memory, embedder, self.memory_text)?))
     }
 }

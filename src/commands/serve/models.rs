@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ruvllm_backends::{Encoder, is_encoder};
 use ruvllm_runtime::hardware::Hardware;
-use ruvllm_runtime::{Cores, Engine, EngineBuilder, ModelMemory, Quota, Remembering, StepMetrics, Tenant};
+use ruvllm_runtime::{Cores, Engine, EngineBuilder, ModelMemory, Quota, RequestRecorder, StepMetrics, Tenant};
 use ruvllm_server::metrics::{Metrics, Snapshots};
 use ruvllm_server::models::{LoadFailure, Loader, Models, ModelsOptions, Runner};
 use ruvllm_server::{Api, BodyBudget, Lifecycle, OpenApiRouter, Preparing};
@@ -106,10 +106,10 @@ impl ModelsFlags {
         names: Vec<String>,
         metrics: &Arc<Metrics>,
         lifecycle: &Lifecycle,
-        memory: Option<Remembering>,
+        memory: Option<RequestRecorder>,
         body_bytes_max: usize,
     ) -> Result<Endpoints> {
-        self.keeps_hidden_states = memory.as_ref().is_some_and(Remembering::uses_hidden_states);
+        self.keeps_hidden_states = memory.as_ref().is_some_and(RequestRecorder::uses_hidden_states);
         if names.len() > self.models_max {
             bail!("{} models are named and --models-max is {}; raise it", names.len(), self.models_max);
         }
@@ -165,7 +165,7 @@ impl ModelsFlags {
 
     /// Loads a model for as long as the server runs, fetched if necessary. Returns `None` if it has to wait until
     /// others are idle.
-    fn load(&self, name: &str, models: &Models, memory: Option<&Remembering>) -> Result<Option<Ready>> {
+    fn load(&self, name: &str, models: &Models, memory: Option<&RequestRecorder>) -> Result<Option<Ready>> {
         let file = model_file(name, Arc::new(AtomicBool::new(false)))?;
         let open = |steps| self.open(&file.path, steps, |builder| build(builder, &file.path));
         let Some(model) = models.pin(&file.name, name, &file.path, open)? else { return Ok(None) };

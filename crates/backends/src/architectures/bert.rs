@@ -1,4 +1,4 @@
-//! BERT: a token, its place and its segment are added up.
+//! BERT: adds up the embeddings of token, position and segment.
 
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{Embedding, LayerNorm};
@@ -19,7 +19,7 @@ const NAMES: LayerNames = LayerNames {
 #[derive(Debug)]
 pub(crate) struct Bert {
     words: Embedding,
-    /// With the segment that all texts have. `[positions, hidden]`
+    /// Includes the embedding of the segment that all texts have. `[positions, hidden]`
     positions: Tensor,
     norm: LayerNorm,
     layers: Vec<Layer>,

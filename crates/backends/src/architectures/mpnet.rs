@@ -16,14 +16,14 @@ const NAMES: LayerNames = LayerNames {
     attention_norm: "attention.LayerNorm",
 };
 
-/// All distances from here on are one.
+/// Distances from here on share one bucket.
 const DISTANCE_MAX: usize = 128;
 
 #[derive(Debug)]
 pub(crate) struct Mpnet {
     words: Embedding,
     positions: Tensor,
-    /// The number of the first position: those up to the padding token's are for padding.
+    /// First position of a text: those up to the padding token's id are for padding.
     first_position: usize,
     norm: LayerNorm,
     layers: Vec<Layer>,
@@ -60,7 +60,7 @@ impl Mpnet {
         self.layers.iter().try_fold(x, |x, layer| layer.forward(&x, Some(&bias)))
     }
 
-    /// What is added to the scores of each pair of tokens: `[1, heads, length, length]`
+    /// Returns the bias of attention scores by distance: `[1, heads, length, length]`
     fn bias(&self, length: usize) -> Result<Tensor> {
         let bucket = |at: usize| bucket(at / length, at % length, self.buckets);
         let buckets: Vec<u32> = (0..length * length).map(bucket).collect();
@@ -69,8 +69,8 @@ impl Mpnet {
     }
 }
 
-/// The class of the distance from one token to another: half of the classes for each direction, and of these half for the
-/// small distances, one each. The others grow with the logarithm.
+/// Returns the bucket of the distance between two tokens. Each direction has half of the buckets: half of these hold one small
+/// distance each, the others grow with the logarithm.
 fn bucket(from: usize, to: usize, buckets: usize) -> u32 {
     let half = buckets / 2;
     let single = half / 2;
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_distances_are_told_apart_and_far_ones_are_not() {
+    fn near_distances_have_a_bucket_each_and_far_ones_share_them() {
         let after: Vec<u32> = [0, 1, 7, 8, 11, 12, 16, 23, 64, 128, 500].map(|to| bucket(0, to, 32)).to_vec();
         assert_eq!(after, [0, 17, 23, 24, 24, 25, 26, 27, 30, 31, 31]);
         assert_eq!(bucket(7, 0, 32), 7);

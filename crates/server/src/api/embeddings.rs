@@ -68,7 +68,7 @@ impl From<ApiError> for Failure {
 /// soon; what was computed is charged in any case.
 async fn compute(model: &ModelInUse, caller: &Caller, work: EmbedRequest) -> Result<Embeddings, Failure> {
     let arrived = Instant::now();
-    let _end = CancelOnDrop(work.patience.clone());
+    let _end = CancelOnDrop(work.cancellation.clone());
     let permit = model.embedding.enter().await.map_err(|full| failure::queue_full(full.to_string()))?;
     model.metrics.started(arrived.elapsed());
     let encoder = Arc::clone(model.encoder().map_err(ApiError::from)?);

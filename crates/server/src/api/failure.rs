@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use ruvllm_memory::MemoryError;
-use ruvllm_runtime::{GenerateError, GrammarError, RememberError, SamplingError, StepError, SubmitError};
+use ruvllm_runtime::{GenerateError, GrammarError, RequestError, SamplingError, StepError, SubmitError};
 
 use crate::error::{ApiError, ErrorKind};
 use crate::models::ModelError;
@@ -39,10 +39,12 @@ pub(crate) fn failure(error: &GenerateError) -> ApiError {
         }
         GenerateError::Stop(_) => ApiError::invalid_param("stop", message),
         GenerateError::NoMemory => ApiError::invalid_param("session", message),
-        GenerateError::Shape(GrammarError::Busy) | GenerateError::Tools(GrammarError::Busy) => {
+        GenerateError::OutputFormat(GrammarError::Busy) | GenerateError::Tools(GrammarError::Busy) => {
             ApiError::unavailable(message, Some(QUEUE_RETRY))
         }
-        GenerateError::Shape(_) => ApiError::invalid_param("response_format", message).with_code("invalid_grammar"),
+        GenerateError::OutputFormat(_) => {
+            ApiError::invalid_param("response_format", message).with_code("invalid_grammar")
+        }
         GenerateError::Tools(GrammarError::NoTools | GrammarError::UnknownTool { .. }) => {
             ApiError::invalid_param("tool_choice", message)
         }
@@ -57,19 +59,19 @@ pub(crate) fn failure(error: &GenerateError) -> ApiError {
 }
 
 /// A session cannot be continued.
-pub(crate) fn forgotten(error: &RememberError) -> ApiError {
+pub(crate) fn forgotten(error: &RequestError) -> ApiError {
     let message = error.to_string();
     match error {
-        RememberError::Generate(error) => failure(error),
-        RememberError::Session(MemoryError::Invalid { .. })
-        | RememberError::NotASession
-        | RememberError::OtherModel { .. } => ApiError::invalid_param("session", message),
-        RememberError::Session(error) if error.is_transient() => {
+        RequestError::Generate(error) => failure(error),
+        RequestError::Session(MemoryError::Invalid { .. })
+        | RequestError::NotASession
+        | RequestError::OtherModel { .. } => ApiError::invalid_param("session", message),
+        RequestError::Session(error) if error.is_transient() => {
             tracing::warn!("{message}");
             let message = "this session cannot be read at the moment; try again, or send the request without session";
             ApiError::unavailable(message, Some(MEMORY_RETRY)).with_param("session")
         }
-        RememberError::Session(_) => {
+        RequestError::Session(_) => {
             tracing::error!("{message}");
             ApiError::internal("the session cannot be restored; see the server's log")
         }

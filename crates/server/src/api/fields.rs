@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use ruvllm_runtime::{LeftOpen, Request, Shape, StopMatcher, closed};
+use ruvllm_runtime::{OutputFormat, Request, StopMatcher, UnsetParams, closed};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -13,8 +13,8 @@ use crate::error::ApiError;
 pub(crate) const COUNT_MAX: usize = 128;
 
 /// Returns the parameters that a request leaves unset, so that policies may set them.
-pub(crate) fn unset_params(temperature: Option<f32>, top_p: Option<f32>, max_tokens: Option<usize>) -> LeftOpen {
-    LeftOpen { temperature: temperature.is_none(), top_p: top_p.is_none(), max_tokens: max_tokens.is_none() }
+pub(crate) fn unset_params(temperature: Option<f32>, top_p: Option<f32>, max_tokens: Option<usize>) -> UnsetParams {
+    UnsetParams { temperature: temperature.is_none(), top_p: top_p.is_none(), max_tokens: max_tokens.is_none() }
 }
 
 /// Stop strings: the answer ends before them.
@@ -104,18 +104,18 @@ pub(crate) fn shape(
     format: Option<&ResponseFormat>,
     grammar: Option<&GrammarField>,
     regex: Option<&str>,
-) -> Result<Option<Shape>, ApiError> {
+) -> Result<Option<OutputFormat>, ApiError> {
     let by_format = format.and_then(|format| match format {
         ResponseFormat::Text => None,
-        ResponseFormat::JsonObject => Some(Shape::JsonObject),
-        ResponseFormat::JsonSchema { json_schema } => Some(Shape::JsonSchema(closed(&json_schema.schema))),
+        ResponseFormat::JsonObject => Some(OutputFormat::JsonObject),
+        ResponseFormat::JsonSchema { json_schema } => Some(OutputFormat::JsonSchema(closed(&json_schema.schema))),
     });
     let by_grammar = grammar.map(|grammar| match grammar {
-        GrammarField::Gbnf(text) => Shape::Gbnf(text.clone()),
-        GrammarField::Typed(TypedGrammar { kind: GrammarKind::Gbnf, grammar }) => Shape::Gbnf(grammar.clone()),
-        GrammarField::Typed(TypedGrammar { kind: GrammarKind::Lark, grammar }) => Shape::Lark(grammar.clone()),
+        GrammarField::Gbnf(text) => OutputFormat::Gbnf(text.clone()),
+        GrammarField::Typed(TypedGrammar { kind: GrammarKind::Gbnf, grammar }) => OutputFormat::Gbnf(grammar.clone()),
+        GrammarField::Typed(TypedGrammar { kind: GrammarKind::Lark, grammar }) => OutputFormat::Lark(grammar.clone()),
     });
-    let by_regex = regex.map(|regex| Shape::Regex(regex.to_owned()));
+    let by_regex = regex.map(|regex| OutputFormat::Regex(regex.to_owned()));
     let mut given = [("response_format", by_format), ("grammar", by_grammar), ("regex", by_regex)]
         .into_iter()
         .filter_map(|(field, shape)| Some((field, shape?)));
@@ -127,12 +127,12 @@ pub(crate) fn shape(
 }
 
 /// Returns the field that an output format came from.
-pub(crate) fn field_of(shape: &Shape) -> &'static str {
+pub(crate) fn field_of(shape: &OutputFormat) -> &'static str {
     match shape {
-        Shape::JsonObject | Shape::JsonSchema(_) => "response_format",
-        Shape::Regex(_) => "regex",
-        Shape::Gbnf(_) | Shape::Lark(_) => "grammar",
-        Shape::ToolCalls(_) => "tools",
+        OutputFormat::JsonObject | OutputFormat::JsonSchema(_) => "response_format",
+        OutputFormat::Regex(_) => "regex",
+        OutputFormat::Gbnf(_) | OutputFormat::Lark(_) => "grammar",
+        OutputFormat::ToolCalls(_) => "tools",
     }
 }
 

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use ruvllm_runtime::{
-    Engine, FinishReason, GenerateError, Piece, Remember, RememberError, Request, Response, Stream, Tenant, Tokenizer,
-    Usage,
+    Engine, FinishReason, GenerateError, Piece, Request, RequestError, RequestIdentity, Response, Stream, Tenant,
+    Tokenizer, Usage,
 };
 
 use crate::access::{Caller, Reservation};
@@ -60,7 +60,7 @@ impl Generation {
         let mut reservation = caller.reserve(&demand)?;
         let answer_tokens_max = reservation.answer_tokens_max();
         let tenant = Tenant::new(&caller.tenant);
-        let remember = Remember { request: caller.request.as_str().to_owned(), model: model.name.to_string() };
+        let remember = RequestIdentity { request: caller.request.as_str().to_owned(), model: model.name.to_string() };
         let (memory, engine_of_streams) = (api.memory.clone(), engine.clone());
         let bytes = requests.iter().map(|request| preparing::bytes_of(&request.prompt)).sum();
         let permit = api.preparing.permit(&caller.tenant, bytes).await?;
@@ -73,13 +73,13 @@ impl Generation {
                 })
                 .collect();
             match memory {
-                Some(memory) => memory.streams(&engine_of_streams, requests, &remember, patience),
+                Some(memory) => engine_of_streams.recorded_streams(&memory, requests, &remember, patience),
                 None => Ok(engine_of_streams.streams(&requests, patience)?),
             }
         });
         let streams = streams.await.ok_or_else(|| ApiError::internal("the request could not be prepared"))?;
         let streams = streams.map_err(|error| match error {
-            RememberError::Generate(error) => Self::failed(models, &model, &error),
+            RequestError::Generate(error) => Self::failed(models, &model, &error),
             error => forgotten(&error),
         })?;
         // Known only now: the estimate was low, or a session added to the prompt. Dropping the streams ends them.
@@ -166,7 +166,7 @@ fn within(mut request: Request, answer_tokens_max: Option<u64>) -> Request {
     let Some(tokens_max) = answer_tokens_max.and_then(|tokens| usize::try_from(tokens).ok()) else { return request };
     if request.max_tokens.is_none_or(|asked| asked > tokens_max) {
         request.max_tokens = Some(tokens_max);
-        request.left_open.max_tokens = false;
+        request.unset.max_tokens = false;
     }
     request
 }

@@ -8,7 +8,7 @@ mod witness;
 use std::sync::Arc;
 
 use ruvllm_memory::{Memory, MemoryError};
-use ruvllm_runtime::{Remembering, hidden_model};
+use ruvllm_runtime::{RequestRecorder, hidden_model};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -35,7 +35,7 @@ pub(super) fn router(api: Api) -> OpenApiRouter {
 }
 
 impl Api {
-    fn remembering(&self) -> Result<&Remembering, ApiError> {
+    fn remembering(&self) -> Result<&RequestRecorder, ApiError> {
         self.memory.as_ref().ok_or_else(|| {
             ApiError::not_found("this server has no memory: it was started with --no-memory").with_code("no_memory")
         })
@@ -47,7 +47,7 @@ impl Api {
         work: impl FnOnce(&Memory) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let remembering = self.remembering()?;
-        let (memory, turn) = (Arc::clone(remembering.memory()), remembering.turn().await);
+        let (memory, turn) = (Arc::clone(remembering.memory()), remembering.lookup_permit().await);
         let done = tokio::task::spawn_blocking(move || {
             // Held even if the client has disconnected.
             let _turn = turn;
@@ -68,7 +68,7 @@ impl Api {
             None => None,
         };
         let engine = model.as_ref().map(|model| model.generator().cloned()).transpose()?;
-        let turn = remembering.turn().await;
+        let turn = remembering.lookup_permit().await;
         let embedded = tokio::task::spawn_blocking(move || {
             // Held even if the client has disconnected.
             let _held = (turn, model);

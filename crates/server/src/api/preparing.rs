@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use ruvllm_runtime::{Message, Patience, Prompt};
+use ruvllm_runtime::{CancellationToken, Message, Prompt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -48,7 +48,7 @@ struct TenantSemaphores {
 /// A permit to prepare a prompt.
 #[derive(Debug)]
 pub(crate) struct PreparePermit {
-    patience: Patience,
+    patience: CancellationToken,
     bytes: usize,
     permits: Permits,
 }
@@ -66,7 +66,10 @@ impl PreparePermit {
     ///
     /// If the caller is dropped because the client disconnected, the work ends when it next checks for cancellation;
     /// until then it keeps the permit.
-    pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce(&Patience) -> T + Send + 'static) -> Option<T> {
+    pub(crate) async fn run<T: Send + 'static>(
+        self,
+        work: impl FnOnce(&CancellationToken) -> T + Send + 'static,
+    ) -> Option<T> {
         let Self { patience, bytes, permits } = self;
         let _end = CancelOnDrop(patience.clone());
         let work = move || {
@@ -82,11 +85,11 @@ impl PreparePermit {
 }
 
 /// Dropping it cancels the work.
-pub(crate) struct CancelOnDrop(pub Patience);
+pub(crate) struct CancelOnDrop(pub CancellationToken);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        self.0.end();
+        self.0.cancel();
     }
 }
 
@@ -99,7 +102,7 @@ impl Default for Preparing {
 impl Preparing {
     /// Waits for a permit to prepare this many bytes of text.
     pub(crate) async fn permit(&self, tenant: &str, bytes: usize) -> Result<PreparePermit, ApiError> {
-        let patience = Patience::of(TIME_MAX);
+        let patience = CancellationToken::with_timeout(TIME_MAX);
         let tenant = self.0.of_tenant(tenant);
         let is_long = bytes > SHORT_BYTES_MAX;
         let permits = async {
@@ -211,9 +214,9 @@ mod tests {
         let (go_on, may_go_on) = std::sync::mpsc::channel();
         let (ended, has_ended) = tokio::sync::oneshot::channel();
         let running = tokio::spawn(permit.run(move |patience| {
-            started.send(patience.is_over()).unwrap();
+            started.send(patience.is_cancelled()).unwrap();
             may_go_on.recv().unwrap();
-            ended.send(patience.is_over()).unwrap();
+            ended.send(patience.is_cancelled()).unwrap();
         }));
         assert!(!has_started.await.unwrap());
         running.abort();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ruvllm_runtime::{Backend, Engine};
+use ruvllm_runtime::{Embedder, Engine};
 
 /// The kinds of models.
 #[derive(Clone, Debug)]
@@ -10,7 +10,7 @@ pub enum Runner {
     /// Generates text.
     Generator(Engine),
     /// Embeds texts.
-    Encoder(Arc<dyn Backend>),
+    Encoder(Arc<dyn Embedder>),
 }
 
 impl Runner {
@@ -21,7 +21,7 @@ impl Runner {
         }
     }
 
-    pub fn encoder(&self) -> Option<&Arc<dyn Backend>> {
+    pub fn encoder(&self) -> Option<&Arc<dyn Embedder>> {
         match self {
             Self::Generator(_) => None,
             Self::Encoder(encoder) => Some(encoder),

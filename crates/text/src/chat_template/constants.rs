@@ -5,7 +5,7 @@ use minijinja::value::ValueKind;
 
 /// For lines of dashes and the like.
 const BYTES_MAX: f64 = (1 << 20) as f64;
-/// Of a number as a text, and of an item of a list.
+/// Bytes of a number as a text, and of an item of a list.
 const NUMBER_BYTES: f64 = 40.0;
 
 /// Whether all constants in a template stay small.

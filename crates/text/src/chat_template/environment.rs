@@ -6,7 +6,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, machinery};
 
-use super::{ChatTemplateError, RenderLimits, constants, meter, operators};
+use super::{ChatTemplateError, RenderLimits, constants, operators, render_budget};
 
 pub(super) const TEMPLATE_NAME: &str = "chat";
 
@@ -40,7 +40,7 @@ fn compile(source: &str, limits: &RenderLimits) -> Result<Environment<'static>, 
     environment.set_fuel(Some(limits.fuel));
     environment.set_recursion_limit(limits.recursion_max);
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    environment.add_global(meter::ALLOWED, limits.built_bytes_max as u64);
+    environment.add_global(render_budget::ALLOWED, limits.built_bytes_max as u64);
     operators::add_to(&mut environment);
     environment.add_test("iterable", is_iterable);
     environment.add_function("raise_exception", raise_exception);

@@ -6,7 +6,7 @@ use minijinja::value::{Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value, context, filters};
 
 use super::json;
-use super::meter::{Meter, Texts, refuse_namespace};
+use super::render_budget::{RenderBudget, Texts, refuse_namespace};
 
 pub(super) const CONCAT: &str = "%concat";
 pub(super) const ADD: &str = "%add";
@@ -36,7 +36,8 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_filter(RETURNED, returned);
     environment.add_filter(STORED, stored);
     environment.add_filter(INCLUDE, include);
-    environment.set_formatter(|out: &mut Output, state: &mut State, value: &Value| Meter::of(state).write(value, out));
+    environment
+        .set_formatter(|out: &mut Output, state: &mut State, value: &Value| RenderBudget::of(state).write(value, out));
     environment.set_unknown_method_callback(method);
     // They join lists without end, and are not Jinja's.
     environment.remove_filter("chain");
@@ -68,27 +69,27 @@ fn add_filters(environment: &mut Environment<'static>) {
 }
 
 fn nested(state: &mut State, _: &str, values: &[Value]) -> Result<(), Error> {
-    let meter = Meter::of(state);
-    values.iter().try_for_each(|value| meter.charge_value(value, Texts::Shared))
+    let budget = RenderBudget::of(state);
+    values.iter().try_for_each(|value| budget.charge_value(value, Texts::Shared))
 }
 
 /// Charges what a filter or method may write, before it does.
 fn written(state: &mut State, name: &str, values: &[Value]) -> Result<(), Error> {
-    let meter = Meter::of(state);
-    values.iter().try_for_each(|value| meter.charge_value(value, Texts::Written))?;
+    let budget = RenderBudget::of(state);
+    values.iter().try_for_each(|value| budget.charge_value(value, Texts::Written))?;
     let text = values.first().and_then(Value::as_str).unwrap_or_default();
     match name {
         "replace" => {
             let from = values.get(1).and_then(Value::as_str).unwrap_or_default();
-            meter.charge(text.matches(from).count() as u64 * longest_text(&values[1..]))
+            budget.charge(text.matches(from).count() as u64 * longest_text(&values[1..]))
         }
         "join" => {
             let items = values.iter().filter_map(Value::len).max().unwrap_or(0) as u64;
-            meter.charge(items.saturating_mul(longest_text(values)))
+            budget.charge(items.saturating_mul(longest_text(values)))
         }
         "indent" => {
             let lines = text.matches('\n').count() as u64 + 1;
-            meter.charge(lines.saturating_mul(largest_number(&values[1..]).max(4)))
+            budget.charge(lines.saturating_mul(largest_number(&values[1..]).max(4)))
         }
         "format" if has_wide_field(text) => {
             Err(Error::new(ErrorKind::InvalidOperation, "a field of a format is too wide"))
@@ -129,9 +130,9 @@ fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> 
 
 fn concat(state: &mut State, left: &Value, right: &Value) -> Result<Value, Error> {
     let mut text = String::new();
-    let meter = Meter::of(state);
-    meter.write(left, &mut text)?;
-    meter.write(right, &mut text)?;
+    let budget = RenderBudget::of(state);
+    budget.write(left, &mut text)?;
+    budget.write(right, &mut text)?;
     Ok(Value::from(text))
 }
 
@@ -140,7 +141,7 @@ fn add(state: &mut State, left: &Value, right: &Value) -> Result<Value, Error> {
         (Some(_), Some(_)) => concat(state, left, right),
         _ => {
             let items = left.len().unwrap_or(0).saturating_add(right.len().unwrap_or(0)) as u64;
-            Meter::of(state).charge(items.saturating_mul(ITEM_BYTES))?;
+            RenderBudget::of(state).charge(items.saturating_mul(ITEM_BYTES))?;
             plainly("left + right", left, right)
         }
     }
@@ -152,7 +153,7 @@ fn multiply(state: &mut State, left: &Value, right: &Value) -> Result<Value, Err
             Some(text) => text.len() as u64,
             None => repeated.len().unwrap_or(0) as u64 * ITEM_BYTES,
         };
-        Meter::of(state).charge(bytes.saturating_mul(times.as_usize().unwrap_or(0) as u64))?;
+        RenderBudget::of(state).charge(bytes.saturating_mul(times.as_usize().unwrap_or(0) as u64))?;
     }
     plainly("left * right", left, right)
 }
@@ -163,7 +164,7 @@ fn plainly(operation: &'static str, left: &Value, right: &Value) -> Result<Value
 
 /// A list or map, or what is in its place, with nothing in it that can still change.
 fn built(state: &mut State, value: &Value) -> Result<Value, Error> {
-    Meter::of(state).charge_value(value, Texts::Shared)?;
+    RenderBudget::of(state).charge_value(value, Texts::Shared)?;
     refuse_namespaces_in(value)?;
     Ok(value.clone())
 }
@@ -187,7 +188,7 @@ fn built_by_call(state: &mut State, value: &Value) -> Result<Value, Error> {
 
 /// What a filter or method gave.
 fn returned(state: &mut State, value: &Value) -> Result<Value, Error> {
-    Meter::of(state).charge_shallow(value)?;
+    RenderBudget::of(state).charge_shallow(value)?;
     Ok(value.clone())
 }
 

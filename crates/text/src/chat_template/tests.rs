@@ -179,7 +179,7 @@ fn check_builds_too_much(source: &str) {
     assert!(matches!(error, ChatTemplateError::TooMuchBuilt { .. }), "{source}: {error}");
 }
 
-/// A loop that does the same to `ns.x` so many times.
+/// Returns a loop that does the same to `ns.x` `times` times.
 fn repeated(times: usize, first: &str, step: &str) -> String {
     format!("{{% set ns = namespace(x={first}) %}}{{% for i in range({times}) %}}{step}{{% endfor %}}")
 }

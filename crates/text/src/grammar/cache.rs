@@ -1,8 +1,8 @@
-//! Compiled shapes, the most recently used ones.
+//! Compiled output formats, the most recently used ones.
 
 use llguidance::Matcher;
 
-use super::limits::{CACHED_BYTES_MAX, CACHED_SHAPES_MAX};
+use super::limits::{CACHED_BYTES_MAX, CACHED_GRAMMARS_MAX};
 
 /// Few entries, looked up once per request: a list is enough.
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl Cache {
     pub(super) fn insert(&mut self, key: String, matcher: Matcher) {
         self.entries.retain(|(known, _)| *known != key);
         self.entries.push((key, matcher));
-        while self.entries.len() > CACHED_SHAPES_MAX || self.bytes() > CACHED_BYTES_MAX {
+        while self.entries.len() > CACHED_GRAMMARS_MAX || self.bytes() > CACHED_BYTES_MAX {
             self.entries.remove(0);
         }
     }

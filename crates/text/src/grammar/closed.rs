@@ -27,7 +27,7 @@ pub fn closed(schema: &Value) -> Value {
     if mentions(schema, &COMBINING, 0) { schema.clone() } else { close(schema) }
 }
 
-/// Whether one of the keywords occurs anywhere, or it is nested too deep to tell: then it will be refused anyway.
+/// Returns whether one of the keywords occurs anywhere, or the schema is nested too deep to look: then it is refused anyway.
 fn mentions(value: &Value, keywords: &[&str], depth: usize) -> bool {
     let within = |value: &Value| mentions(value, keywords, depth + 1);
     depth > SCHEMA_DEPTH_MAX
@@ -40,7 +40,7 @@ fn mentions(value: &Value, keywords: &[&str], depth: usize) -> bool {
         }
 }
 
-/// Nested as deep as was looked into before, at most.
+/// Recurses no deeper than the check before.
 fn close(schema: &Value) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
     let each = |values: &Value| match values {

@@ -1,4 +1,4 @@
-//! From a shape to a matcher.
+//! From an output format to a matcher.
 
 use std::fmt;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -14,20 +14,20 @@ use super::limits::{
     COMPILE_STACK_BYTES, COMPILE_TIME_MAX, COMPILING_MAX, COMPILING_OF_TENANT_MAX, GRAMMAR_BYTES_MAX, SCHEMA_BYTES_MAX,
     parser_limits,
 };
+use super::semaphore::Semaphore;
 use super::token_trie::TokenTrie;
-use super::turns::Turns;
-use super::{GrammarError, Matcher, Shape, gbnf, lark, regex, schema, tool_calls};
+use super::{GrammarError, Matcher, OutputFormat, gbnf, lark, regex, schema, tool_calls};
 use crate::priority::lower_priority;
 use crate::tokenizer::Tokenizer;
 use crate::tools::ToolCallMode;
 
-/// Compiles shapes for one tokenizer, and keeps what it compiled. One per model, shared by all requests.
+/// Compiles output formats for one tokenizer, and keeps what it compiled. One per model, shared by all requests.
 pub struct GrammarCompiler {
     tokenizer: Arc<Tokenizer>,
     /// Built when it is first needed: for 150,000 tokens that takes some tenths of a second.
     vocabulary: OnceLock<Vocabulary>,
     cache: Mutex<Cache>,
-    turns: Turns,
+    permits: Semaphore,
 }
 
 /// What all compilations share.
@@ -44,23 +44,23 @@ impl GrammarCompiler {
             tokenizer: tokenizer.clone(),
             vocabulary: OnceLock::new(),
             cache: Mutex::default(),
-            turns: Turns::new(COMPILING_MAX, COMPILING_OF_TENANT_MAX),
+            permits: Semaphore::new(COMPILING_MAX, COMPILING_OF_TENANT_MAX),
         })
     }
 
-    /// A matcher at the beginning of an answer of this shape.
-    pub fn compile(&self, shape: &Shape) -> Result<Matcher, GrammarError> {
-        self.compile_for("", shape)
+    /// Returns a matcher at the beginning of an answer of this output format.
+    pub fn compile(&self, output_format: &OutputFormat) -> Result<Matcher, GrammarError> {
+        self.compile_for("", output_format)
     }
 
-    /// The same, where several tenants take turns.
-    pub fn compile_for(&self, tenant: &str, shape: &Shape) -> Result<Matcher, GrammarError> {
-        let key = key(shape)?;
+    /// Returns a matcher as [`Self::compile`] does, within the limits of a tenant.
+    pub fn compile_for(&self, tenant: &str, output_format: &OutputFormat) -> Result<Matcher, GrammarError> {
+        let key = key(output_format)?;
         let cached = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(&key);
         let inner = match cached {
             Some(matcher) => matcher,
             None => {
-                let compiled = self.compile_anew(tenant, shape)?;
+                let compiled = self.compile_anew(tenant, output_format)?;
                 let matcher = compiled.deep_clone();
                 self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(key, compiled);
                 matcher
@@ -69,23 +69,25 @@ impl GrammarCompiler {
         Ok(Matcher::new(inner, self.vocabulary()?.trie))
     }
 
-    /// Number of compiled shapes at hand.
+    /// Returns the number of compiled grammars in the cache.
     pub fn cached(&self) -> usize {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// On a thread of its own, because compiling needs much stack and must be over in time.
-    fn compile_anew(&self, tenant: &str, shape: &Shape) -> Result<llguidance::Matcher, GrammarError> {
-        let what = shape.what();
+    /// Compiles on its own thread, because compiling needs much stack and must be over in time.
+    fn compile_anew(&self, tenant: &str, output_format: &OutputFormat) -> Result<llguidance::Matcher, GrammarError> {
+        let what = output_format.what();
         let vocabulary = self.vocabulary()?;
-        let turn = self.turns.take(tenant, COMPILE_TIME_MAX).ok_or(GrammarError::Busy)?;
+        let permit = self.permits.acquire(tenant, COMPILE_TIME_MAX).ok_or(GrammarError::Busy)?;
         let (sender, receiver) = mpsc::channel();
-        let shape = shape.clone();
+        let output_format = output_format.clone();
         let job = move || {
-            // Kept until the thread ends, however long after its time that is: it cannot be stopped.
-            let _turn = turn;
+            // Held until the thread ends, which cannot be stopped when its time is over.
+            let _permit = permit;
             lower_priority();
-            drop(sender.send(grammar(&shape).and_then(|grammar| matcher(&vocabulary, grammar, &shape))));
+            drop(
+                sender.send(grammar(&output_format).and_then(|grammar| matcher(&vocabulary, grammar, &output_format))),
+            );
         };
         let failed = |reason: String| GrammarError::Uncompilable { what, reason };
         thread::Builder::new()
@@ -119,36 +121,39 @@ impl fmt::Debug for GrammarCompiler {
     }
 }
 
-/// What a shape is known by. Sizes are checked here, before anything is copied.
-fn key(shape: &Shape) -> Result<String, GrammarError> {
-    let what = shape.what();
+/// Returns the cache key of an output format. Checks sizes before anything is copied.
+fn key(output_format: &OutputFormat) -> Result<String, GrammarError> {
+    let what = output_format.what();
     let limited = |tag: &str, text: &str, max: usize| {
         let got = text.len();
         if got > max { Err(GrammarError::TooLong { what, got, max }) } else { Ok(format!("{tag}{text}")) }
     };
-    match shape {
-        Shape::JsonObject => Ok("object".to_owned()),
-        Shape::JsonSchema(schema) => {
+    match output_format {
+        OutputFormat::JsonObject => Ok("object".to_owned()),
+        OutputFormat::JsonSchema(schema) => {
             schema::check_depth(schema)?;
             limited("schema ", &schema.to_string(), SCHEMA_BYTES_MAX)
         }
-        Shape::Regex(pattern) => limited("regex ", pattern, GRAMMAR_BYTES_MAX),
-        Shape::Gbnf(source) => limited("gbnf ", source, GRAMMAR_BYTES_MAX),
-        Shape::Lark(source) => limited("lark ", source, GRAMMAR_BYTES_MAX),
-        Shape::ToolCalls(calls) => limited("tools ", &calls.key(), SCHEMA_BYTES_MAX),
+        OutputFormat::Regex(pattern) => limited("regex ", pattern, GRAMMAR_BYTES_MAX),
+        OutputFormat::Gbnf(source) => limited("gbnf ", source, GRAMMAR_BYTES_MAX),
+        OutputFormat::Lark(source) => limited("lark ", source, GRAMMAR_BYTES_MAX),
+        OutputFormat::ToolCalls(calls) => {
+            calls.schemas().into_iter().try_for_each(schema::check_depth)?;
+            limited("tools ", &calls.key(), SCHEMA_BYTES_MAX)
+        }
     }
 }
 
-fn grammar(shape: &Shape) -> Result<TopLevelGrammar, GrammarError> {
-    Ok(match shape {
-        Shape::JsonObject => TopLevelGrammar::from_json_schema(schema::prepared(&json!({"type": "object"}))?),
-        Shape::JsonSchema(schema) => TopLevelGrammar::from_json_schema(schema::prepared(schema)?),
-        Shape::Regex(pattern) => TopLevelGrammar::from_lark(regex::to_lark(pattern)?),
-        Shape::Gbnf(source) => TopLevelGrammar::from_lark(gbnf::to_lark(source)?),
-        Shape::Lark(source) => TopLevelGrammar::from_lark(lark::checked(source)?),
-        Shape::ToolCalls(calls) => {
+fn grammar(output_format: &OutputFormat) -> Result<TopLevelGrammar, GrammarError> {
+    Ok(match output_format {
+        OutputFormat::JsonObject => TopLevelGrammar::from_json_schema(schema::prepared(&json!({"type": "object"}))?),
+        OutputFormat::JsonSchema(schema) => TopLevelGrammar::from_json_schema(schema::prepared(schema)?),
+        OutputFormat::Regex(pattern) => TopLevelGrammar::from_lark(regex::to_lark(pattern)?),
+        OutputFormat::Gbnf(source) => TopLevelGrammar::from_lark(gbnf::to_lark(source)?),
+        OutputFormat::Lark(source) => TopLevelGrammar::from_lark(lark::checked(source)?),
+        OutputFormat::ToolCalls(calls) => {
             let mut whole = TopLevelGrammar::from_lark(tool_calls::to_lark(calls)?);
-            if let ToolCallMode::ShapeOrCalls(answer) = &calls.mode {
+            if let ToolCallMode::FormatOrCalls(answer) = &calls.mode {
                 let name = Some(tool_calls::ANSWER.to_owned());
                 let answer = grammar(answer)?.grammars.into_iter().next();
                 whole.grammars.extend(answer.map(|answer| GrammarWithLexer { name, ..answer }));
@@ -161,15 +166,15 @@ fn grammar(shape: &Shape) -> Result<TopLevelGrammar, GrammarError> {
 fn matcher(
     vocabulary: &Vocabulary,
     grammar: TopLevelGrammar,
-    shape: &Shape,
+    output_format: &OutputFormat,
 ) -> Result<llguidance::Matcher, GrammarError> {
-    let refused = |reason: &str| uncompilable(shape, reason);
+    let refused = |reason: &str| uncompilable(output_format, reason);
     let parser = vocabulary.factory.create_parser(grammar).map_err(|error| refused(&error.to_string()))?;
     let mut matcher = llguidance::Matcher::new(Ok(parser));
     if let Some(warning) = matcher.grammar_warnings().first() {
         return Err(refused(warning));
     }
-    // The first step is taken here, where a shape that nothing satisfies is still its author's error.
+    // The first step is taken here, where an output format that nothing satisfies is still its author's error.
     if !vocabulary.trie.can_write(&matcher.compute_ff_bytes()) {
         return Err(refused("the model's vocabulary cannot write what it begins with"));
     }
@@ -184,11 +189,11 @@ fn matcher(
 
 /// Puts a message of llguidance into the words of users: without the backtrace of a panic and without advice about
 /// options that they do not have.
-fn uncompilable(shape: &Shape, reason: &str) -> GrammarError {
+fn uncompilable(output_format: &OutputFormat, reason: &str) -> GrammarError {
     const SHOWN_MAX: usize = 500;
     let reason = reason.split("\n<").next().unwrap_or(reason).trim();
     let reason = if reason.contains("oneOf constraints are not supported") {
-        let places = schema::places_of("oneOf", shape.schemas());
+        let places = schema::places_of("oneOf", output_format.schemas());
         format!(
             "the keyword \"oneOf\" (at {}) has options that may overlap; make them distinct (by type, or by a \
              required property with different constants), or use \"anyOf\"",
@@ -199,5 +204,5 @@ fn uncompilable(shape: &Shape, reason: &str) -> GrammarError {
     } else {
         reason.chars().take(SHOWN_MAX).collect()
     };
-    GrammarError::Uncompilable { what: shape.what(), reason }
+    GrammarError::Uncompilable { what: output_format.what(), reason }
 }

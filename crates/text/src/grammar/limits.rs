@@ -1,4 +1,4 @@
-//! What a shape may cost. All of it comes from users.
+//! Limits on output formats, which come from users.
 
 use std::time::Duration;
 
@@ -22,19 +22,19 @@ pub(crate) const NUMBER_MAX: f64 = 9_007_199_254_740_991.0;
 /// has nothing to say could write blanks forever.
 pub(crate) const WHITESPACE_MAX: usize = 41;
 
-/// Compiled shapes that are kept, and the source text that they may have together.
-pub(super) const CACHED_SHAPES_MAX: usize = 64;
+/// Compiled output formats that are kept, and the source text that they may have together.
+pub(super) const CACHED_GRAMMARS_MAX: usize = 64;
 pub(super) const CACHED_BYTES_MAX: usize = 4 << 20;
 
 /// Compiling recurses once per rule and per property, which a stack of the usual size does not bear.
 pub(super) const COMPILE_STACK_BYTES: usize = 256 << 20;
 /// Waiting for a turn, and then compiling. A schema of 200 KiB takes a second on a slow core.
 pub(super) const COMPILE_TIME_MAX: Duration = Duration::from_secs(5);
-/// Shapes that are compiled at the same time, those included that took too long and still run.
+/// Output formats that are compiled at the same time, those included that took too long and still run.
 pub(super) const COMPILING_MAX: usize = 8;
 /// And of one tenant.
 pub(super) const COMPILING_OF_TENANT_MAX: usize = 4;
-/// Of text that must come next, as much is put into tokens at once.
+/// Maximum length of forced text that is put into tokens at once.
 pub(super) const FORCED_BYTES_MAX: usize = 512;
 
 /// A step must stay within milliseconds, and a matcher within megabytes, whatever the grammar.

@@ -1,4 +1,4 @@
-//! Regular expressions: read once with `regex-syntax`, which bounds their nesting and tells what is wrong and where.
+//! Regular expressions: read once with `regex-syntax`, which bounds their nesting and reports what is wrong and where.
 
 use llguidance::regex_to_lark;
 use regex_syntax::ast::parse::ParserBuilder;

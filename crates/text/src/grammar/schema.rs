@@ -27,10 +27,10 @@ pub(super) fn prepared(schema: &Value) -> Result<Value, GrammarError> {
     check_depth(schema)?;
     let mut rewriter =
         Rewriter { root: schema, definitions: Map::new(), names: HashMap::new(), costs: HashMap::new(), patterns: 0 };
-    let (written, _) = rewriter.schema(schema, &Place::root())?;
+    let (written, _) = rewriter.schema(schema, &Position::root())?;
     let definitions = rewriter.definitions;
     let mut root = match written {
-        Value::Bool(false) => return Err(Place::root().schema_error("is false: nothing satisfies it")),
+        Value::Bool(false) => return Err(Position::root().schema_error("is false: nothing satisfies it")),
         Value::Object(fields) => Value::Object(fields),
         _ => json!({}),
     };
@@ -92,7 +92,7 @@ fn escaped(key: &str) -> String {
 
 /// Where in the schema we are.
 #[derive(Clone)]
-struct Place {
+struct Position {
     pointer: String,
     /// Subschemas on the way here, references followed.
     depth: usize,
@@ -100,7 +100,7 @@ struct Place {
     is_embedded: bool,
 }
 
-impl Place {
+impl Position {
     fn root() -> Self {
         Self { pointer: "#".to_owned(), depth: 1, is_embedded: false }
     }
@@ -146,25 +146,25 @@ impl Written {
 }
 
 impl Rewriter<'_> {
-    fn schema(&mut self, schema: &Value, place: &Place) -> Result<(Value, Cost), GrammarError> {
-        if place.depth > SCHEMA_DEPTH_MAX {
+    fn schema(&mut self, schema: &Value, position: &Position) -> Result<(Value, Cost), GrammarError> {
+        if position.depth > SCHEMA_DEPTH_MAX {
             return Err(GrammarError::TooDeep { what: WHAT, max: SCHEMA_DEPTH_MAX });
         }
         let fields = match schema {
             Value::Bool(_) => return Ok((schema.clone(), Cost::ANYTHING)),
             Value::Object(fields) => fields,
-            _ => return Err(place.schema_error("must be an object or a boolean")),
+            _ => return Err(position.schema_error("must be an object or a boolean")),
         };
-        let mut place = place.clone();
-        place.is_embedded |= place.pointer != "#" && fields.contains_key("$id");
-        keywords::check_combinations(fields, &place)?;
+        let mut position = position.clone();
+        position.is_embedded |= position.pointer != "#" && fields.contains_key("$id");
+        keywords::check_combinations(fields, &position)?;
         let cost = Cost::of_types(keywords::possible_types(fields));
         let mut written = Written { fields: Map::new(), cost };
         for (keyword, value) in fields {
-            self.keyword(keyword, value, fields, &place, &mut written)?;
+            self.keyword(keyword, value, fields, &position, &mut written)?;
         }
         if written.cost.nodes() > SCHEMA_NODES_MAX {
-            return Err(place.schema_error("combines too many alternatives; write them out or use fewer"));
+            return Err(position.schema_error("combines too many alternatives; write them out or use fewer"));
         }
         Ok((Value::Object(written.fields), written.cost))
     }
@@ -174,58 +174,64 @@ impl Rewriter<'_> {
         keyword: &str,
         value: &Value,
         fields: &Map<String, Value>,
-        place: &Place,
+        position: &Position,
         written: &mut Written,
     ) -> Result<(), GrammarError> {
         match keywords::usage(keyword) {
             Use::Annotation => {}
-            Use::Draft => keywords::check_draft(value, place)?,
+            Use::Draft => keywords::check_draft(value, position)?,
             Use::Literal(check) => {
-                let value = check(keyword, value, place)?;
+                let value = check(keyword, value, position)?;
                 written.cost = written.cost.with_literal(keyword, &value);
                 written.set(keyword, value);
             }
             Use::Schema => {
-                let (schema, cost) = self.schema(value, &place.below(keyword, ""))?;
+                let (schema, cost) = self.schema(value, &position.below(keyword, ""))?;
                 written.add_children([cost]);
                 written.set(keyword, schema);
             }
-            Use::SchemasByName => self.schemas_by_name(keyword, value, place, written)?,
-            Use::Items => self.items(value, fields, place, written)?,
+            Use::SchemasByName => self.schemas_by_name(keyword, value, position, written)?,
+            Use::Items => self.items(value, fields, position, written)?,
             Use::Tuple => {
-                let (schemas, costs) = self.schemas(keyword, value, place)?;
+                let (schemas, costs) = self.schemas(keyword, value, position)?;
                 written.add_children(costs);
                 written.set(keyword, schemas);
             }
             Use::Alternatives => {
-                let (schemas, costs) = self.schemas(keyword, value, place)?;
+                let (schemas, costs) = self.schemas(keyword, value, position)?;
                 written.cost = written.cost.and(costs.into_iter().reduce(Cost::or).unwrap_or(Cost::ANYTHING));
                 written.set(keyword, schemas);
             }
             Use::All => {
-                let (schemas, costs) = self.schemas(keyword, value, place)?;
+                let (schemas, costs) = self.schemas(keyword, value, position)?;
                 written.cost = costs.into_iter().fold(written.cost, Cost::and);
                 written.set(keyword, schemas);
             }
             Use::Reference => {
-                let (reference, cost) = self.reference(value, place)?;
+                let (reference, cost) = self.reference(value, position)?;
                 written.cost = written.cost.and(cost.referred_to());
                 written.set(keyword, reference);
             }
             Use::VacuousUnlessTrue if value == &Value::Bool(false) => {}
-            Use::VacuousUnlessTrue | Use::Unsupported => return Err(place.error(keyword, "is not supported")),
+            Use::VacuousUnlessTrue | Use::Unsupported => return Err(position.error(keyword, "is not supported")),
             Use::Unknown => {
-                let (keyword, pointer) = (keyword.to_owned(), place.pointer.clone());
+                let (keyword, pointer) = (keyword.to_owned(), position.pointer.clone());
                 return Err(GrammarError::UnknownKeyword { keyword, pointer });
             }
         }
         Ok(())
     }
 
-    fn schemas(&mut self, keyword: &str, value: &Value, place: &Place) -> Result<(Value, Vec<Cost>), GrammarError> {
+    fn schemas(
+        &mut self,
+        keyword: &str,
+        value: &Value,
+        position: &Position,
+    ) -> Result<(Value, Vec<Cost>), GrammarError> {
         let list = value.as_array().filter(|list| !list.is_empty());
-        let list = list.ok_or_else(|| place.error(keyword, "must be a non-empty array of schemas"))?;
-        let written = list.iter().enumerate().map(|(index, schema)| self.schema(schema, &place.below(keyword, index)));
+        let list = list.ok_or_else(|| position.error(keyword, "must be a non-empty array of schemas"))?;
+        let written =
+            list.iter().enumerate().map(|(index, schema)| self.schema(schema, &position.below(keyword, index)));
         let (schemas, costs): (Vec<Value>, Vec<Cost>) = written.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         Ok((Value::Array(schemas), costs))
     }
@@ -234,21 +240,23 @@ impl Rewriter<'_> {
         &mut self,
         keyword: &str,
         value: &Value,
-        place: &Place,
+        position: &Position,
         written: &mut Written,
     ) -> Result<(), GrammarError> {
-        let fields = value.as_object().ok_or_else(|| place.error(keyword, "must be an object of schemas"))?;
+        let fields = value.as_object().ok_or_else(|| position.error(keyword, "must be an object of schemas"))?;
         let mut out = Map::new();
         for (name, schema) in fields {
             if keyword == "patternProperties" {
                 self.patterns += 1;
                 if self.patterns > PATTERN_PROPERTIES_MAX {
-                    return Err(place.error(keyword, format!("has more than {PATTERN_PROPERTIES_MAX} patterns in all")));
+                    return Err(
+                        position.error(keyword, format!("has more than {PATTERN_PROPERTIES_MAX} patterns in all"))
+                    );
                 }
                 regex::check_in_json(name)
-                    .map_err(|error| place.error(keyword, format!("cannot be enforced: {error}")))?;
+                    .map_err(|error| position.error(keyword, format!("cannot be enforced: {error}")))?;
             }
-            let (schema, cost) = self.schema(schema, &place.below(keyword, name))?;
+            let (schema, cost) = self.schema(schema, &position.below(keyword, name))?;
             written.add_children([cost]);
             out.insert(name.clone(), schema);
         }
@@ -261,11 +269,11 @@ impl Rewriter<'_> {
         &mut self,
         value: &Value,
         fields: &Map<String, Value>,
-        place: &Place,
+        position: &Position,
         written: &mut Written,
     ) -> Result<(), GrammarError> {
         let rest = if value.is_array() {
-            let (schemas, costs) = self.schemas("items", value, place)?;
+            let (schemas, costs) = self.schemas("items", value, position)?;
             written.add_children(costs);
             written.set("prefixItems", schemas);
             fields.get("additionalItems").map(|rest| ("additionalItems", rest))
@@ -273,7 +281,7 @@ impl Rewriter<'_> {
             Some(("items", value))
         };
         if let Some((keyword, rest)) = rest {
-            let (schema, cost) = self.schema(rest, &place.below(keyword, ""))?;
+            let (schema, cost) = self.schema(rest, &position.below(keyword, ""))?;
             written.add_children([cost]);
             written.set("items", schema);
         }
@@ -281,17 +289,18 @@ impl Rewriter<'_> {
     }
 
     /// Replaces a reference by one to a definition, which is written now if it is new.
-    fn reference(&mut self, value: &Value, place: &Place) -> Result<(Value, Cost), GrammarError> {
-        let text = value.as_str().ok_or_else(|| place.error("$ref", "must be a string"))?;
-        let target = references::resolve(self.root, text, place)?;
+    fn reference(&mut self, value: &Value, position: &Position) -> Result<(Value, Cost), GrammarError> {
+        let text = value.as_str().ok_or_else(|| position.error("$ref", "must be a string"))?;
+        let target = references::resolve(self.root, text, position)?;
         let name = match self.names.get(&target.pointer) {
             Some(name) => name.clone(),
             None => {
                 let name = format!("d{}", self.names.len());
                 self.names.insert(target.pointer.clone(), name.clone());
-                // Reserves the place, so that definitions stand in the order in which they are met.
+                // Reserves the position, so that definitions stand in the order in which they are met.
                 self.definitions.insert(name.clone(), Value::Bool(true));
-                let inside = Place { pointer: target.pointer, depth: place.depth + 1, is_embedded: target.is_embedded };
+                let inside =
+                    Position { pointer: target.pointer, depth: position.depth + 1, is_embedded: target.is_embedded };
                 let (schema, cost) = self.schema(target.schema, &inside)?;
                 self.definitions.insert(name.clone(), schema);
                 self.costs.insert(name.clone(), cost);

@@ -9,7 +9,7 @@ use crate::tools::{CALL_CLOSES, CALL_OPENS, ToolCallMode, ToolCalls, ToolFormat}
 /// Nobody waits for more calls than this in one answer; a model that repeats itself would.
 const PARALLEL_CALLS_MAX: usize = 32;
 
-/// What an answer without calls is called in the grammar, where it has a shape of its own.
+/// What an answer without calls is called in the grammar, where it has an output format of its own.
 pub(super) const ANSWER: &str = "answer";
 
 pub(super) fn to_lark(calls: &ToolCalls) -> Result<String, GrammarError> {
@@ -38,7 +38,7 @@ fn tagged(calls: &ToolCalls) -> String {
     };
     match calls.mode {
         ToolCallMode::CallsOnly => format!("start: {opens} body {closes}{more}\n"),
-        ToolCallMode::ShapeOrCalls(_) => format!("start: @{ANSWER} | {opens} body {closes}{more}\n"),
+        ToolCallMode::FormatOrCalls(_) => format!("start: @{ANSWER} | {opens} body {closes}{more}\n"),
         // Text goes on until a call opens; from then on there is no way back to text.
         ToolCallMode::TextOrCalls => format!(
             "start: TEXT | until_call \"\\n\" body {closes}{more}\n\
@@ -51,7 +51,7 @@ fn tagged(calls: &ToolCalls) -> String {
 fn bare(calls: &ToolCalls) -> String {
     match calls.mode {
         ToolCallMode::CallsOnly => "start: body \"}\"\n".to_owned(),
-        ToolCallMode::TextOrCalls | ToolCallMode::ShapeOrCalls(_) => "start: TEXT | body \"}\"\n\
+        ToolCallMode::TextOrCalls | ToolCallMode::FormatOrCalls(_) => "start: TEXT | body \"}\"\n\
              TEXT: /(?s:.*)/ & ~/[ \\n\\r\\t]*\\{[ \\n\\r\\t]*\"name\"[ \\n\\r\\t]*:(?s:.*)/\n"
             .to_owned(),
     }

@@ -23,7 +23,7 @@ pub(crate) enum Spelling {
 #[derive(Debug)]
 pub(super) struct Family {
     names: &'static [&'static str],
-    pub cuts: &'static [Pattern],
+    pub splits: &'static [Pattern],
     pub spelling: Spelling,
     pub takes_whole_words: bool,
     pub adds_bos: bool,
@@ -33,7 +33,7 @@ use Pattern::{Plain, WordsThenWhitespace};
 
 /// What most families are; each entry below states only how it differs.
 const USUAL: Family =
-    Family { names: &[], cuts: &[], spelling: Spelling::Bytes, takes_whole_words: false, adds_bos: false };
+    Family { names: &[], splits: &[], spelling: Spelling::Bytes, takes_whole_words: false, adds_bos: false };
 
 const GPT2_WORDS: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+";
 const GPT2: Pattern = WordsThenWhitespace(GPT2_WORDS);
@@ -98,7 +98,7 @@ const BLOOM: Pattern = Plain(r" ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{96
 const FAMILIES: &[Family] = &[
     Family {
         names: &["default"],
-        cuts: &[Plain(r"[\p{P}\$\+<=>\^~\|]+"), GPT2, Plain(r"\p{N}+"), ASCII_DIGIT_TRIPLES],
+        splits: &[Plain(r"[\p{P}\$\+<=>\^~\|]+"), GPT2, Plain(r"\p{N}+"), ASCII_DIGIT_TRIPLES],
         ..USUAL
     },
     Family {
@@ -123,12 +123,12 @@ const FAMILIES: &[Family] = &[
             "granite-docling",
             "exaone4",
         ],
-        cuts: &[GPT2],
+        splits: &[GPT2],
         ..USUAL
     },
     Family {
         names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"],
-        cuts: &[SINGLE_DIGITS, GPT2],
+        splits: &[SINGLE_DIGITS, GPT2],
         ..USUAL
     },
     Family {
@@ -143,13 +143,13 @@ const FAMILIES: &[Family] = &[
             "lfm2",
             "jina-v5-nano",
         ],
-        cuts: &[LLAMA3],
+        splits: &[LLAMA3],
         takes_whole_words: true,
         adds_bos: true,
         ..USUAL
     },
-    Family { names: &["dbrx", "smaug-bpe", "chatglm-bpe"], cuts: &[LLAMA3], ..USUAL },
-    Family { names: &["glm4", "glm5"], cuts: &[LLAMA3], takes_whole_words: true, ..USUAL },
+    Family { names: &["dbrx", "smaug-bpe", "chatglm-bpe"], splits: &[LLAMA3], ..USUAL },
+    Family { names: &["glm4", "glm5"], splits: &[LLAMA3], takes_whole_words: true, ..USUAL },
     Family {
         names: &[
             "qwen2",
@@ -162,52 +162,52 @@ const FAMILIES: &[Family] = &[
             "solar-open",
             "grok-2",
         ],
-        cuts: &[QWEN2],
+        splits: &[QWEN2],
         ..USUAL
     },
     Family {
         names: &["qwen35"],
-        cuts: &[WordsThenWhitespace(
+        splits: &[WordsThenWhitespace(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+",
         )],
         ..USUAL
     },
-    Family { names: &["laguna"], cuts: &[LINES, QWEN2], ..USUAL },
+    Family { names: &["laguna"], splits: &[LINES, QWEN2], ..USUAL },
     Family {
         names: &["minicpm5"],
-        cuts: &[DIGIT_TRIPLES, WordsThenWhitespace(llama3_words!(r"\p{N}+"))],
+        splits: &[DIGIT_TRIPLES, WordsThenWhitespace(llama3_words!(r"\p{N}+"))],
         takes_whole_words: true,
         ..USUAL
     },
     Family {
         names: &["ufakzeka"],
-        cuts: &[WordsThenWhitespace(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+")],
+        splits: &[WordsThenWhitespace(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+")],
         ..USUAL
     },
     Family {
         names: &["seed-coder"],
-        cuts: &[WordsThenWhitespace(
+        splits: &[WordsThenWhitespace(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+",
         )],
         ..USUAL
     },
     Family {
         names: &["bailingmoe", "bailingmoe2", "llada-moe"],
-        cuts: &[WordsThenWhitespace(
+        splits: &[WordsThenWhitespace(
             r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]",
         )],
         ..USUAL
     },
     Family {
         names: &["exaone-moe"],
-        cuts: &[WordsThenWhitespace(
+        splits: &[WordsThenWhitespace(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]",
         )],
         ..USUAL
     },
     Family {
         names: &["deepseek-llm"],
-        cuts: &[
+        splits: &[
             Plain(r"[\r\n]"),
             DEEPSEEK_LETTERS,
             Plain(r"\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+"),
@@ -219,17 +219,17 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         names: &["deepseek-coder"],
-        cuts: &[Plain(r"[\r\n]"), Plain(r"\s?\p{L}+"), Plain(r"\s?\p{P}+"), DEEPSEEK_EAST_ASIAN, SINGLE_DIGITS],
+        splits: &[Plain(r"[\r\n]"), Plain(r"\s?\p{L}+"), Plain(r"\s?\p{P}+"), DEEPSEEK_EAST_ASIAN, SINGLE_DIGITS],
         ..USUAL
     },
     Family {
         names: &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
-        cuts: &[DIGIT_TRIPLES, CHINESE_JAPANESE, DEEPSEEK3_WORDS],
+        splits: &[DIGIT_TRIPLES, CHINESE_JAPANESE, DEEPSEEK3_WORDS],
         ..USUAL
     },
     Family {
         names: &["youtu"],
-        cuts: &[
+        splits: &[
             Plain(
                 r"[\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+|[\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019}\x{2014}\x{FF1A}\x{FF1B}\x{FF0C}\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+|[\x{3105}-\x{312F}]+|[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+",
             ),
@@ -238,21 +238,21 @@ const FAMILIES: &[Family] = &[
         takes_whole_words: true,
         ..USUAL
     },
-    Family { names: &["falcon"], cuts: &[Plain(r"[\p{P}\$\+<=>\^~\|`]+"), GPT2, ASCII_DIGIT_TRIPLES], ..USUAL },
-    Family { names: &["poro-chat", "bloom", "gpt3-finnish"], cuts: &[BLOOM], ..USUAL },
-    Family { names: &["viking"], cuts: &[BLOOM, SINGLE_DIGITS], ..USUAL },
+    Family { names: &["falcon"], splits: &[Plain(r"[\p{P}\$\+<=>\^~\|`]+"), GPT2, ASCII_DIGIT_TRIPLES], ..USUAL },
+    Family { names: &["poro-chat", "bloom", "gpt3-finnish"], splits: &[BLOOM], ..USUAL },
+    Family { names: &["viking"], splits: &[BLOOM, SINGLE_DIGITS], ..USUAL },
     Family {
         names: &["tekken"],
-        cuts: &[WordsThenWhitespace(cased_words!("", r"\p{N}"))],
+        splits: &[WordsThenWhitespace(cased_words!("", r"\p{N}"))],
         takes_whole_words: true,
         adds_bos: true,
         ..USUAL
     },
-    Family { names: &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], cuts: &[GPT4O], ..USUAL },
-    Family { names: &["granite-embed-multi-97m"], cuts: &[GPT4O], takes_whole_words: true, ..USUAL },
+    Family { names: &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], splits: &[GPT4O], ..USUAL },
+    Family { names: &["granite-embed-multi-97m"], splits: &[GPT4O], takes_whole_words: true, ..USUAL },
     Family {
         names: &["chameleon"],
-        cuts: &[
+        splits: &[
             Plain("<sentinel:[0-9]+>"),
             Plain("IMGIMG[A-I]{1,4}Z"),
             Plain(r"[\t\n]|    |  "),
@@ -265,7 +265,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         names: &["gemma4", "granite-embed-multi-311m"],
-        cuts: &[LINES],
+        splits: &[LINES],
         spelling: Spelling::Characters,
         adds_bos: true,
         ..USUAL

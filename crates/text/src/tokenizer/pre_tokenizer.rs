@@ -1,11 +1,11 @@
-//! Cutting text into words before BPE, as the model was trained with.
+//! Splits text into words before BPE, as the model was trained with.
 //!
-//! A pre-tokenizer is a list of cuts; each one divides the pieces of the cut before it into what its pattern matches
+//! A pre-tokenizer is a list of splits; each one divides the pieces of the split before it into what its pattern matches
 //! and what lies between the matches.
 //!
 //! The published patterns end in `\s+(?!\S)|\s+`: a run of whitespace leaves its last character to the word that
 //! follows. A look-ahead needs a backtracking engine, which user text can drive into its limits (a megabyte of
-//! spaces). So the patterns here have no look-ahead: whitespace is a pattern of its own, and [`Cut`] gives the last
+//! spaces). So the patterns here have no look-ahead: whitespace is a pattern of its own, and [`Split`] gives the last
 //! character back. What remains runs in linear time.
 
 use regex_automata::meta::Regex;
@@ -16,10 +16,10 @@ use super::patterns::{self, Spelling};
 /// The text between two words is matched by this pattern, and gives its last character back.
 const WHITESPACE: &str = r"\s+";
 
-/// How a family of models cuts text, and the habits that come with it.
+/// How a family of models splits text, and the habits that come with it.
 #[derive(Debug)]
 pub(crate) struct PreTokenizer {
-    cuts: Vec<Cut>,
+    splits: Vec<Split>,
     pub spelling: Spelling,
     /// A word that is a token as it stands is taken whole, even where the merges would lead elsewhere.
     pub takes_whole_words: bool,
@@ -28,7 +28,7 @@ pub(crate) struct PreTokenizer {
 }
 
 #[derive(Debug)]
-struct Cut {
+struct Split {
     regex: Regex,
     /// The pattern whose matches give their last character back when a word follows.
     lenders: Option<PatternID>,
@@ -38,25 +38,25 @@ impl PreTokenizer {
     /// `None` if the name is not known.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let family = patterns::family(name)?;
-        let cuts = family.cuts.iter().map(Cut::new).collect();
+        let splits = family.splits.iter().map(Split::new).collect();
         let spelling = family.spelling;
-        Some(Self { cuts, spelling, takes_whole_words: family.takes_whole_words, adds_bos: family.adds_bos })
+        Some(Self { splits, spelling, takes_whole_words: family.takes_whole_words, adds_bos: family.adds_bos })
     }
 
     /// Calls `word` for each word in order; together they are the text.
     pub(crate) fn for_each_word<'t>(&self, text: &'t str, mut word: impl FnMut(&'t str)) {
-        cut_with(&self.cuts, text, &mut word);
+        split_with(&self.splits, text, &mut word);
     }
 }
 
-fn cut_with<'t>(cuts: &[Cut], text: &'t str, word: &mut dyn FnMut(&'t str)) {
-    match cuts.split_first() {
+fn split_with<'t>(splits: &[Split], text: &'t str, word: &mut dyn FnMut(&'t str)) {
+    match splits.split_first() {
         None => word(text),
-        Some((first, rest)) => first.for_each_piece(text, |piece| cut_with(rest, piece, word)),
+        Some((first, rest)) => first.for_each_piece(text, |piece| split_with(rest, piece, word)),
     }
 }
 
-impl Cut {
+impl Split {
     fn new(pattern: &patterns::Pattern) -> Self {
         let (regex, lenders) = match pattern {
             patterns::Pattern::Plain(main) => (Regex::new(main), None),

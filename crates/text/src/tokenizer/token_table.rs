@@ -34,7 +34,7 @@ impl TokenTable {
         self.texts.len()
     }
 
-    /// Bytes of text that a token stands for at most, written out or decoded.
+    /// Returns the maximum number of bytes that a token stands for, written out or decoded.
     pub(crate) fn longest(&self) -> usize {
         (0..self.len() as u32).map(|id| self.text(id).len().max(self.bytes(id).len())).max().unwrap_or(0)
     }

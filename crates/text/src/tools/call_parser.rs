@@ -230,7 +230,7 @@ impl Head {
         Self::try_read(text, key).unwrap_or_else(|unread| if unread { Self::Malformed } else { Self::Incomplete })
     }
 
-    /// The error tells whether there was something else than expected, or nothing yet.
+    /// The error says whether something unexpected was found, or nothing yet.
     fn try_read(text: &str, key: &str) -> Result<Self, bool> {
         let mut rest = text;
         for expected in ["{", "\"name\"", ":"] {

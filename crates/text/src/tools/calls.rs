@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::{Tool, ToolFormat};
 use crate::grammar::schema::check_depth;
-use crate::grammar::{GrammarError, Shape};
+use crate::grammar::{GrammarError, OutputFormat};
 
-/// OpenAI accepts as many.
+/// Maximum number of tools, as in OpenAI's API.
 const TOOLS_MAX: usize = 128;
 const NAME_CHARS_MAX: usize = 64;
 
@@ -15,13 +15,13 @@ const NAME_CHARS_MAX: usize = 64;
 pub(crate) enum ToolCallMode {
     /// Text; and if a call begins, it is one of the tools and ends properly.
     TextOrCalls,
-    /// An answer of this shape, or calls.
-    ShapeOrCalls(Box<Shape>),
+    /// An answer of this output format, or calls.
+    FormatOrCalls(Box<OutputFormat>),
     /// Nothing: the answer is a call.
     CallsOnly,
 }
 
-/// The shape of an answer that calls tools. Made by [`ToolFormat::shape`].
+/// The output format of an answer that calls tools. Made by [`ToolFormat::output_format`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCalls {
     pub(crate) format: ToolFormat,
@@ -33,34 +33,43 @@ pub struct ToolCalls {
 }
 
 impl ToolCalls {
-    /// An answer that calls no tool has this shape.
-    pub fn or(mut self, shape: Shape) -> Result<Self, GrammarError> {
+    /// Gives answers that call no tool this output format.
+    pub fn or(mut self, output_format: OutputFormat) -> Result<Self, GrammarError> {
         match (&self.mode, self.format) {
             (ToolCallMode::CallsOnly, _) => {}
-            // Nobody could tell an answer from a call.
-            (_, ToolFormat::BareJson) => return Err(GrammarError::ShapeOrBareCall),
-            _ => self.mode = ToolCallMode::ShapeOrCalls(Box::new(shape)),
+            // An answer could not be distinguished from a call.
+            (_, ToolFormat::BareJson) => return Err(GrammarError::FormatOrBareCall),
+            _ => self.mode = ToolCallMode::FormatOrCalls(Box::new(output_format)),
         }
         Ok(self)
     }
 
     pub(crate) fn schemas(&self) -> Vec<&Value> {
         let of_answer = match &self.mode {
-            ToolCallMode::ShapeOrCalls(shape) => shape.schemas(),
+            ToolCallMode::FormatOrCalls(output_format) => output_format.schemas(),
             ToolCallMode::TextOrCalls | ToolCallMode::CallsOnly => Vec::new(),
         };
         self.tools.iter().map(|(_, schema)| schema).chain(of_answer).collect()
     }
 
-    /// The same for equal shapes only.
+    /// Returns a text that is the same for equal tool calls only.
     pub(crate) fn key(&self) -> String {
         let tools: Vec<Value> = self.tools.iter().map(|(name, schema)| json!([name, schema])).collect();
-        format!("{:?} {:?} {} {}", self.format, self.mode, self.is_parallel, Value::Array(tools))
+        let mode = match &self.mode {
+            ToolCallMode::TextOrCalls => json!("text_or_calls"),
+            ToolCallMode::FormatOrCalls(answer) => answer.to_json(),
+            ToolCallMode::CallsOnly => json!("calls_only"),
+        };
+        json!([self.format.name(), mode, self.is_parallel, tools]).to_string()
+    }
+
+    /// Returns a JSON value that is the same for equal tool calls only.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({ "tool_calls": self.key() })
     }
 }
 
-/// Refuses names that cannot be written in a call, names that do not tell tools apart, and schemas that are too deep
-/// to be copied.
+/// Refuses names that cannot be written in a call, names that occur twice, and schemas that are too deep to be copied.
 pub(super) fn check_tools(tools: &[Tool]) -> Result<(), GrammarError> {
     if tools.len() > TOOLS_MAX {
         return Err(GrammarError::TooManyTools { got: tools.len(), max: TOOLS_MAX });

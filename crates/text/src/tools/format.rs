@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::calls::check_tools;
 use super::{Tool, ToolCallMode, ToolCalls, ToolChoice};
-use crate::grammar::{GrammarError, Shape, closed};
+use crate::grammar::{GrammarError, OutputFormat, closed};
 
 /// How a model writes tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) const CALL_OPENS: &str = "<tool_call>";
 pub(crate) const CALL_CLOSES: &str = "</tool_call>";
 
 impl ToolFormat {
-    /// The format that a chat template was written for.
+    /// Returns the format that a chat template was written for.
     pub fn of_template(source: &str) -> Self {
         let has = |part: &str| source.contains(part);
         let has_any = |parts: &[&str]| parts.iter().any(|part| source.contains(part));
@@ -50,15 +50,20 @@ impl ToolFormat {
         Self::Generic(if refuses_system { Explanation::FirstUserMessage } else { Explanation::SystemMessage })
     }
 
-    /// The model was trained to write it; otherwise it only has our word for it.
+    /// Returns whether the model was trained to write it.
     pub fn is_of_the_model(&self) -> bool {
         !matches!(self, Self::Generic(_))
     }
 
-    /// What the answer must look like; `None` if it is free.
+    /// Returns the output format of an answer that may call tools; `None` if any text will do.
     ///
-    /// Schemas are checked when the shape is compiled, names here.
-    pub fn shape(&self, tools: &[Tool], choice: &ToolChoice, parallel: bool) -> Result<Option<Shape>, GrammarError> {
+    /// Schemas are checked when the output format is compiled, names here.
+    pub fn output_format(
+        &self,
+        tools: &[Tool],
+        choice: &ToolChoice,
+        parallel: bool,
+    ) -> Result<Option<OutputFormat>, GrammarError> {
         check_tools(tools)?;
         let (mode, tools) = match choice {
             ToolChoice::None => return Ok(None),
@@ -82,10 +87,20 @@ impl ToolFormat {
             })
             .collect::<Result<_, _>>()?;
         let is_parallel = parallel && *self != Self::BareJson;
-        Ok(Some(Shape::ToolCalls(ToolCalls { format: *self, tools, mode, is_parallel })))
+        Ok(Some(OutputFormat::ToolCalls(ToolCalls { format: *self, tools, mode, is_parallel })))
     }
 
-    /// The key under which a call has its arguments.
+    /// Returns a name that is part of cache keys.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Hermes => "hermes",
+            Self::BareJson => "bare_json",
+            Self::Generic(Explanation::SystemMessage) => "generic_system_message",
+            Self::Generic(Explanation::FirstUserMessage) => "generic_first_user_message",
+        }
+    }
+
+    /// Returns the key under which a call has its arguments.
     pub(crate) fn arguments_key(&self) -> &'static str {
         match self {
             Self::BareJson => "parameters",

@@ -129,15 +129,11 @@ impl ChatRequest {
             sampling: self.sampling(self.top_logprobs()?)?,
             max_tokens: fields::max_tokens(self.max_completion_tokens, self.max_tokens)?,
             stop: fields::stop(self.stop.as_ref())?,
-            shape: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
+            output_format: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             tools,
             priority: self.priority.unwrap_or(0),
             session: self.session.clone(),
-            left_open: fields::unset_params(
-                self.temperature,
-                self.top_p,
-                self.max_completion_tokens.or(self.max_tokens),
-            ),
+            unset: fields::unset_params(self.temperature, self.top_p, self.max_completion_tokens.or(self.max_tokens)),
             ..Request::new(Prompt::Messages(messages))
         };
         Ok(fields::with_seed(request, self.seed, n))

@@ -95,9 +95,9 @@ impl CompletionRequest {
             sampling: self.sampling(self.logprobs)?,
             max_tokens: Some(self.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT)),
             stop: fields::stop(self.stop.as_ref())?,
-            shape: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
+            output_format: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             priority: self.priority.unwrap_or(0),
-            left_open: fields::unset_params(self.temperature, self.top_p, self.max_tokens),
+            unset: fields::unset_params(self.temperature, self.top_p, self.max_tokens),
             ..Request::new(Prompt::Tokens(Vec::new()))
         };
         let of_prompt = |prompt| fields::with_seed(Request { prompt, ..request.clone() }, self.seed, n);

@@ -1,6 +1,6 @@
 //! `POST /v1/messages`: the request, its validation and conversion for the runtime.
 
-use ruvllm_runtime::{Prompt, Request, Sampling, Shape, Tool, ToolChoice, Tools, closed};
+use ruvllm_runtime::{Prompt, Request, Sampling, Tool, ToolChoice, Tools, closed};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -144,9 +144,9 @@ impl MessagesRequest {
                 ..default
             },
             max_tokens: Some(self.max_tokens),
-            left_open: fields::unset_params(self.temperature, self.top_p, Some(self.max_tokens)),
+            unset: fields::unset_params(self.temperature, self.top_p, Some(self.max_tokens)),
             stop: self.stop_sequences.clone().unwrap_or_default(),
-            shape: shape(self.output_config.as_ref())?,
+            output_format: shape(self.output_config.as_ref())?,
             tools: tools(self.tools.as_deref(), self.tool_choice.as_ref())?,
             ..Request::new(Prompt::Messages(messages(self.system.as_ref(), &self.messages)?))
         };
@@ -179,10 +179,12 @@ impl CountTokensRequest {
     }
 }
 
-fn shape(config: Option<&OutputConfig>) -> Result<Option<Shape>, ApiError> {
+fn shape(config: Option<&OutputConfig>) -> Result<Option<ruvllm_runtime::OutputFormat>, ApiError> {
     let Some(OutputConfig { format, effort }) = config else { return Ok(None) };
     refuse("output_config.effort", effort.as_ref(), "every token of an answer takes the same effort")?;
-    Ok(format.as_ref().map(|OutputFormat::JsonSchema { schema }| Shape::JsonSchema(closed(schema))))
+    Ok(format
+        .as_ref()
+        .map(|OutputFormat::JsonSchema { schema }| ruvllm_runtime::OutputFormat::JsonSchema(closed(schema))))
 }
 
 fn refuse_thinking(thinking: Option<&Value>) -> Result<(), ApiError> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ruvllm_runtime::{Message, Prompt, Request, Sampling, Shape, Tools, Truncation, closed};
+use ruvllm_runtime::{Message, OutputFormat, Prompt, Request, Sampling, Tools, Truncation, closed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -166,8 +166,8 @@ impl ResponsesRequest {
         let request = Request {
             sampling,
             max_tokens: self.max_output_tokens,
-            left_open: fields::unset_params(self.temperature, self.top_p, self.max_output_tokens),
-            shape: self.shape(),
+            unset: fields::unset_params(self.temperature, self.top_p, self.max_output_tokens),
+            output_format: self.shape(),
             tools,
             truncation: match self.truncation.unwrap_or_default() {
                 TruncationField::Auto => Truncation::DropOldest,
@@ -283,11 +283,11 @@ impl ResponsesRequest {
         self.text.as_ref().and_then(|text| text.format.clone()).unwrap_or_default()
     }
 
-    fn shape(&self) -> Option<Shape> {
+    fn shape(&self) -> Option<OutputFormat> {
         match self.format() {
             TextFormat::Text => None,
-            TextFormat::JsonObject => Some(Shape::JsonObject),
-            TextFormat::JsonSchema { schema, .. } => Some(Shape::JsonSchema(closed(&schema))),
+            TextFormat::JsonObject => Some(OutputFormat::JsonObject),
+            TextFormat::JsonSchema { schema, .. } => Some(OutputFormat::JsonSchema(closed(&schema))),
         }
     }
 

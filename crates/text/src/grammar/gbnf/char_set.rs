@@ -72,7 +72,7 @@ impl CharSet {
         }
     }
 
-    /// All characters whose UTF-8 begins like that of a member: a lexer that reads bytes cannot tell them apart yet.
+    /// All characters whose UTF-8 begins like that of a member: a lexer that reads bytes cannot distinguish them yet.
     pub(super) fn widened_to_first_bytes(&self) -> Self {
         Self::of(self.0.iter().flat_map(|&(first, last)| first_byte_blocks(first, last)))
     }

@@ -18,7 +18,8 @@ pub(super) struct PositionAutomaton {
     nodes: usize,
 }
 
-struct Part {
+/// The automaton of a node: where it can begin and end.
+struct Fragment {
     first: Vec<usize>,
     last: Vec<usize>,
     is_nullable: bool,
@@ -40,7 +41,7 @@ impl PositionAutomaton {
         Some(automaton)
     }
 
-    fn add(&mut self, node: &Node, rules: &Rules) -> Option<Part> {
+    fn add(&mut self, node: &Node, rules: &Rules) -> Option<Fragment> {
         self.nodes += 1;
         if self.nodes > NODES_MAX || self.chars.len() == POSITIONS_MAX {
             return None;
@@ -50,10 +51,10 @@ impl PositionAutomaton {
                 self.chars.push(chars.clone());
                 self.next.push(Vec::new());
                 let position = vec![self.chars.len() - 1];
-                Some(Part { first: position.clone(), last: position, is_nullable: false })
+                Some(Fragment { first: position.clone(), last: position, is_nullable: false })
             }
             Node::Sequence(parts) => {
-                let mut whole = Part { first: Vec::new(), last: Vec::new(), is_nullable: true };
+                let mut whole = Fragment { first: Vec::new(), last: Vec::new(), is_nullable: true };
                 for part in parts {
                     let part = self.add(part, rules)?;
                     self.connect(&whole.last, &part.first);
@@ -69,7 +70,7 @@ impl PositionAutomaton {
                 Some(whole)
             }
             Node::Either(options) => {
-                let mut whole = Part { first: Vec::new(), last: Vec::new(), is_nullable: false };
+                let mut whole = Fragment { first: Vec::new(), last: Vec::new(), is_nullable: false };
                 for option in options {
                     let option = self.add(option, rules)?;
                     whole.first.extend(option.first);

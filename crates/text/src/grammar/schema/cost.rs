@@ -16,7 +16,7 @@ pub(super) struct Cost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Size {
     nodes: u64,
-    /// The most alternatives at any one place.
+    /// The most alternatives at any one position.
     alternatives: u64,
 }
 

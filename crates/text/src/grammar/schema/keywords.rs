@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::values::{self, Check};
-use super::{GrammarError, Place};
+use super::{GrammarError, Position};
 
 pub(super) enum Use {
     /// Says nothing about which values are valid.
@@ -98,19 +98,19 @@ const DRAFTS: [&str; 4] = [
     "http://json-schema.org/draft-06/schema",
 ];
 
-pub(super) fn check_draft(value: &Value, place: &Place) -> Result<(), GrammarError> {
+pub(super) fn check_draft(value: &Value, position: &Position) -> Result<(), GrammarError> {
     let is_known = value.as_str().is_some_and(|draft| DRAFTS.contains(&draft.trim_end_matches('#')));
-    if is_known { Ok(()) } else { Err(place.error("$schema", format!("must be one of {}", DRAFTS.join(", ")))) }
+    if is_known { Ok(()) } else { Err(position.error("$schema", format!("must be one of {}", DRAFTS.join(", ")))) }
 }
 
 /// Keywords that are enforced alone but not together.
-pub(super) fn check_combinations(fields: &Map<String, Value>, place: &Place) -> Result<(), GrammarError> {
+pub(super) fn check_combinations(fields: &Map<String, Value>, position: &Position) -> Result<(), GrammarError> {
     let has_list = fields.get("items").is_some_and(Value::is_array);
     if has_list && fields.contains_key("prefixItems") {
-        return Err(place.error("items", "must be a schema where prefixItems stands beside it"));
+        return Err(position.error("items", "must be a schema where prefixItems stands beside it"));
     }
     if fields.contains_key("additionalItems") && fields.contains_key("prefixItems") {
-        return Err(place.error("additionalItems", "has no meaning beside prefixItems; use items"));
+        return Err(position.error("additionalItems", "has no meaning beside prefixItems; use items"));
     }
     // Names that the schema does not list may come twice; they would count twice while they are written, but a reader
     // of the result counts one.
@@ -120,7 +120,7 @@ pub(super) fn check_combinations(fields: &Map<String, Value>, place: &Place) -> 
         || fields.get("patternProperties").is_some_and(|patterns| patterns != &Value::Object(Map::new()));
     if wanted > required as f64 + 1.0 && names_are_free {
         let problem = "cannot be enforced where names are free; list them in properties and required";
-        return Err(place.error("minProperties", problem));
+        return Err(position.error("minProperties", problem));
     }
     Ok(())
 }

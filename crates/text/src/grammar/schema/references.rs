@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{GrammarError, Place, escaped};
+use super::{GrammarError, Position, escaped};
 
 pub(super) struct Target<'s> {
     /// `#` or `#/...`, the same for every way to write the reference.
@@ -12,9 +12,9 @@ pub(super) struct Target<'s> {
     pub is_embedded: bool,
 }
 
-pub(super) fn resolve<'s>(root: &'s Value, reference: &str, place: &Place) -> Result<Target<'s>, GrammarError> {
-    let error = |problem: &str| place.error("$ref", format!("is {reference:?}, which {problem}"));
-    if place.is_embedded {
+pub(super) fn resolve<'s>(root: &'s Value, reference: &str, position: &Position) -> Result<Target<'s>, GrammarError> {
+    let error = |problem: &str| position.error("$ref", format!("is {reference:?}, which {problem}"));
+    if position.is_embedded {
         return Err(error("stands below a $id of its own; only references relative to the whole schema are followed"));
     }
     let own_id = root.get("$id").and_then(Value::as_str).map(|id| id.trim_end_matches('#'));
@@ -49,7 +49,7 @@ fn follow<'s>(root: &'s Value, path: &str) -> Option<Target<'s>> {
     Some(target)
 }
 
-/// The place of `"$anchor": name`, if there is exactly one.
+/// The position of `"$anchor": name`, if there is exactly one.
 fn find_anchor<'s>(root: &'s Value, name: &str) -> Option<Target<'s>> {
     let mut found = Vec::new();
     let mut open = vec![("#".to_owned(), root, false)];

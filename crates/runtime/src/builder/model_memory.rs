@@ -1,27 +1,28 @@
-//! What a model takes of the memory.
+//! The memory that a model takes.
 
 use ruvllm_model::Config;
 
-/// Bytes of a token of the vocabulary in the tokenizer and in what grammars are matched with.
+/// Bytes per token of the vocabulary, in the tokenizer and in the token trie of grammars.
 const VOCABULARY_TOKEN_BYTES: usize = 320;
-/// Compiled grammars, templates, the threads' own memory.
+/// Compiled grammars, templates, stacks of threads.
 const SMALL_THINGS_BYTES: usize = 16 << 20;
-/// Tokens of all prompts that wait, at least.
+/// Lower bound of the limit on queued prompt tokens.
 const QUEUE_TOKENS_MIN: usize = 2 << 20;
 
-/// The memory of a loaded model, or of one that is to be loaded.
+/// Memory of a model that is loaded or to be loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelMemory {
     pub weights_bytes: usize,
-    /// Buffers of a step, tokenizer, grammars, requests that wait: at most.
+    /// Maximum for buffers of a step, tokenizer, grammars and queued requests.
     pub working_bytes: usize,
-    /// Keys and values, of running and of cached texts: less cannot serve the longest text, and more is of no use.
+    /// KV budget below which the longest text cannot be served.
     pub kv_min_bytes: usize,
+    /// KV budget that all sequences can fill.
     pub kv_max_bytes: usize,
 }
 
 impl ModelMemory {
-    /// All but keys and values.
+    /// Returns everything but KV pages.
     pub fn fixed_bytes(&self) -> usize {
         self.weights_bytes.saturating_add(self.working_bytes)
     }
@@ -31,12 +32,12 @@ impl ModelMemory {
     }
 }
 
-/// Tokens of all prompts that wait for an engine, at most.
+/// Returns the maximum number of prompt tokens in an engine's queue.
 pub(crate) fn queue_tokens_max(context: usize) -> usize {
     QUEUE_TOKENS_MIN.max(context.saturating_mul(32))
 }
 
-/// What is needed beside weights, keys and values for steps of so many rows.
+/// Returns the memory needed beside weights and KV pages for steps of `rows` rows.
 pub(crate) fn working_bytes(config: &Config, context: usize, rows: usize) -> usize {
     let vocabulary = config.vocabulary.saturating_mul(VOCABULARY_TOKEN_BYTES);
     let queue = queue_tokens_max(context).saturating_mul(size_of::<u32>());

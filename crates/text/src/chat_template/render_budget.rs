@@ -1,19 +1,19 @@
-//! What a rendering has built up so far.
+//! The budget of bytes that a rendering may build.
 //!
-//! Fuel counts steps, and one step can double a text. So whatever builds a value asks here first or tells here at once, and a
-//! template that builds too much in all, or nests values too deeply to be shown or dropped, is ended.
+//! Fuel counts steps, and one step can double a text. So everything that builds a value charges it here, before or at once after,
+//! and a template that builds too much in all, or nests values too deeply to be shown or dropped, is ended.
 
 use std::fmt::{self, Write};
 
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, State, Value};
 
-/// Lists in lists: what is shown, compared and dropped recurses as deeply.
+/// Maximum nesting of lists: showing, comparing and dropping them recurses as deeply.
 const DEPTH_MAX: usize = 64;
-/// What an item of a list costs beside its text.
+/// Cost of an item of a list beside its text.
 const ITEM_BYTES: u64 = 32;
 
-/// The variable with what a rendering may build. No template can write its name.
+/// The variable that holds the budget. No template can write its name.
 pub(super) const ALLOWED: &str = "%built_bytes_max";
 
 /// The limit that was passed, as the source of an error.
@@ -28,9 +28,9 @@ impl fmt::Display for TooMuchBuilt {
 
 impl std::error::Error for TooMuchBuilt {}
 
-/// What is left to build of one rendering; kept in its state.
+/// What is left of one rendering's budget; kept in its state.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Meter {
+pub(super) struct RenderBudget {
     left: u64,
 }
 
@@ -41,8 +41,8 @@ pub(super) enum Texts {
     Written,
 }
 
-impl Meter {
-    /// That of a rendering, which begins with what the environment allows.
+impl RenderBudget {
+    /// Returns the budget of a rendering, which begins with what the environment allows.
     pub(super) fn of<'s>(state: &'s mut State) -> &'s mut Self {
         let allowed = match state.get_extension::<Self>() {
             Some(_) => None,
@@ -103,7 +103,7 @@ impl Meter {
         }
     }
 
-    /// Writes a value out, as far as there is room.
+    /// Writes a value out, as far as the budget goes.
     pub(super) fn write(&mut self, value: &Value, out: &mut dyn Write) -> Result<(), Error> {
         if let Some(text) = value.as_str() {
             self.charge(text.len() as u64)?;

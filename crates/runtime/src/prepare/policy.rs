@@ -1,4 +1,4 @@
-//! Policies decide what a request left open.
+//! Applies router policies: they decide the parameters that a request left unset.
 
 use ruvllm_memory::{MemoryError, Policies, Policy, Routing};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::Request;
 
 const KIND: &str = "router";
 
-/// Decides, and changes the request accordingly. The policy for a model comes before the one for all.
+/// Sets the request's unset parameters and returns the decision. The policy for a model precedes the default one.
 pub(super) fn route(policies: &Policies, model: &str, request: &mut Request) -> Routing {
     let named = |name: &str| policies.get(&(KIND.to_owned(), name.to_owned()));
     let policy = named(model).or_else(|| named("default"));
@@ -16,7 +16,7 @@ pub(super) fn route(policies: &Policies, model: &str, request: &mut Request) -> 
     }
     Routing {
         model: model.to_owned(),
-        // Known when the prompt is tokens.
+        // Known once the prompt is encoded.
         context_bucket: 0,
         temperature: f64::from(request.sampling.temperature),
         top_p: f64::from(request.sampling.top_p),
@@ -27,20 +27,20 @@ pub(super) fn route(policies: &Policies, model: &str, request: &mut Request) -> 
 }
 
 fn apply(policy: &Policy, request: &mut Request) {
-    let open = request.left_open;
+    let unset = request.unset;
     let number = |name: &str| policy.parameters.get(name).and_then(Value::as_f64);
-    if let Some(temperature) = number("temperature").filter(|_| open.temperature) {
+    if let Some(temperature) = number("temperature").filter(|_| unset.temperature) {
         request.sampling.temperature = temperature as f32;
     }
-    if let Some(top_p) = number("top_p").filter(|_| open.top_p) {
+    if let Some(top_p) = number("top_p").filter(|_| unset.top_p) {
         request.sampling.top_p = top_p as f32;
     }
-    if let Some(max_tokens) = policy.parameters.get("max_tokens").and_then(Value::as_u64).filter(|_| open.max_tokens) {
+    if let Some(max_tokens) = policy.parameters.get("max_tokens").and_then(Value::as_u64).filter(|_| unset.max_tokens) {
         request.max_tokens = usize::try_from(max_tokens).ok();
     }
 }
 
-/// Whether a policy says what can be done: a router's with a mistake would spoil every request.
+/// Refuses a router policy with a mistake: it would spoil every request.
 pub fn check_policy(policy: &Policy) -> Result<(), MemoryError> {
     if policy.kind != KIND {
         return Ok(());
@@ -73,27 +73,27 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{LeftOpen, Prompt};
+    use crate::{Prompt, UnsetParams};
 
     #[test]
-    fn a_policy_fills_in_what_was_left_open_and_nothing_else() {
+    fn a_policy_fills_in_what_was_unset_and_nothing_else() {
         let key = |name: &str| (KIND.to_owned(), name.to_owned());
         let all = Policy::new(KIND, "default", json!({ "temperature": 0.5 }));
         let own = Policy::new(KIND, "smollm2", json!({ "temperature": 0.1, "top_p": 0.5, "max_tokens": 7 }));
         let policies = Policies::from([(key("default"), all), (key("smollm2"), own)]);
-        let routed = |model: &str, left_open| {
-            let mut request = Request { left_open, ..Request::new(Prompt::Text("x".into())) };
+        let routed = |model: &str, unset| {
+            let mut request = Request { unset, ..Request::new(Prompt::Text("x".into())) };
             let routing = route(&policies, model, &mut request);
             assert_eq!(routing.temperature, f64::from(request.sampling.temperature));
             (request, routing.policy.unwrap())
         };
-        let everything = LeftOpen { temperature: true, top_p: true, max_tokens: true };
+        let everything = UnsetParams { temperature: true, top_p: true, max_tokens: true };
         let (request, policy) = routed("smollm2", everything);
         assert_eq!((request.sampling.temperature, request.sampling.top_p, request.max_tokens), (0.1, 0.5, Some(7)));
         assert_eq!(policy, "router/smollm2");
         let (request, policy) = routed("qwen", everything);
         assert_eq!((request.sampling.temperature, request.max_tokens, policy.as_str()), (0.5, None, "router/default"));
-        let (request, _) = routed("smollm2", LeftOpen::default());
+        let (request, _) = routed("smollm2", UnsetParams::default());
         assert_eq!(request, Request::new(Prompt::Text("x".into())));
     }
 

@@ -1,8 +1,8 @@
-//! How small the keys and values of a model may become: measured once, on the model itself.
+//! Measures the smallest format of KV pages that a model tolerates, once per model.
 //!
-//! Keys are the delicate part. Some models answer with 4-bit keys as they do with half floats, others lose all sense, and nothing in a
-//! file tells which. So the model reads a text with its older tokens in each format, from the smallest up, and the first is taken
-//! with which its predictions stay what they are.
+//! Keys are the delicate part. Some models answer with 4-bit keys as they do with half floats, others produce nonsense, and
+//! nothing in a file says which. So the model reads a text with its older tokens in each format, from the smallest up, until its
+//! predictions stay the same.
 
 use std::path::Path;
 use std::{fmt, fs, io};
@@ -13,11 +13,11 @@ use ruvllm_runner::{KeyFormat, PageFormat, Rotation, ValueFormat};
 use ruvllm_text::Tokenizer;
 use serde_json::{Value, json};
 
-use crate::encoding::encode_text;
-use crate::fingerprint::fingerprint;
+use crate::builder::fingerprint;
+use crate::encode::encode_text;
 
-const TEXT: &str = include_str!("kv_guard/text.txt");
-/// From the smallest; what costs a step more for every token comes after what does not. The last is taken without being
+const TEXT: &str = include_str!("kv_calibration/text.txt");
+/// Formats from the smallest up; a rotation costs time at every token and so comes after none. The last is taken without being
 /// measured.
 const CANDIDATES: [(PageFormat, Rotation); 5] = [
     (PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 }, Rotation::None),
@@ -26,23 +26,23 @@ const CANDIDATES: [(PageFormat, Rotation); 5] = [
     (PageFormat { keys: KeyFormat::Q8, values: ValueFormat::Q4 }, Rotation::None),
     (PageFormat::Q8, Rotation::None),
 ];
-/// How far predictions may move at most with all but the last few tokens in a format: mean Kullback-Leibler divergence in nats. In
-/// use, the last 2,048 tokens are finer than that.
+/// Maximum mean Kullback-Leibler divergence in nats, with all but the last few tokens in a format. In use, the last 2,048 tokens
+/// have a finer one.
 const DIVERGENCE_MAX: f64 = 0.005;
-/// The first predictions have little to look back on.
+/// Position of the first prediction that is compared: earlier ones have little context.
 const SCORED_FROM: usize = 192;
-/// Tokens that are read, at most: whoever loads a model for the first time waits for it.
+/// Maximum number of tokens that are read: the first load of a model waits for it.
 const READ_MAX: usize = 448;
-/// Predictions that are compared, at most: those of a large vocabulary take much memory.
+/// Maximum number of predictions that are compared: logits of a large vocabulary take much memory.
 const SCORED_MAX: usize = 64;
 
-/// The format of a model's cold pages, and what was found out about it.
+/// The format of a model's cold pages, and the measurements behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColdFormat {
     pub format: PageFormat,
     /// The basis in which all pages are stored.
     pub rotation: Rotation,
-    /// What was tried, with the divergence of the model's predictions from those with half floats.
+    /// Formats that were tried, with the divergence of the predictions from those with half floats.
     pub measured: Vec<(PageFormat, Rotation, f64)>,
 }
 
@@ -84,9 +84,9 @@ impl ColdFormat {
         Some(Self { format: format(&value["cold"])?, rotation: rotation(&value["rotated"])?, measured })
     }
 
-    /// What was found out about the model of a file before, with the same `guard_folder`.
-    pub fn of_file(gguf: &Gguf, guard_folder: &Path) -> Option<Self> {
-        Self::read(guard_folder, &fingerprint(gguf))
+    /// Reads what was measured for the model of a file, from the builder's `calibration_folder`.
+    pub fn of_file(gguf: &Gguf, calibration_folder: &Path) -> Option<Self> {
+        Self::read(calibration_folder, &fingerprint(gguf))
     }
 
     pub(crate) fn read(folder: &Path, fingerprint: &[u8; 32]) -> Option<Self> {
@@ -106,7 +106,7 @@ fn file_name(fingerprint: &[u8; 32]) -> String {
 }
 
 impl ColdFormat {
-    /// Measures in which format the model bears its cold pages. Takes a few readings of a short text.
+    /// Measures which format the model tolerates for its cold pages: a few readings of a short text.
     pub fn measure(core: &mut Core, tokenizer: &Tokenizer) -> Result<Self, EvaluateError> {
         let mut tokens = encode_text(tokenizer, TEXT);
         tokens.truncate(READ_MAX);
@@ -128,7 +128,7 @@ impl ColdFormat {
     }
 }
 
-/// Logits at some places of a text whose tokens are in half floats for a page and then in `cold`.
+/// Returns logits at some positions of a text whose tokens are in half floats for one page and then in `cold`.
 fn predictions(
     core: &mut Core,
     tokens: &[u32],
@@ -148,7 +148,7 @@ fn predictions(
     Ok(all)
 }
 
-/// How far the second prediction is from the first.
+/// Returns the Kullback-Leibler divergence of the second prediction from the first.
 fn divergence(exact: &[f32], found: &[f32]) -> f64 {
     let total = |logits: &[f32]| {
         let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_out_is_read_again() {
+    fn a_measured_format_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let (format, rotation) = CANDIDATES[1];
         let measured = vec![(CANDIDATES[0].0, CANDIDATES[0].1, 0.25), (format, rotation, 0.001)];

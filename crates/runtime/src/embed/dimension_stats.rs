@@ -1,12 +1,14 @@
-//! Hidden states as embeddings: all texts of a model have much in common, and a few of the numbers vary most whatever the text
-//! says. Both would drown what tells texts apart, so each number is put into its own proportion.
+//! Per-dimension mean and standard deviation of a model's hidden states, used to standardise them as embeddings.
+//!
+//! Hidden states of all texts have much in common, and a few dimensions vary most whatever a text says. Both would drown what
+//! distinguishes texts.
 
 use ruvllm_memory::DimensionStats;
 
-use crate::embeddings::unit;
-use crate::{Engine, GenerateError, Patience, PrefixUse, Request};
+use super::unit;
+use crate::{CancellationToken, Engine, GenerateError, PrefixUse, Request};
 
-/// Of many kinds, so that what they have in common is what any text has.
+/// Texts of many kinds, so that they have nothing in common but what any text has.
 const TEXTS: [&str; 24] = [
     "How long do I have to boil an egg?",
     "Write a function that reverses a list.",
@@ -34,22 +36,22 @@ const TEXTS: [&str; 24] = [
     "I feel nervous about the interview tomorrow.",
 ];
 
-/// Takes as long as the model needs to read some hundred tokens.
+/// Measures a model. Takes as long as it needs to read some hundred tokens.
 pub(super) fn measure(engine: &Engine) -> Result<DimensionStats, GenerateError> {
-    // They begin alike, with the model's own instructions: that is computed once.
+    // They share the template's beginning, which the prefix cache serves.
     let request = |text: &&str| Request { prefix_use: PrefixUse::default(), ..Request::to_embed(engine, text) };
     let texts: Vec<Request> = TEXTS.iter().map(request).collect();
     let mut vectors = Vec::with_capacity(TEXTS.len());
-    for mut stream in engine.streams(&texts, &Patience::default())? {
+    for mut stream in engine.streams(&texts, &CancellationToken::default())? {
         for piece in &mut stream {
             piece?;
         }
         vectors.push(stream.into_response().embeddings.prompt.ok_or(GenerateError::NoEmbedding)?);
     }
-    Ok(standard_of(&vectors))
+    Ok(stats_of(&vectors))
 }
 
-fn standard_of(vectors: &[Vec<f32>]) -> DimensionStats {
+fn stats_of(vectors: &[Vec<f32>]) -> DimensionStats {
     let dimensions = vectors.first().map_or(0, Vec::len);
     let mean = |of: &dyn Fn(&Vec<f32>, usize) -> f32, at: usize| {
         vectors.iter().map(|vector| of(vector, at)).sum::<f32>() / vectors.len() as f32
@@ -57,18 +59,18 @@ fn standard_of(vectors: &[Vec<f32>]) -> DimensionStats {
     let centre: Vec<f32> = (0..dimensions).map(|at| mean(&|vector, at| vector[at], at)).collect();
     let mut spread: Vec<f32> =
         (0..dimensions).map(|at| mean(&|vector, at| (vector[at] - centre[at]).powi(2), at).sqrt()).collect();
-    // What never varies in these texts may vary a little in others.
+    // A dimension that does not vary in these texts may vary a little in others.
     let least = spread.iter().sum::<f32>() / dimensions.max(1) as f32 * LEAST_SPREAD;
     spread.iter_mut().for_each(|spread| *spread += least);
     DimensionStats { centre, spread }
 }
 
-/// Added to the spread of each number, as part of the mean spread.
+/// Added to the deviation of each dimension, as a share of the mean deviation.
 const LEAST_SPREAD: f32 = 0.01;
 
-/// The direction in which an embedding differs from the usual; `None` where it does not, or is of another model.
-pub(super) fn standardised(vector: &[f32], standard: &DimensionStats) -> Option<Vec<f32>> {
-    let DimensionStats { centre, spread } = standard;
+/// Returns the direction in which a hidden state differs from the mean; `None` if it does not, or is of another model.
+pub(crate) fn standardised(vector: &[f32], stats: &DimensionStats) -> Option<Vec<f32>> {
+    let DimensionStats { centre, spread } = stats;
     let is_of_the_model = vector.len() == centre.len() && vector.len() == spread.len();
     let parts = vector.iter().zip(centre).zip(spread);
     let rest: Vec<f32> = parts.map(|((x, centre), spread)| (x - centre) / spread).collect();
@@ -80,14 +82,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_counts_by_how_much_it_differs_from_the_usual() {
-        let standard = standard_of(&[vec![10.0, 1.0, 3.0], vec![30.0, 1.2, 3.0]]);
-        assert_eq!(standard.centre, [20.0, 1.1, 3.0]);
-        let one = standardised(&[30.0, 1.1, 3.0], &standard).unwrap();
+    fn each_dimension_counts_by_how_much_it_differs_from_its_mean() {
+        let stats = stats_of(&[vec![10.0, 1.0, 3.0], vec![30.0, 1.2, 3.0]]);
+        assert_eq!(stats.centre, [20.0, 1.1, 3.0]);
+        let one = standardised(&[30.0, 1.1, 3.0], &stats).unwrap();
         assert!((one[0] - 1.0).abs() < 1e-6 && one[1].abs() < 1e-6);
-        let both = standardised(&[30.0, 1.2, 3.0], &standard).unwrap();
-        assert!(both[1] > 0.4, "a small change of a number that varies little: {both:?}");
-        assert_eq!(standardised(&standard.centre, &standard), None, "nothing to tell it by");
-        assert_eq!(standardised(&[1.0, 2.0], &standard), None, "of another model");
+        let both = standardised(&[30.0, 1.2, 3.0], &stats).unwrap();
+        assert!(both[1] > 0.4, "a small change of a dimension that varies little: {both:?}");
+        assert_eq!(standardised(&stats.centre, &stats), None, "nothing to tell it by");
+        assert_eq!(standardised(&[1.0, 2.0], &stats), None, "of another model");
     }
 }

@@ -1,6 +1,6 @@
-//! The thread that runs a model: takes requests, steps, and hands every request its tokens.
+//! The thread that runs a model: takes requests, runs steps, and sends every request its tokens.
 //!
-//! It knows token ids only. Text is made by those who read the tokens, on their own threads.
+//! Knows token ids only. Text is made of them on the threads that read them.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,76 +17,75 @@ use ruvllm_engine::{
 use ruvllm_runner::PageFormat;
 use tokio::sync::{mpsc, oneshot};
 
-/// How often the disk is given more of what is cached while there is nothing else to do.
+/// Interval at which cached pages are queued for the disk while the engine is idle.
 const SAVE_EVERY: Duration = Duration::from_millis(5);
 
-/// How old what is told of the engine's state may be, steps aside.
+/// Maximum age of the published status, not counting a step in progress.
 const STATUS_AGE_MAX: Duration = Duration::from_millis(10);
 
-/// A token of a request or its failure, and when it came.
+/// A token of a request or its failure, with the time it came.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct TimedEvent {
     pub at: Instant,
     pub result: Result<Event, StepError>,
 }
 
-/// What becomes of a request, token by token: at most as many as its context holds. Closed without a last token if the
-/// engine has failed.
-pub(crate) type Events = mpsc::UnboundedReceiver<Told>;
-type EventSender = mpsc::UnboundedSender<Told>;
+/// Events of a request, token by token; bounded by its context. Closed without a last token if the engine has failed.
+pub(crate) type Events = mpsc::UnboundedReceiver<TimedEvent>;
+type EventSender = mpsc::UnboundedSender<TimedEvent>;
 
 /// A request for the engine.
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub request: Request,
     pub constraint: Option<Box<dyn Constraint>>,
-    /// How long anybody waits for the answer.
-    pub patience: Option<Duration>,
+    /// Time after which the answer ends with an error.
+    pub timeout: Option<Duration>,
 }
 
-/// A request that was handed over. Dropping this takes it back.
+/// A request that the thread has yet to queue. Dropping it takes the request back.
 #[derive(Debug)]
-pub(crate) struct Submitted {
+pub(crate) struct PendingSubmission {
     replied: oneshot::Receiver<Result<SequenceId, SubmitError>>,
     events: Events,
 }
 
-impl Submitted {
-    /// Waits until it is queued or refused.
-    pub(crate) fn wait(self) -> Result<Result<(SequenceId, Events), SubmitError>, Gone> {
-        let id = self.replied.blocking_recv().map_err(|_| Gone)?;
+impl PendingSubmission {
+    /// Waits until the request is queued or refused.
+    pub(crate) fn wait(self) -> Result<Result<(SequenceId, Events), SubmitError>, EngineStopped> {
+        let id = self.replied.blocking_recv().map_err(|_| EngineStopped)?;
         Ok(id.map(|id| (id, self.events)))
     }
 }
 
-/// Is told of every step.
+/// Histograms that record every step.
 #[derive(Clone, Debug)]
 pub struct StepMetrics {
-    /// Rows that were computed.
+    /// Rows of the step.
     pub rows: Histogram,
-    /// Sequences that were running.
+    /// Sequences that ran in it.
     pub sequences: Histogram,
 }
 
 impl Default for StepMetrics {
-    /// Nobody is told.
+    /// Records nothing.
     fn default() -> Self {
         Self { rows: Histogram::noop(), sequences: Histogram::noop() }
     }
 }
 
-/// What a running engine is doing.
+/// A snapshot of what an engine is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EngineStatus {
     pub running: usize,
     pub waiting: usize,
-    /// Times that a sequence had to make room for others.
+    /// Number of preemptions so far.
     pub pauses: u64,
     pub cache: CacheStats,
 }
 
 impl EngineStatus {
-    /// Pages of keys and values by their format, where there are any.
+    /// Returns the number of KV pages by format, without formats that have none.
     pub fn tier_pages(&self) -> impl Iterator<Item = (String, usize)> {
         let all = PageFormat::all().zip(self.cache.pages_by_format).filter(|(_, pages)| *pages > 0);
         all.map(|(format, pages)| (format.to_string(), pages))
@@ -101,16 +100,16 @@ enum Command {
     KvBudget(usize, Sender<bool>),
 }
 
-/// The engine has panicked and answers nothing any more.
+/// The engine has panicked and answers no more requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gone;
+pub(crate) struct EngineStopped;
 
-/// Talks to the thread. When this is dropped, the thread ends, and what it computed is saved.
+/// Sends commands to the thread. Dropping it ends the thread, after cached pages were saved.
 #[derive(Debug)]
 pub(crate) struct EngineThread {
     core: Arc<Mutex<Core>>,
     status: Arc<Mutex<EngineStatus>>,
-    // Both are only absent while it is dropped.
+    // `None` only while this is dropped.
     commands: Option<Sender<Command>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -132,46 +131,45 @@ impl EngineThread {
         Ok(Self { core, status, commands: Some(commands), thread: Some(thread) })
     }
 
-    /// The engine itself. Nothing else is answered while it is held.
+    /// Locks the engine. Nothing else is answered while the lock is held.
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().expect("the engine has not panicked")
     }
 
-    /// Hands over a request. It is queued when the step that is running has ended.
-    pub(crate) fn submit(&self, submission: Submission) -> Result<Submitted, Gone> {
+    /// Sends a request, which is queued after the step in progress.
+    pub(crate) fn submit(&self, submission: Submission) -> Result<PendingSubmission, EngineStopped> {
         let (sender, events) = mpsc::unbounded_channel();
         let (reply, replied) = oneshot::channel();
         self.send(Command::Submit(Box::new(submission), sender, reply))?;
-        Ok(Submitted { replied, events })
+        Ok(PendingSubmission { replied, events })
     }
 
-    /// Ends a request and frees its pages. Unknown ones have ended already.
+    /// Ends a request and frees its pages. Does nothing if it has ended already.
     pub(crate) fn cancel(&self, id: SequenceId) {
-        // An engine that is gone has nothing to cancel.
+        // A stopped engine has nothing to cancel.
         let _ = self.send(Command::Cancel(id));
     }
 
-    /// As it was some milliseconds ago at most.
+    /// Returns the status, a few milliseconds old.
     pub(crate) fn status(&self) -> EngineStatus {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) async fn tenants(&self) -> Result<Vec<(Tenant, LookupStats)>, Gone> {
+    pub(crate) async fn tenants(&self) -> Result<Vec<(Tenant, LookupStats)>, EngineStopped> {
         let (reply, replied) = oneshot::channel();
         self.send(Command::Tenants(reply))?;
-        replied.await.map_err(|_| Gone)
+        replied.await.map_err(|_| EngineStopped)
     }
 
-    /// Changes the memory for keys and values when the step that is running has ended. Waits for that, and tells whether no more
-    /// is held.
-    pub(crate) fn set_kv_budget(&self, bytes: usize) -> Result<bool, Gone> {
+    /// Changes the KV budget after the step in progress and waits for that. Returns whether the budget holds.
+    pub(crate) fn set_kv_budget(&self, bytes: usize) -> Result<bool, EngineStopped> {
         let (reply, replied) = channel();
         self.send(Command::KvBudget(bytes, reply))?;
-        replied.recv().map_err(|_| Gone)
+        replied.recv().map_err(|_| EngineStopped)
     }
 
-    fn send(&self, command: Command) -> Result<(), Gone> {
-        self.commands.as_ref().ok_or(Gone)?.send(command).map_err(|_| Gone)
+    fn send(&self, command: Command) -> Result<(), EngineStopped> {
+        self.commands.as_ref().ok_or(EngineStopped)?.send(command).map_err(|_| EngineStopped)
     }
 }
 
@@ -179,13 +177,13 @@ impl Drop for EngineThread {
     fn drop(&mut self) {
         self.commands = None;
         if let Some(thread) = self.thread.take() {
-            // It has failed already if this does.
+            // If the thread panicked, that was logged.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct Work {
     core: Arc<Mutex<Core>>,
     commands: Receiver<Command>,
@@ -196,7 +194,7 @@ struct Work {
 }
 
 impl Work {
-    /// Until nobody can send commands any more, or the engine panics. In that case the channels of all requests close.
+    /// Runs until the sender of commands is dropped or the engine panics. A panic closes the channels of all requests.
     fn run(mut self) {
         let started = Instant::now();
         while self.take_commands(started).is_ok() {
@@ -207,7 +205,7 @@ impl Work {
         }
     }
 
-    /// Takes all commands that have come; waits for one if there is nothing to do.
+    /// Executes all commands that have come; waits for one if the engine is idle.
     fn take_commands(&mut self, started: Instant) -> Result<(), RecvError> {
         loop {
             let command = match self.commands.try_recv() {
@@ -219,11 +217,11 @@ impl Work {
             let core = Arc::clone(&self.core);
             let Ok(mut core) = core.lock() else { return Err(RecvError) };
             core.set_time(started.elapsed());
-            self.obey(command, &mut core, started);
+            self.execute(command, &mut core, started);
         }
     }
 
-    /// While nobody waits for tokens, what is cached goes to disk.
+    /// Waits for a command while cached pages go to disk.
     fn wait_for_command(&self) -> Result<Command, RecvError> {
         if let Ok(mut core) = self.core.lock() {
             core.yield_device();
@@ -238,17 +236,17 @@ impl Work {
         self.commands.recv()
     }
 
-    fn obey(&mut self, command: Command, core: &mut Core, started: Instant) {
+    fn execute(&mut self, command: Command, core: &mut Core, started: Instant) {
         match command {
             Command::Submit(submission, events, reply) => {
-                let Submission { request, constraint, patience } = *submission;
-                let deadline = patience.map(|patience| started.elapsed().saturating_add(patience));
+                let Submission { request, constraint, timeout } = *submission;
+                let deadline = timeout.map(|timeout| started.elapsed().saturating_add(timeout));
                 let id = core.submit_constrained(Request { deadline, ..request }, constraint);
                 if let Ok(id) = id {
                     self.readers.insert(id, events);
                 }
                 if let Err(Ok(id)) = reply.send(id) {
-                    // Nobody waits for it any more.
+                    // The caller gave up meanwhile.
                     self.forget(id, core);
                 }
             }
@@ -257,14 +255,14 @@ impl Work {
                 let _ = reply.send(core.set_kv_budget(bytes));
             }
             Command::Tenants(reply) => {
-                // Whoever asked may have left.
+                // The caller may have given up.
                 let _ = reply.send(core.tenants().map(|(tenant, lookups)| (tenant.clone(), lookups)).collect());
             }
         }
         self.publish(core);
     }
 
-    /// Lets others see what is going on.
+    /// Publishes the status.
     fn publish(&mut self, core: &Core) {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status(core);
         self.status_at = Instant::now();
@@ -290,7 +288,7 @@ impl Work {
                 Ok(event) => (event.sequence, event.finish.is_some()),
                 Err(error) => (error.sequence(), true),
             };
-            let is_read = self.readers.get(&id).is_some_and(|reader| reader.send(Told { at, result }).is_ok());
+            let is_read = self.readers.get(&id).is_some_and(|reader| reader.send(TimedEvent { at, result }).is_ok());
             if is_last {
                 self.readers.remove(&id);
             } else if !is_read {

@@ -1,4 +1,4 @@
-//! How good an answer seems, as far as that can be seen without knowing what it is about.
+//! Estimates the quality of an answer without knowing what it is about.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,13 +7,13 @@ use ruvllm_memory::Quality;
 
 use crate::Response;
 
-/// Answers shorter than this hardly repeat themselves.
+/// Shorter answers are not checked for repetition.
 const TOKENS_MIN: usize = 16;
-/// Tokens in a row that are compared.
+/// Length of the compared runs of tokens.
 const RUN: usize = 4;
 
-/// From 0 to 1, the mean of what was looked at: whether it ended by itself, whether there is anything, whether it goes in
-/// circles.
+/// Returns a score from 0 to 1, the mean of its sources: whether the answer ended by itself, is not empty, and does not
+/// repeat itself.
 pub(super) fn quality(response: &Response) -> Quality {
     let ended = match response.finish_reason {
         Some(FinishReason::Stop) => 1.0,
@@ -30,7 +30,7 @@ pub(super) fn quality(response: &Response) -> Quality {
     Quality { score, sources }
 }
 
-/// The share of runs of tokens that occur for the first time.
+/// Returns the share of runs of tokens that are distinct.
 fn distinct_runs(tokens: &[u32]) -> f64 {
     let runs: HashSet<&[u32]> = tokens.windows(RUN).collect();
     runs.len() as f64 / (tokens.len() + 1 - RUN) as f64

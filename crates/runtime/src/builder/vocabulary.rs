@@ -1,4 +1,4 @@
-//! The vocabulary and chat template that a GGUF file carries, as the text crate wants them.
+//! Reads the vocabulary of a GGUF file into the form that the text crate wants.
 
 use ruvllm_model::formats::gguf::{Array, Metadata, MetadataError};
 use ruvllm_text::{TokenKind, Vocabulary, VocabularyError};

@@ -1,12 +1,13 @@
-//! Telling model files apart without reading all of them.
+//! Identifies a model file without reading all of it.
 
 use ruvllm_model::formats::gguf::Gguf;
 
-/// Bytes that are read at either end of a tensor.
+/// Number of bytes that are read at either end of a tensor.
 const SAMPLE: usize = 4096;
 
-/// Names a model in the prefix cache, which may outlive this process: everything that describes it (metadata, names and
-/// places of tensors), and a sample of each tensor. Another quantization or fine-tuning of the same model differs in both.
+/// Returns the identity of a model in the disk tier, which outlives this process: a hash of everything that describes it
+/// (metadata, names and positions of tensors) and of a sample of each tensor. Another quantization or fine-tuning of the same
+/// model differs in both.
 pub(crate) fn fingerprint(gguf: &Gguf) -> [u8; 32] {
     let file: &[u8] = gguf.file();
     let mut hasher = blake3::Hasher::new_derive_key("ruvllm model fingerprint 1");

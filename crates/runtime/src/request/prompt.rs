@@ -2,24 +2,24 @@
 
 use serde_json::{Value, json};
 
-/// One turn of a conversation.
+/// One message of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// `system`, `user`, `assistant`, `tool`, or what else the model's chat template knows.
     pub role: String,
     pub content: String,
-    /// Of the assistant: the tools that it called.
+    /// Tools that the assistant called.
     pub tool_calls: Vec<ToolCall>,
-    /// Of a tool: the call that this is the result of.
+    /// The call whose result a tool's message is.
     pub tool_call_id: Option<String>,
-    /// Of a tool: which one. Otherwise who speaks, for templates that show it.
+    /// The tool that a tool's message is from; otherwise the speaker, for templates that show it.
     pub name: Option<String>,
 }
 
 /// A tool that the model wants to be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCall {
-    /// Tells calls of a conversation apart.
+    /// Distinguishes the calls of a conversation.
     pub id: String,
     pub name: String,
     /// A JSON object, as text.
@@ -43,12 +43,13 @@ impl Message {
         Self::new("assistant", content)
     }
 
-    /// The result of a tool call.
+    /// Creates the message with the result of a tool call.
     pub fn tool(call: &ToolCall, result: &str) -> Self {
         let (tool_call_id, name) = (Some(call.id.clone()), Some(call.name.clone()));
         Self { tool_call_id, name, ..Self::new("tool", result) }
     }
 
+    /// Returns the message in OpenAI's format, which chat templates read and sessions store.
     pub(crate) fn to_json(&self) -> Value {
         let mut json = json!({ "role": self.role, "content": self.content });
         if !self.tool_calls.is_empty() {
@@ -61,11 +62,29 @@ impl Message {
         }
         json
     }
+
+    /// Reads what [`Message::to_json`] wrote.
+    pub fn from_json(json: &Value) -> Option<Self> {
+        let text = |field: &str| json.get(field).and_then(Value::as_str).map(str::to_owned);
+        let calls = json.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
+        Some(Self {
+            role: text("role")?,
+            content: text("content")?,
+            tool_calls: calls.map(ToolCall::from_json).collect::<Option<_>>()?,
+            tool_call_id: text("tool_call_id"),
+            name: text("name"),
+        })
+    }
 }
 
 impl ToolCall {
     fn to_json(&self) -> Value {
         json!({ "id": self.id, "type": "function", "function": { "name": self.name, "arguments": self.arguments } })
+    }
+
+    fn from_json(json: &Value) -> Option<Self> {
+        let text = |field: &str| json.pointer(field).and_then(Value::as_str).map(str::to_owned);
+        Some(Self { id: text("/id")?, name: text("/function/name")?, arguments: text("/function/arguments")? })
     }
 }
 
@@ -78,4 +97,19 @@ pub enum Prompt {
     Text(String),
     /// Token ids, as they are.
     Tokens(Vec<u32>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_back_as_they_were_stored() {
+        let call = ToolCall { id: "1".into(), name: "f".into(), arguments: "{\"a\": 1}".into() };
+        let asked = Message { tool_calls: vec![call.clone()], ..Message::assistant("") };
+        for message in [Message::user("Grüße \u{1F600}"), asked, Message::tool(&call, "2")] {
+            assert_eq!(Message::from_json(&message.to_json()), Some(message));
+        }
+        assert_eq!(Message::from_json(&json!({ "role": 1 })), None);
+    }
 }

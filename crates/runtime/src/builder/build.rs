@@ -1,0 +1,175 @@
+//! The steps from a model file to an engine, in their order.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ruvllm_engine::{Core, CoreOptions, KvOptions};
+use ruvllm_kernels::{Cores, KernelSet, Pool};
+use ruvllm_model::{Config, CpuRunner, Model};
+use ruvllm_text::{GrammarCompiler, Tokenizer};
+
+use super::kv_size::{KvSize, default_context};
+use super::model_file::{ModelFile, TextParts};
+use super::model_memory::{ModelMemory, queue_tokens_max, working_bytes};
+use super::{BuildError, BuildProgress, EngineBuilder, KvChoice, fingerprint};
+use crate::Engine;
+use crate::constrain::OutputCompiler;
+use crate::encode::PromptEncoder;
+use crate::engine::LoadedModel;
+use crate::hardware::{self, Hardware};
+use crate::kv_calibration::ColdFormat;
+use crate::submit::EngineThread;
+
+/// Maximum number of requests in the queue. A single tenant fills half of it.
+const QUEUE_MAX: usize = 2048;
+
+/// The part of the machine that an engine uses.
+struct Machine {
+    kernels: KernelSet,
+    threads: usize,
+    cores: Arc<Cores>,
+    /// Memory that defaults are a share of.
+    memory_bytes: Option<u64>,
+}
+
+impl EngineBuilder {
+    pub fn build(self) -> Result<Engine, BuildError> {
+        self.build_with_progress(&mut |_| {})
+    }
+
+    pub fn build_with_progress(self, progress: &mut dyn FnMut(BuildProgress)) -> Result<Engine, BuildError> {
+        self.check()?;
+        let file = ModelFile::open(&self.path)?;
+        let text = file.read_text_parts()?;
+        let machine = self.machine()?;
+        let context = self.context.unwrap_or_else(|| default_context(&file.facts, machine.memory_bytes));
+        let kv = KvSize::new(&self, &file.config, context, machine.memory_bytes)?;
+        self.check_disk(&file.config)?;
+        // Before the weights are loaded, which releases the file's pages.
+        let fingerprint = fingerprint(&file.gguf);
+        let model = file.load_weights(context, progress)?;
+        let memory = self.model_memory(&file.config, context, model.weight_bytes(), kv);
+        let options = self.core_options(context, kv, fingerprint);
+        let runner = self.runner(model, &machine);
+        let threads = runner.threads();
+        let mut core = Core::new(Box::new(runner), options);
+        let cold_format = self.calibrate_cold(&mut core, &text.tokenizer, context, &fingerprint, progress)?;
+        let disk_folder = self.disk.as_ref().map(|disk| disk.folder().to_owned());
+        let (kernels, hidden) = (machine.kernels, file.config.hidden);
+        let (outputs, encoder) = text_steps(text, context)?;
+        let thread = EngineThread::start(core, self.step_metrics).map_err(BuildError::Thread)?;
+        let model =
+            LoadedModel { outputs, encoder, thread, kernels, threads, hidden, disk_folder, cold_format, memory };
+        Ok(Engine::new(model))
+    }
+
+    /// Returns the memory that the model will need, without loading it.
+    pub fn memory(&self) -> Result<ModelMemory, BuildError> {
+        let file = ModelFile::open(&self.path)?;
+        let memory_bytes = self.memory_bytes.or_else(|| Hardware::detect().memory_available_bytes);
+        let context = self.context.unwrap_or_else(|| default_context(&file.facts, memory_bytes));
+        // Tiles are padded to whole ones.
+        let weights_bytes = usize::try_from(file.weights_bytes() / 32 * 33).unwrap_or(usize::MAX);
+        let kv = KvSize::bounds(self, &file.config, context);
+        Ok(self.model_memory(&file.config, context, weights_bytes, kv))
+    }
+
+    fn model_memory(&self, config: &Config, context: usize, weights_bytes: usize, kv: KvSize) -> ModelMemory {
+        ModelMemory {
+            weights_bytes,
+            working_bytes: working_bytes(config, context, self.rows_max()),
+            kv_min_bytes: kv.min_bytes.min(kv.budget_bytes),
+            kv_max_bytes: kv.budget_bytes,
+        }
+    }
+
+    /// Chooses kernels, threads and the memory to share.
+    fn machine(&self) -> Result<Machine, BuildError> {
+        let hardware = Hardware::detect();
+        Ok(Machine {
+            kernels: self.kernels.map_or_else(hardware::chosen_kernels, Ok)?,
+            threads: self.threads.unwrap_or(hardware.cores),
+            cores: self.cores.clone().unwrap_or_else(|| Arc::new(Cores::new(hardware.cores))),
+            memory_bytes: self.memory_bytes.or(hardware.memory_available_bytes),
+        })
+    }
+
+    /// Refuses a disk tier that cannot hold a page.
+    fn check_disk(&self, config: &Config) -> Result<(), BuildError> {
+        let page = config.kv_shape().page_bytes(self.kv.tiers().hot);
+        match self.disk.as_ref().map(|disk| disk.budget_bytes()) {
+            Some(budget) if budget <= page as u64 => Err(BuildError::DiskTooSmall { budget, page }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Joins a model with the threads that run it.
+    fn runner(&self, model: Model, machine: &Machine) -> CpuRunner {
+        let pool = Pool::sharing(Arc::clone(&machine.cores), machine.threads, machine.kernels);
+        CpuRunner::new(Arc::new(model), pool, self.rows_max())
+    }
+
+    /// Returns the maximum number of rows of a batch.
+    fn rows_max(&self) -> usize {
+        self.batch_rows.max(self.sequences)
+    }
+
+    fn core_options(&self, context: usize, kv: KvSize, fingerprint: [u8; 32]) -> CoreOptions {
+        let kv =
+            KvOptions { budget_bytes: kv.budget_bytes, disk: self.disk.clone(), ..KvOptions::new(self.kv.tiers()) };
+        CoreOptions {
+            sequences_max: self.sequences,
+            queue_max: QUEUE_MAX,
+            queue_tokens_max: queue_tokens_max(context),
+            kv,
+            fingerprint,
+            quotas: self.quotas.clone(),
+            shares_prefixes: self.shares_prefixes,
+            keeps_states: self.keeps_hidden_states,
+            ..CoreOptions::new(0)
+        }
+    }
+
+    /// Sets the smallest cold format that the model tolerates, as measured now or before.
+    fn calibrate_cold(
+        &self,
+        core: &mut Core,
+        tokenizer: &Tokenizer,
+        context: usize,
+        fingerprint: &[u8; 32],
+        progress: &mut dyn FnMut(BuildProgress),
+    ) -> Result<Option<ColdFormat>, BuildError> {
+        // Where no text grows that long, there are no cold pages.
+        if self.kv != KvChoice::Auto || context <= self.kv.tiers().warm_tokens {
+            return Ok(None);
+        }
+        let folder = self.calibration_folder.as_deref();
+        let found = match folder.and_then(|folder| ColdFormat::read(folder, fingerprint)) {
+            Some(found) => found,
+            None => {
+                progress(BuildProgress::MeasuringKv);
+                let found = ColdFormat::measure(core, tokenizer).map_err(BuildError::Calibration)?;
+                store(&found, folder, fingerprint);
+                found
+            }
+        };
+        core.set_cold(found.format, found.rotation);
+        Ok(Some(found))
+    }
+}
+
+/// Stores a measured format for the next load. If that fails, the model is measured again then.
+fn store(found: &ColdFormat, folder: Option<&Path>, fingerprint: &[u8; 32]) {
+    if let Some(Err(error)) = folder.map(|folder| found.write(folder, fingerprint)) {
+        tracing::warn!("the measured KV formats cannot be kept: {error}");
+    }
+}
+
+/// Makes the steps of a request that know text.
+fn text_steps(text: TextParts, context: usize) -> Result<(OutputCompiler, PromptEncoder), BuildError> {
+    let TextParts { tokenizer, template, tool_format } = text;
+    let tokenizer = Arc::new(tokenizer);
+    let grammars = GrammarCompiler::new(&tokenizer).map_err(BuildError::Grammars)?;
+    let outputs = OutputCompiler::new(grammars, tool_format);
+    Ok((outputs, PromptEncoder::new(tokenizer, template, tool_format, context)))
+}

@@ -1,0 +1,53 @@
+//! Why an engine cannot be built.
+
+use ruvllm_engine::EvaluateError;
+use ruvllm_model::LoadError;
+use ruvllm_model::formats::gguf::{GgufError, MetadataError};
+use ruvllm_text::{ChatTemplateError, GrammarError, TokenizerError};
+
+use super::vocabulary::ReadError;
+use crate::hardware::KernelsError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    #[error(transparent)]
+    File(#[from] GgufError),
+    #[error("the file's metadata cannot be used: {0}")]
+    Metadata(#[from] MetadataError),
+    #[error("the model cannot be loaded: {0}")]
+    Model(#[from] LoadError),
+    #[error("the model's vocabulary cannot be used: {0}")]
+    Vocabulary(String),
+    #[error("the model's tokenizer cannot be built: {0}")]
+    Tokenizer(#[from] TokenizerError),
+    #[error("the model's chat template cannot be used: {0}")]
+    Template(#[from] ChatTemplateError),
+    #[error("the tokenizer has {tokenizer} tokens and the model {model}: the file is damaged")]
+    VocabularySize { tokenizer: usize, model: usize },
+    #[error(transparent)]
+    Kernels(#[from] KernelsError),
+    #[error("the model's KV formats cannot be measured: {0}")]
+    Calibration(#[source] EvaluateError),
+    #[error("{budget} bytes are too few for KV pages of {page} bytes")]
+    DiskTooSmall { budget: u64, page: usize },
+    #[error(
+        "the quotas guarantee {guaranteed} bytes to tenants, more than half of the KV budget of {budget}: nobody else could \
+         run long texts; lower them or raise the budget"
+    )]
+    Guarantees { guaranteed: usize, budget: usize },
+    #[error("the model's vocabulary cannot be used for grammars: {0}")]
+    Grammars(#[source] GrammarError),
+    #[error("the engine's thread cannot be started: {0}")]
+    Thread(#[source] std::io::Error),
+    #[error("{field} is {got}; it must be {wanted}")]
+    Option { field: &'static str, got: usize, wanted: &'static str },
+}
+
+impl From<ReadError> for BuildError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Metadata(error) => Self::Metadata(error),
+            ReadError::Vocabulary(error) => Self::Vocabulary(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Reads everything but the weights of a model file.
+
+use std::path::Path;
+
+use ruvllm_model::formats::gguf::facts::ModelFacts;
+use ruvllm_model::formats::gguf::{Gguf, GgufError};
+use ruvllm_model::{Config, Model, read_config};
+use ruvllm_text::{ChatTemplate, Tokenizer, ToolFormat};
+
+use super::{BuildError, BuildProgress, vocabulary};
+
+/// An open model file.
+pub(super) struct ModelFile {
+    pub gguf: Gguf,
+    pub facts: ModelFacts,
+    pub config: Config,
+}
+
+/// What a model file says about text.
+pub(super) struct TextParts {
+    pub tokenizer: Tokenizer,
+    pub template: Option<ChatTemplate>,
+    /// How the model writes tool calls.
+    pub tool_format: ToolFormat,
+}
+
+impl ModelFile {
+    pub(super) fn open(path: &Path) -> Result<Self, BuildError> {
+        let gguf = Gguf::open(path)?;
+        let (facts, config) = (ModelFacts::of(&gguf)?, read_config(&gguf)?);
+        Ok(Self { gguf, facts, config })
+    }
+
+    pub(super) fn read_text_parts(&self) -> Result<TextParts, BuildError> {
+        let tokenizer = Tokenizer::from_vocabulary(vocabulary::read(self.gguf.metadata())?)?;
+        let (in_tokenizer, in_model) = (tokenizer.vocab_size(), self.config.vocabulary);
+        if in_tokenizer != in_model {
+            return Err(BuildError::VocabularySize { tokenizer: in_tokenizer, model: in_model });
+        }
+        let source = self.facts.chat_template.as_deref();
+        let template = source.map(|source| ChatTemplate::new(source, &tokenizer)).transpose()?;
+        Ok(TextParts { tokenizer, template, tool_format: ToolFormat::of_template(source.unwrap_or_default()) })
+    }
+
+    /// Loads the weights. The file's pages are released on the way.
+    pub(super) fn load_weights(
+        &self,
+        context: usize,
+        progress: &mut dyn FnMut(BuildProgress),
+    ) -> Result<Model, BuildError> {
+        let total = self.weights_bytes();
+        Ok(Model::load(&self.gguf, context, &mut |done| progress(BuildProgress::Weights { done, total }))?)
+    }
+
+    /// Returns the size of the weights in the file.
+    pub(super) fn weights_bytes(&self) -> u64 {
+        self.facts.weights.iter().map(|share| share.bytes).sum()
+    }
+}
+
+/// Opens the tokenizer of a model file, without its weights, or of a `tokenizer.json`.
+pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, BuildError> {
+    if path.extension().is_some_and(|extension| extension == "json") {
+        let bytes = std::fs::read(path).map_err(|source| GgufError::Open { path: path.to_owned(), source })?;
+        return Ok(Tokenizer::from_tokenizer_json(&bytes)?);
+    }
+    let gguf = Gguf::open(path)?;
+    Ok(Tokenizer::from_vocabulary(vocabulary::read(gguf.metadata())?)?)
+}

@@ -1,0 +1,96 @@
+//! Compiles what an answer must look like: stop strings, a grammar for its output format, tool calls.
+
+use ruvllm_engine::{Constraint, ConstraintError};
+use ruvllm_text::{GrammarCompiler, MatchError, Matcher, OutputFormat, StopMatcher, ToolCallParser, ToolFormat};
+
+use crate::{GenerateError, Prompt, Request, Tools};
+
+/// The rules for one request's answers. Each answer follows its own copies.
+#[derive(Clone, Debug)]
+pub(crate) struct OutputRules {
+    pub stop: StopMatcher,
+    /// The grammar at the start of an answer.
+    pub grammar: Option<Matcher>,
+    /// Finds tool calls in the answer, where tools are offered.
+    pub tool_calls: Option<ToolCallParser>,
+}
+
+/// Compiles output rules for one model.
+#[derive(Debug)]
+pub(crate) struct OutputCompiler {
+    grammars: GrammarCompiler,
+    /// How the model writes tool calls.
+    tool_format: ToolFormat,
+}
+
+impl OutputCompiler {
+    pub(crate) fn new(grammars: GrammarCompiler, tool_format: ToolFormat) -> Self {
+        Self { grammars, tool_format }
+    }
+
+    pub(crate) fn compile(&self, request: &Request) -> Result<OutputRules, GenerateError> {
+        let stop = StopMatcher::new(request.stop.clone())?;
+        let offers_tools = matches!(request.prompt, Prompt::Messages(_)) && !request.tools.offered().is_empty();
+        let tool_calls = offers_tools.then(|| ToolCallParser::new(self.tool_format));
+        Ok(OutputRules { stop, grammar: self.grammar(request)?, tool_calls })
+    }
+
+    /// Compiles the grammar of the requested output format, of the tool calls, or of either.
+    fn grammar(&self, request: &Request) -> Result<Option<Matcher>, GenerateError> {
+        let compile = |format: &OutputFormat| self.grammars.compile_for(request.tenant.name(), format);
+        let calls = self.tool_calls(request);
+        // An output format that is wrong is reported as such, even where tools may be called instead.
+        let by_format = request.output_format.as_ref().map(compile).transpose().map_err(GenerateError::OutputFormat)?;
+        match (&request.output_format, calls?) {
+            (Some(format), Some(OutputFormat::ToolCalls(calls))) => {
+                let either = calls.or(format.clone()).map_err(GenerateError::OutputFormat)?;
+                compile(&OutputFormat::ToolCalls(either)).map(Some).map_err(GenerateError::Tools)
+            }
+            (_, Some(calls)) => compile(&calls).map(Some).map_err(GenerateError::Tools),
+            (_, None) => Ok(by_format),
+        }
+    }
+
+    /// Returns the format of proper tool calls, where the conversation offers tools.
+    fn tool_calls(&self, request: &Request) -> Result<Option<OutputFormat>, GenerateError> {
+        let (Prompt::Messages(_), Tools { choice, are_parallel, .. }) = (&request.prompt, &request.tools) else {
+            return Ok(None);
+        };
+        let are_parallel = are_parallel.unwrap_or_else(|| self.tool_format.is_of_the_model());
+        self.tool_format.output_format(request.tools.offered(), choice, are_parallel).map_err(GenerateError::Tools)
+    }
+}
+
+/// A grammar as the engine knows it: a constraint on token ids.
+#[derive(Debug)]
+pub(crate) struct GrammarConstraint(pub Matcher);
+
+impl Constraint for GrammarConstraint {
+    fn allow(&mut self, allowed: &mut Vec<u32>) -> Result<(), ConstraintError> {
+        self.0.mask(allowed).map_err(constraint_error)
+    }
+
+    fn accept(&mut self, token: u32) -> Result<(), ConstraintError> {
+        self.0.accept(token).map_err(constraint_error)
+    }
+
+    fn rollback(&mut self, tokens: usize) -> Result<(), ConstraintError> {
+        self.0.rollback(tokens).map_err(constraint_error)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.0.is_complete()
+    }
+
+    fn count_allowed(&mut self, draft: &[u32]) -> usize {
+        self.0.count_allowed(draft)
+    }
+
+    fn forced(&mut self) -> Vec<u32> {
+        self.0.forced()
+    }
+}
+
+fn constraint_error(error: MatchError) -> ConstraintError {
+    ConstraintError(error.to_string())
+}

@@ -1,0 +1,87 @@
+//! The last step of a recorded request: what became of it goes to the witness log, and the answer to its session.
+//!
+//! Without a memory nothing is recorded, and requests are answered all the same.
+
+mod quality;
+mod request_record;
+
+use std::sync::Arc;
+
+use ruvllm_memory::{Memory, MemoryError, Recorder};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+pub(crate) use request_record::RequestRecord;
+
+use crate::Engine;
+use crate::embed::{MemoryEmbeddings, NamedEmbedder, RecallError};
+
+/// Maximum number of concurrent reads of the memory by the server's endpoints.
+const LOOKUPS_MAX: usize = 8;
+
+/// A memory in use. Clones share it; dropping the last of them writes everything.
+#[derive(Clone, Debug)]
+pub struct RequestRecorder(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    recorder: Recorder,
+    embeddings: MemoryEmbeddings,
+    /// Whether prompts and answers are stored with the witness log.
+    keeps_text: bool,
+    /// Limits reads: a database that hangs must not block all threads.
+    lookups: Arc<Semaphore>,
+}
+
+/// What the witness log calls a request.
+#[derive(Clone, Debug, Default)]
+pub struct RequestIdentity {
+    /// The id that the client was told.
+    pub request: String,
+    /// The name of the model that answers.
+    pub model: String,
+}
+
+impl RequestRecorder {
+    /// Starts recording to a memory. Its embeddings are all of one kind: those of `embedder`, or hidden states.
+    pub fn start(memory: Arc<Memory>, embedder: Option<NamedEmbedder>, keeps_text: bool) -> Result<Self, MemoryError> {
+        let (embeddings, embed) = MemoryEmbeddings::start(&memory, embedder)?;
+        let recorder = Recorder::start(memory, embed)?;
+        let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
+        Ok(Self(Arc::new(Inner { recorder, embeddings, keeps_text, lookups })))
+    }
+
+    pub fn memory(&self) -> &Arc<Memory> {
+        self.0.recorder.memory()
+    }
+
+    pub fn recorder(&self) -> &Recorder {
+        &self.0.recorder
+    }
+
+    pub(crate) fn embeddings(&self) -> &MemoryEmbeddings {
+        &self.0.embeddings
+    }
+
+    /// Returns whether engines must keep hidden states for this memory.
+    pub fn uses_hidden_states(&self) -> bool {
+        self.0.embeddings.are_hidden_states()
+    }
+
+    /// Waits for a permit to read from the memory, to be held during the read. Requests that are answered need none.
+    pub async fn lookup_permit(&self) -> Option<OwnedSemaphorePermit> {
+        // Fails only if the semaphore was closed, which never happens.
+        Arc::clone(&self.0.lookups).acquire_owned().await.ok()
+    }
+
+    /// Returns the embedding of a text to search for, made like the stored ones. `engine` runs the model whose hidden states
+    /// are stored, where they are.
+    pub fn embed(&self, text: &str, engine: Option<&Engine>) -> Result<Vec<f32>, RecallError> {
+        self.0.embeddings.embed(text, engine)
+    }
+
+    /// Has the hidden states of this model stored from now on, unless other embeddings are stored already. Measures the model,
+    /// so that the first request need not wait.
+    pub fn prepare(&self, engine: &Engine, model: &str) {
+        self.0.embeddings.prepare(engine, model);
+    }
+}

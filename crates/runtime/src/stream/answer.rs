@@ -1,0 +1,185 @@
+//! An answer while it grows: tokens become text, and text becomes the pieces that a reader sees.
+//!
+//! Knows events and text, and nothing of channels or threads.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Instant;
+
+use ruvllm_engine::{Event, FinishReason, HiddenStates, PrefixReport};
+use ruvllm_text::{Detokenizer, StopMatcher, StopOutcome, Tokenizer, ToolCallParser, ToolPiece};
+
+use super::Piece;
+use crate::embed::{StateSum, unit};
+use crate::submit::AnswerStart;
+use crate::{Divergence, Response, ToolCall};
+
+#[derive(Debug)]
+pub(super) struct Answer {
+    tokenizer: Arc<Tokenizer>,
+    detokenizer: Detokenizer,
+    stop: StopMatcher,
+    tool_calls: Option<ToolCallParser>,
+    response: Response,
+    /// Sum of the hidden states that the answer's tokens were sampled from, where embeddings are wanted.
+    states: StateSum,
+    submitted_at: Instant,
+    first_token_at: Option<Instant>,
+    last_token_at: Option<Instant>,
+}
+
+impl Answer {
+    pub(super) fn new(tokenizer: Arc<Tokenizer>, start: AnswerStart) -> Self {
+        let AnswerStart { response, stop, tool_calls, submitted_at } = start;
+        Self {
+            detokenizer: Detokenizer::continuing(Arc::clone(&tokenizer)),
+            tokenizer,
+            stop,
+            tool_calls,
+            response,
+            states: StateSum::default(),
+            submitted_at,
+            first_token_at: None,
+            last_token_at: None,
+        }
+    }
+
+    pub(super) fn response(&self) -> &Response {
+        &self.response
+    }
+
+    pub(super) fn take_response(&mut self) -> Response {
+        std::mem::take(&mut self.response)
+    }
+
+    pub(super) fn last_token_at(&self) -> Option<Instant> {
+        self.last_token_at
+    }
+
+    /// Returns whether the answer has ended by itself, by a stop string or by its length.
+    pub(super) fn is_finished(&self) -> bool {
+        self.response.finish_reason.is_some()
+    }
+
+    /// Appends a token to the answer. Returns the pieces that became certain with it.
+    pub(super) fn push(&mut self, event: &Event, at: Instant) -> Vec<Piece> {
+        self.measure(event, at);
+        let mut text = self.detokenizer.push(event.sampled.token);
+        if event.finish.is_some() {
+            text.push_str(&self.detokenizer.flush());
+        }
+        let mut text = match self.stop.push(&text) {
+            StopOutcome::Continue { emit } => emit,
+            StopOutcome::Stopped { emit, stop } => {
+                self.response.stop_index = Some(stop);
+                self.finish(FinishReason::Stop);
+                emit
+            }
+        };
+        if let Some(reason) = event.finish.filter(|_| !self.is_finished()) {
+            text.push_str(&self.stop.flush());
+            self.finish(reason);
+        }
+        let pieces = self.pieces(text);
+        pieces.iter().for_each(|piece| self.append(piece));
+        pieces
+    }
+
+    /// Splits text that may be shown into plain text and tool calls. There is always a piece, so that readers see progress.
+    fn pieces(&mut self, text: String) -> Vec<Piece> {
+        let is_finished = self.is_finished();
+        let Some(parser) = &mut self.tool_calls else { return vec![Piece::Text(text)] };
+        let mut found = parser.push(&text);
+        if is_finished {
+            found.extend(parser.finish());
+        }
+        if found.is_empty() {
+            return vec![Piece::Text(String::new())];
+        }
+        let piece = |found| match found {
+            ToolPiece::Text(text) => Some(Piece::Text(text)),
+            ToolPiece::Call { index, name } => Some(Piece::ToolCall { index, id: call_id(), name }),
+            ToolPiece::Arguments { index, delta: text } => Some(Piece::Arguments { index, text }),
+            ToolPiece::CallEnd { .. } => None,
+        };
+        found.into_iter().filter_map(piece).collect()
+    }
+
+    fn append(&mut self, piece: &Piece) {
+        match piece {
+            Piece::Text(text) => self.response.text.push_str(text),
+            Piece::ToolCall { id, name, .. } => {
+                let call = ToolCall { id: id.clone(), name: name.clone(), arguments: String::new() };
+                self.response.tool_calls.push(call);
+            }
+            Piece::Arguments { index, text } => self.response.tool_calls[*index].arguments.push_str(text),
+        }
+    }
+
+    fn measure(&mut self, event: &Event, at: Instant) {
+        let first = *self.first_token_at.get_or_insert(at);
+        self.last_token_at = Some(at);
+        if let Some(prefix) = &event.prefix {
+            self.measure_prefix(prefix);
+        }
+        if let Some(states) = &event.states {
+            self.add_states(states);
+        }
+        let response = &mut self.response;
+        response.tokens.push(event.sampled.token);
+        response.logprobs.extend(event.sampled.logprobs.clone());
+        response.usage.completion_tokens = response.tokens.len();
+        response.usage.steps = event.counts.steps;
+        response.usage.drafted_tokens = event.counts.drafted;
+        response.usage.accepted_tokens = event.counts.accepted;
+        let ttft_s = (first - self.submitted_at).as_secs_f64();
+        response.timings.ttft_ms = ttft_s * 1e3;
+        response.timings.prefill_tok_s = response.usage.prompt_tokens as f64 / ttft_s;
+        response.timings.total_ms = (at - self.submitted_at).as_secs_f64() * 1e3;
+        let decode_s = (at - first).as_secs_f64();
+        if decode_s > 0.0 {
+            response.timings.decode_tok_s = (response.tokens.len() - 1) as f64 / decode_s;
+        }
+    }
+
+    fn add_states(&mut self, states: &HiddenStates) {
+        self.states.add(&states.last);
+        if let Some(prompt) = &states.prompt {
+            self.response.embeddings.prompt = unit(prompt);
+        }
+    }
+
+    fn measure_prefix(&mut self, prefix: &PrefixReport) {
+        self.response.timings.queue_ms = prefix.waited.as_secs_f64() * 1e3;
+        self.response.usage.cached_tokens = prefix.cached_tokens;
+        self.response.usage.loaded_tokens = prefix.loaded_tokens;
+        self.response.divergence = prefix.divergence.as_ref().map(|divergence| Divergence {
+            at: divergence.at,
+            cached: self.text_of(&divergence.cached),
+            asked: self.text_of(&divergence.asked),
+        });
+        if let Some(divergence) = &self.response.divergence {
+            // Quotes the prompt, so it is below the level that servers log at.
+            tracing::debug!(
+                cached_tokens = prefix.cached_tokens,
+                "the prefix cache could not serve more: {divergence}"
+            );
+        }
+    }
+
+    fn text_of(&self, tokens: &[u32]) -> String {
+        let bytes: Vec<u8> = tokens.iter().flat_map(|id| self.tokenizer.token_bytes(*id)).copied().collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn finish(&mut self, reason: FinishReason) {
+        self.response.finish_reason = Some(reason);
+        self.response.embeddings.answer = self.states.direction();
+    }
+}
+
+/// Returns an id that no other tool call has.
+fn call_id() -> String {
+    let (first, second) = (RandomState::new().hash_one(0u8), RandomState::new().hash_one(1u8));
+    format!("call_{first:016x}{:08x}", second as u32)
+}
