@@ -62,11 +62,16 @@ impl Server {
     }
 
     pub fn get(&self, path: &str, headers: &str) -> String {
+        self.try_get(path, headers).expect("an answer")
+    }
+
+    /// Fails if the server closes the connection without an answer.
+    pub fn try_get(&self, path: &str, headers: &str) -> std::io::Result<String> {
         let mut stream = self.connect();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n").expect("sent");
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n")?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        answer
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
     }
 
     /// Sends JSON; the status and the JSON of the answer.
