@@ -123,7 +123,7 @@ fn values_that_do_not_fit_are_errors_with_the_place() {
         ("[serve]\nport = 70000\n", 2, "'port' cannot be '70000': 70000 is not in 0..=65535"),
         ("[serve]\n\nport = \"http\"\n", 3, "'port' cannot be 'http'"),
         ("[serve]\nport = [1, 2]\n", 2, "'port' must be a text or a number, not a list"),
-        ("[serve]\nlog_format = \"xml\"\n", 2, "it must be one of text, json"),
+        ("[serve]\nlog_format = \"xml\"\n", 2, "must be one of text, json"),
         ("[serve]\nheader_timeout = \"10 weeks\"\n", 2, "such as 30s"),
         ("json = \"yes\"\n", 1, "'json' must be true or false"),
         ("[serve]\nmax_connections = 0\n", 2, "0 is not in 1.."),
