@@ -38,6 +38,10 @@ fuzz seconds='60' *targets:
 soak *arguments='--for 30m':
     benches/soak/run {{arguments}}
 
+# Runs ten million steps of the engine on a fake runner, with injected faults
+simulate:
+    cargo test --release -p ruvllm-engine --lib -- --ignored ten_million_steps_break_nothing
+
 # Compares what two commits compute, bit by bit: `just outputs main HEAD`
 outputs old='main' new='HEAD':
     benches/outputs/compare {{old}} {{new}}

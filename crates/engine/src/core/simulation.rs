@@ -373,6 +373,20 @@ fn on_a_fake_runner_too_and_for_longer() {
     }
 }
 
+/// `just simulate` runs it.
+#[test]
+#[ignore = "takes minutes"]
+fn ten_million_steps_break_nothing() {
+    let mut answers = 0;
+    for seed in 0..100 {
+        let (tiers, pages) =
+            [("f16", 30), ("f16:32,q8:96,q4", 30), ("q8", 20), ("f16:16,q8/q4", 60)][seed as usize % 4];
+        let setting = Setting { seed, tiers, budget_bytes: pages << 11, steps: 100_000, with_disk: false, ..FAKE };
+        answers += simulate(setting).answers;
+    }
+    assert!(answers > 100_000, "{answers}");
+}
+
 #[test]
 fn every_answer_is_the_one_that_the_request_gets_alone() {
     for (seed, tiers, pages) in [(1, "f16", 30), (2, "f16", 30), (3, "q8", 20)] {
