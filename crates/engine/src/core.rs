@@ -292,7 +292,7 @@ impl Core {
             rows_max: self.runner.limits().rows_max,
             slowdown_max: self.options.slowdown_max,
             row_cost: self.row_cost.get(),
-            pages_cool: !self.options.kv.tiers.is_uniform(),
+            pages_are_demoted: !self.options.kv.tiers.is_uniform(),
         };
         loop {
             self.schedule.plan(limits, plan);
@@ -319,7 +319,7 @@ impl Core {
     /// Preempts a sequence: its pages go to the prefix cache, and it resumes later from what it has generated so far.
     fn preempt(&mut self, index: usize) {
         let mut sequence = self.schedule.remove_running(index);
-        self.give_back(&mut sequence);
+        self.release(&mut sequence);
         sequence.computed = 0;
         sequence.on_disk.clear();
         self.schedule.requeue(sequence);
@@ -327,7 +327,7 @@ impl Core {
         self.row_cost.restart();
     }
 
-    fn give_back(&mut self, sequence: &mut Sequence) {
+    fn release(&mut self, sequence: &mut Sequence) {
         let namespace = sequence.prefix_use.enabled.then_some(sequence.namespace);
         let table = std::mem::take(&mut sequence.table);
         self.cache.release(namespace, &sequence.tokens[..sequence.computed], table, &mut *self.runner);
@@ -441,7 +441,7 @@ impl Core {
 
     fn end(&mut self, index: usize) {
         let mut sequence = self.schedule.remove_running(index);
-        self.give_back(&mut sequence);
+        self.release(&mut sequence);
         self.row_cost.restart();
     }
 

@@ -82,7 +82,7 @@ pub(crate) struct StepLimits {
     pub row_cost: f32,
     /// Whether pages cool as a sequence grows. That happens at the end of a page: draft tokens must not reach beyond it, or they
     /// would see pages in other formats than they do without drafting.
-    pub pages_cool: bool,
+    pub pages_are_demoted: bool,
 }
 
 #[derive(Debug, Default)]
@@ -272,7 +272,7 @@ impl Schedule {
         let mut draft_budget = DraftBudget::new(limits.rows_max - left, limits.row_cost);
         for slice in plan.slices.iter_mut().filter(|slice| slice.is_generating()) {
             let sequence = &mut self.running[slice.running];
-            let in_page = if limits.pages_cool { PAGE_TOKENS - 1 - slice.tokens.start % PAGE_TOKENS } else { left };
+            let in_page = if limits.pages_are_demoted { PAGE_TOKENS - 1 - slice.tokens.start % PAGE_TOKENS } else { left };
             let count_max = sequence.drafts_max().min(left).min(in_page);
             let first = plan.drafts.len();
             sequence.draft(count_max, &mut draft_budget, &mut plan.drafts);

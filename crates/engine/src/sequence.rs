@@ -42,7 +42,7 @@ pub(crate) struct Sequence {
     /// What its tokens may be; elsewhere while a step asks it.
     pub constraint: Option<Box<dyn Constraint>>,
     /// Whether tokens that the constraint leaves no choice about are drafted.
-    guesses_forced: bool,
+    drafts_forced_tokens: bool,
     /// Whether the last draft was of that kind.
     is_draft_forced: bool,
     pub prefix: Option<Box<PrefixReport>>,
@@ -74,7 +74,7 @@ impl Sequence {
             constraint: None,
             submitted: Duration::ZERO,
             is_draft_forced: false,
-            guesses_forced: request.speculation != Speculation::Off,
+            drafts_forced_tokens: request.speculation != Speculation::Off,
             sampler: Sampler::new(request.sampling, &request.prompt),
             tokens: request.prompt,
             computed: 0,
@@ -122,7 +122,7 @@ impl Sequence {
     /// suggests.
     pub(crate) fn draft(&mut self, count_max: usize, draft_budget: &mut DraftBudget, drafts: &mut Vec<u32>) {
         let forced = match &mut self.constraint {
-            Some(constraint) if self.guesses_forced && count_max > 0 => constraint.forced(),
+            Some(constraint) if self.drafts_forced_tokens && count_max > 0 => constraint.forced(),
             _ => Vec::new(),
         };
         self.is_draft_forced = !forced.is_empty();

@@ -359,15 +359,6 @@ impl KvCache {
         self.tiers.cold = cold;
     }
 
-    /// Keeps a cached prefix in memory until it is unpinned; gives its length.
-    pub fn pin(&mut self, namespace: Namespace, tokens: &[u32]) -> usize {
-        self.tree.pin(namespace, tokens)
-    }
-
-    pub fn unpin(&mut self, namespace: Namespace, tokens: &[u32]) {
-        self.tree.unpin(namespace, tokens);
-    }
-
     pub fn stats(&self) -> CacheStats {
         let map = self.map();
         let mut pages_by_format = [0; PageFormat::COUNT];

@@ -16,7 +16,7 @@ fn repeating(id: u64, length: usize, pending: usize, speculation: Speculation) -
 }
 
 fn limits(rows_max: usize, row_cost: f32) -> StepLimits {
-    StepLimits { now: Duration::ZERO, rows_max, slowdown_max: 2.0, row_cost, pages_cool: false }
+    StepLimits { now: Duration::ZERO, rows_max, slowdown_max: 2.0, row_cost, pages_are_demoted: false }
 }
 
 /// The plan of a step, where prompts may delay others as much as they like.
@@ -40,7 +40,7 @@ fn generating(count: u64) -> Vec<Sequence> {
 }
 
 #[test]
-fn every_generating_sequence_has_its_row_before_prompts_and_guesses() {
+fn every_generating_sequence_has_its_row_before_prompts_and_drafts() {
     let mut running = vec![repeating(0, 40, 40, Speculation::On)];
     running.extend(generating(3));
     let planned = plan(running, 4, 0.05);
@@ -50,7 +50,7 @@ fn every_generating_sequence_has_its_row_before_prompts_and_guesses() {
 }
 
 #[test]
-fn prompts_have_their_rows_before_guesses() {
+fn prompts_have_their_rows_before_drafts() {
     let with_prompt = |prompt: usize, rows_max: usize| {
         let mut running = generating(1);
         running.push(repeating(9, prompt, prompt, Speculation::On));
@@ -64,7 +64,7 @@ fn prompts_have_their_rows_before_guesses() {
 }
 
 #[test]
-fn a_wide_batch_leaves_less_to_guesses() {
+fn a_wide_batch_leaves_less_to_drafts() {
     let drafts = |count: u64| plan(generating(count), 128, 0.1).drafts.len();
     assert!(drafts(1) >= 5);
     assert!(drafts(4) < 4 * drafts(1), "{} for four, {} for one", drafts(4), drafts(1));
@@ -74,7 +74,7 @@ fn a_wide_batch_leaves_less_to_guesses() {
 }
 
 #[test]
-fn guesses_stay_within_the_rows_and_the_sequence() {
+fn drafts_stay_within_the_rows_and_the_sequence() {
     assert_eq!(plan(generating(1), 3, 0.02).drafts.len(), 2);
     let mut near_end = generating(1);
     near_end[0].length_max = 33;
@@ -84,10 +84,10 @@ fn guesses_stay_within_the_rows_and_the_sequence() {
 }
 
 #[test]
-fn guesses_end_with_the_page_where_pages_cool() {
+fn drafts_end_with_the_page_where_pages_are_demoted() {
     let mut schedule = Schedule { running: vec![repeating(0, 28, 1, Speculation::On)], ..Schedule::default() };
     assert!(plan_of(&mut schedule, limits(128, 0.02)).drafts.len() > 4);
-    let planned = plan_of(&mut schedule, StepLimits { pages_cool: true, ..limits(128, 0.02) });
+    let planned = plan_of(&mut schedule, StepLimits { pages_are_demoted: true, ..limits(128, 0.02) });
     assert_eq!((planned.slices[0].tokens.clone(), planned.drafts.len()), (27..28, 4));
 }
 

@@ -128,7 +128,7 @@ fn nothing_follows_an_end_token_that_was_foreseen() {
 }
 
 #[test]
-fn a_row_behind_a_wrong_guess_is_not_looked_at() {
+fn a_row_behind_a_wrong_draft_is_not_looked_at() {
     let mut plain = sequence(Sampling::greedy(), 9, Vec::new());
     let token = step(&mut plain, &[]).0[0].sampled.token;
     let row = logits(&[1, 2, 3]);

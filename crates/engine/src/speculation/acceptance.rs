@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn only_guesses_up_to_the_first_wrong_one_count() {
+    fn only_drafts_up_to_the_first_wrong_one_count() {
         let mut acceptance = AcceptanceRates::default();
         acceptance.observe(2, 8, 2);
         // Two right ones after two and three tokens, a wrong one after four; five never tested.

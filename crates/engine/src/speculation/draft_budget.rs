@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_give_way_when_many_rows_run_anyway() {
+    fn drafts_give_way_when_many_rows_run_anyway() {
         assert_eq!([1, 4, 16, 64].map(|rows| worth(rows, 0.1, 0.8)), [6, 4, 1, 0]);
         assert_eq!(worth(128, 0.1, 0.9), 0, "a prompt's rows come first");
     }

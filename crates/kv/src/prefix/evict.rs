@@ -51,7 +51,7 @@ impl PrefixTree {
     /// Lets a node be evicted, if it is a leaf that nobody keeps.
     pub(super) fn queue(&mut self, id: NodeId) {
         let node = self.node(id);
-        if node.is_leaf() && !node.is_root() && node.pins == 0 {
+        if node.is_leaf() && !node.is_root() {
             self.leaves.insert((node.worth, id));
         }
     }

@@ -79,7 +79,7 @@ impl PrefixTree {
         change.taken.extend(pages.iter().map(|held| (held.page, held.hash)));
         self.pages += pages.len();
         let node = self.node_mut(at);
-        if node.is_leaf() && !node.is_root() && node.pins == 0 {
+        if node.is_leaf() && !node.is_root() {
             node.tokens.extend(tokens);
             node.pages.extend(pages);
             return at;

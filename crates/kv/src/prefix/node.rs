@@ -63,8 +63,6 @@ pub(super) struct Node {
     pub latest_child: Option<NodeId>,
     /// Requests that used the edge.
     pub hits: u32,
-    /// Who asked for it to be kept, counted.
-    pub pins: u32,
     /// What it is worth, for eviction.
     pub worth: u64,
 }
@@ -80,7 +78,6 @@ impl Node {
             children: BTreeMap::new(),
             latest_child: None,
             hits: 0,
-            pins: 0,
             worth: 0,
         }
     }

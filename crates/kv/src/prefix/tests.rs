@@ -100,21 +100,6 @@ proptest! {
         while owner.evict().is_some() {}
         prop_assert_eq!((owner.tree.pages(), owner.tree.nodes(), owner.held.len()), (0, 0, 0));
     }
-
-    #[test]
-    fn pinned_pages_stay(texts in prop::collection::vec(text(), 1..10), pinned in 0usize..10) {
-        let mut owner = Owner::default();
-        let namespace = namespace("a");
-        texts.iter().for_each(|text| drop(owner.insert(namespace, text)));
-        let pinned = &texts[pinned % texts.len()];
-        let kept = owner.tree.pin(namespace, pinned);
-        prop_assert_eq!(kept, pinned.len() / PAGE_TOKENS * PAGE_TOKENS);
-        while owner.evict().is_some() {}
-        prop_assert_eq!(owner.tree.find(namespace, pinned).tokens(), kept);
-        owner.tree.unpin(namespace, pinned);
-        while owner.evict().is_some() {}
-        prop_assert_eq!(owner.tree.pages(), 0);
-    }
 }
 
 #[test]

@@ -57,41 +57,6 @@ impl PrefixTree {
         self.pages * PAGE + self.nodes() * NODE + self.evicted.len() * 2 * size_of::<PageHash>()
     }
 
-    /// Keeps the longest cached beginning of `tokens` from being evicted, whole pages of it, until it is unpinned as
-    /// often. Gives the number of tokens pinned.
-    pub fn pin(&mut self, namespace: Namespace, tokens: &[u32]) -> usize {
-        let Some(root) = self.roots.get(&namespace).copied() else { return 0 };
-        let (mut at, mut pinned) = (root, 0);
-        while let Some((child, shared)) = self.step_down(at, &tokens[pinned..]) {
-            let whole = shared / PAGE_TOKENS;
-            if whole == 0 {
-                break;
-            }
-            let child = if whole < self.node(child).pages.len() { self.split(child, whole) } else { child };
-            self.unqueue(child);
-            self.node_mut(child).pins += 1;
-            pinned += whole * PAGE_TOKENS;
-            at = child;
-        }
-        pinned
-    }
-
-    /// Takes back a `pin` of the same tokens.
-    pub fn unpin(&mut self, namespace: Namespace, tokens: &[u32]) {
-        let Some(root) = self.roots.get(&namespace).copied() else { return };
-        let (mut at, mut unpinned) = (root, 0);
-        while let Some((child, shared)) = self.step_down(at, &tokens[unpinned..]) {
-            let node = self.node_mut(child);
-            if node.pins == 0 || shared < node.tokens.len() {
-                break;
-            }
-            node.pins -= 1;
-            unpinned += shared;
-            self.queue(child);
-            at = child;
-        }
-    }
-
     /// The child of a node that shares the most tokens with `rest`, and how many.
     pub(super) fn step_down(&self, at: NodeId, rest: &[u32]) -> Option<(NodeId, usize)> {
         let node = self.node(at);
