@@ -272,7 +272,8 @@ impl Schedule {
         let mut draft_budget = DraftBudget::new(limits.rows_max - left, limits.row_cost);
         for slice in plan.slices.iter_mut().filter(|slice| slice.is_generating()) {
             let sequence = &mut self.running[slice.running];
-            let in_page = if limits.pages_are_demoted { PAGE_TOKENS - 1 - slice.tokens.start % PAGE_TOKENS } else { left };
+            let in_page =
+                if limits.pages_are_demoted { PAGE_TOKENS - 1 - slice.tokens.start % PAGE_TOKENS } else { left };
             let count_max = sequence.drafts_max().min(left).min(in_page);
             let first = plan.drafts.len();
             sequence.draft(count_max, &mut draft_budget, &mut plan.drafts);

@@ -135,7 +135,8 @@ impl Comparison {
     }
 
     pub fn heading() -> Vec<String> {
-        let titles = ["speculation", "tokens", "drafted", "accepted", "tokens/step", "plain tokens/s", "tokens/s", "gain"];
+        let titles =
+            ["speculation", "tokens", "drafted", "accepted", "tokens/step", "plain tokens/s", "tokens/s", "gain"];
         titles.map(str::to_owned).to_vec()
     }
 

@@ -1,12 +1,11 @@
 //! Memory that a server needs besides its models. Each part keeps its own limit; here they are added up.
 
 use anyhow::{Result, bail};
+use ruvllm_runtime::DiskStore;
 use ruvllm_server::{BodyBudget, MemoryBudget, STORED_RESPONSES_BYTES_MAX};
 
 /// Request bodies may take one part in this many of the whole.
 const BODIES_SHARE: usize = 16;
-/// Pages that wait to be written to the disk tier; the limit that the tier has.
-const DISK_QUEUE_BYTES_MAX: usize = 64 << 20;
 
 /// Maximum memory of everything that does not depend on models.
 pub struct FixedParts {
@@ -27,7 +26,7 @@ impl FixedParts {
         let bodies_max = BodyBudget::default().bytes_max();
         let share = memory_bytes.map_or(bodies_max, |bytes| bytes / BODIES_SHARE);
         let bodies = share.clamp(BodyBudget::bytes_min(body_bytes_max).min(bodies_max), bodies_max);
-        let disk_queue = if has_disk { DISK_QUEUE_BYTES_MAX } else { 0 };
+        let disk_queue = if has_disk { DiskStore::QUEUE_BYTES_MAX } else { 0 };
         Self { bodies, witness_queue: witness_queue.unwrap_or(0), disk_queue }
     }
 

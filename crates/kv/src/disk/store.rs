@@ -17,8 +17,6 @@ use super::page_key::{PageKey, PageName};
 use super::writer::{Job, Queue, Writer};
 use crate::prefix::PageHash;
 
-/// Maximum memory of pages that wait to be written: enough for a disk to catch up with a prompt.
-const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// The share of the budget that is written until the folder is looked at again: other processes may write to it too.
 const SCAN_SHARE: u64 = 32;
 
@@ -53,9 +51,12 @@ pub(super) enum Read {
 }
 
 impl DiskStore {
+    /// Maximum memory of pages that wait to be written: enough for a disk to catch up with a prompt.
+    pub const QUEUE_BYTES_MAX: usize = 64 << 20;
+
     /// Opens the folder, which is made if it is not there, and looks at what is in it.
     pub fn open(path: &Path, budget_bytes: u64, key: PageKey) -> io::Result<Self> {
-        let shared = Shared::open(path, budget_bytes, QUEUE_BYTES_MAX, key)?;
+        let shared = Shared::open(path, budget_bytes, Self::QUEUE_BYTES_MAX, key)?;
         let writer = Some(Arc::new(Writer::start(Arc::clone(&shared))?));
         Ok(Self { shared, _writer: writer })
     }
