@@ -2,8 +2,8 @@
 
 mod support;
 
-use ruvllm_engine::{Request, Sampling, Speculation};
-use ruvllm_runtime::Engine;
+use ruvllm_engine::{AdapterId, Request, Sampling, Speculation, SubmitError};
+use ruvllm_runtime::{Engine, Prompt};
 use support::{golden, run_together, smollm2};
 
 fn build(sequences: usize, batch_rows: usize, threads: usize) -> Engine {
@@ -95,4 +95,15 @@ fn requests_beyond_the_limits_are_refused_with_the_numbers() {
     check(|r| r.max_tokens = Some(usize::MAX), "max_tokens");
     check(|r| r.sampling.temperature = f32::NAN, "temperature");
     assert!(core.is_idle());
+}
+
+#[test]
+fn a_request_with_an_adapter_that_is_not_loaded_is_refused() {
+    let mut engine = build(1, 128, 2);
+    let adapter = Some(AdapterId([1; 32]));
+    let refused = engine.core().submit(Request { adapter, ..request(&[1, 2, 3], Sampling::greedy()) });
+    assert_eq!(refused, Err(SubmitError::NoSuchAdapter));
+    let request = ruvllm_runtime::Request { adapter, ..ruvllm_runtime::Request::new(Prompt::Tokens(vec![1, 2, 3])) };
+    let message = engine.generate(request).expect_err("there are none").to_string();
+    assert!(message.contains("adapter") && message.contains("load it first"), "{message}");
 }

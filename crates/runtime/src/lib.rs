@@ -60,8 +60,8 @@ pub use prepare::check_policy;
 pub use record::{RequestIdentity, RequestRecorder};
 pub use request::{Divergence, Message, Prompt, Request, Response, Timings, ToolCall, Tools, UnsetParams, Usage};
 pub use ruvllm_engine::{
-    CacheStats, DiskStats, DiskStore, FinishReason, LookupStats, PageKey, PrefixUse, Quota, Sampled, Sampling,
-    SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
+    AdapterId, CacheStats, DiskStats, DiskStore, FinishReason, LookupStats, PageKey, PrefixUse, Quota, Sampled,
+    Sampling, SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
 };
 pub use ruvllm_kernels::{Cores, bound_allocator, trim_allocator};
 pub use ruvllm_text::{GrammarError, OutputFormat, StopMatcher, Tokenizer, Tool, ToolChoice, closed};

@@ -5,7 +5,7 @@ mod response;
 
 use std::time::Duration;
 
-use ruvllm_engine::{PrefixUse, Sampling, Speculation, Tenant};
+use ruvllm_engine::{AdapterId, PrefixUse, Sampling, Speculation, Tenant};
 
 pub use prompt::{Message, Prompt, ToolCall};
 pub use response::{Divergence, Response, Timings, Usage};
@@ -34,6 +34,8 @@ pub struct Request {
     pub speculation: Speculation,
     /// The tenant that asks. Tenants share the engine fairly, and never each other's cached prefixes.
     pub tenant: Tenant,
+    /// Weights that are added to the model's for this request. Cached prefixes are kept apart by adapter.
+    pub adapter: Option<AdapterId>,
     /// Requests of a higher priority start first.
     pub priority: i8,
     /// Time for the whole answer, after which it ends with an error.
@@ -69,6 +71,7 @@ impl Request {
             truncation: Truncation::default(),
             speculation: Speculation::default(),
             tenant: Tenant::default(),
+            adapter: None,
             priority: 0,
             timeout: None,
             prefix_use: PrefixUse::default(),
