@@ -358,7 +358,7 @@ fn what_is_wrong_in_an_address_is_told_by_name() {
     for (arguments, told) in [
         (vec!["witness", "search", "--quality", "good"], "--quality"),
         (vec!["witness", "search", "--since", "yesterday"], "--since"),
-        (vec!["witness", "search", ""], "no text"),
+        (vec!["witness", "search", ""], "search text is empty"),
         (vec!["witness", "show", "nothing"], "no request"),
         (vec!["serve", "smollm2", "--memory-age", "x"], "--memory-age"),
         (vec!["serve", "smollm2", "--memory-size", "x"], "--memory-size"),
