@@ -29,7 +29,7 @@ fn logits(runner: &mut CpuRunner, tokens: &[u32]) -> Vec<Vec<f32>> {
 fn logits_equal_those_of_transformers() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let reference: Value = serde_json::from_slice(&std::fs::read(folder.join("qwen3.json")).unwrap()).unwrap();
-    let gguf = Gguf::open(&folder.join("qwen3.gguf")).expect("a sound file");
+    let gguf = Gguf::open(folder.join("qwen3.gguf")).expect("a sound file");
     let model = std::sync::Arc::new(Model::load(&gguf, 256, &mut |_| {}).expect("a sound model"));
     for set in KernelSet::available() {
         let mut runner = CpuRunner::new(model.clone(), Pool::new(2, set), 16);

@@ -145,7 +145,7 @@ pub(crate) unsafe fn swiglu<L: Lanes>(up: &[f32], gate: &mut [f32]) {
 #[inline(always)]
 pub(crate) unsafe fn geglu<L: Lanes>(up: &[f32], gate: &mut [f32]) {
     /// `x (1 + tanh z) / 2` is `x / (1 + exp(-2 z))`, with `2 z = LINEAR x + CUBIC x^3`.
-    const LINEAR: f32 = 1.595_769_1;
+    const LINEAR: f32 = 1.595_769_2;
     const CUBIC: f32 = LINEAR * 0.044_715;
     // SAFETY: `split` keeps offsets within the common length.
     unsafe {
