@@ -159,6 +159,7 @@ impl Core {
 
     /// Changes the format of cold KV pages and the basis of all, before anything is cached.
     pub fn set_cold(&mut self, cold: PageFormat, rotation: Rotation) {
+        assert_eq!(self.cache.map().pages_in_use(), 0, "pages in use are stored in another basis");
         (self.options.kv.tiers.cold, self.options.kv.rotation) = (cold, rotation);
         self.runner.set_rotation(rotation);
         self.cache.set_cold(cold);
