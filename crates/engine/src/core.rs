@@ -11,7 +11,7 @@ pub use evaluate::EvaluateError;
 use std::time::Duration;
 
 use ruvllm_kv::{CacheStats, KvCache, KvOptions, LookupStats, Namespace, Quota, Tiers};
-use ruvllm_runner::{AdapterId, Batch, PageFormat, Rotation, Runner, RunnerError, RunnerLimits};
+use ruvllm_runner::{AdapterId, Batch, PAGE_TOKENS, PageFormat, Rotation, Runner, RunnerError, RunnerLimits};
 
 use crate::constraint::{MaskThread, Masks};
 use crate::schedule::{Plan, Schedule, StepLimits};
@@ -350,16 +350,21 @@ impl Core {
         self.runner.wait()
     }
 
-    /// Ends the sequences of a step that failed. What they had computed before stays cached. If the device is lost, all other
-    /// sequences end as well.
+    /// Ends the sequences of a step that failed. Pages that it did not write stay cached. If the device is lost, all other
+    /// sequences end as well, and nothing is saved any more: what its pages hold is unknown.
     fn fail(&mut self, plan: &Plan, error: RunnerError, results: &mut Vec<Result<Event, StepError>>) {
         let mut failed: Vec<usize> = plan.slices.iter().map(|slice| slice.running).collect();
         if let RunnerError::DeviceLost(reason) = &error {
             self.device_lost = Some(reason.clone());
+            self.cache.stop_saving();
             failed = (0..self.schedule.running().len()).collect();
             let waiting = self.schedule.end_waiting(|_| true);
             results
                 .extend(waiting.into_iter().map(|sequence| Err(StepError::Runner { sequence, error: error.clone() })));
+        }
+        for slice in &plan.slices {
+            let sequence = &mut self.schedule.running_mut()[slice.running];
+            sequence.computed = sequence.computed / PAGE_TOKENS * PAGE_TOKENS;
         }
         // From the back, so that indices stay true.
         failed.sort_unstable();

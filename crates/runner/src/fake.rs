@@ -18,15 +18,18 @@ const CELL: usize = 12;
 /// The hash before the first token, without an adapter.
 const FIRST: u64 = 0x243f_6a88_85a3_08d3;
 
+/// What pages hold after a failure.
+const GARBAGE: u8 = 0xee;
+
 /// What goes wrong with a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Fault {
-    /// The batch fails; its pages hold garbage.
+    /// The batch fails; the pages that it writes hold garbage.
     StepFails = 1,
     /// All logits of the batch are NaN.
     NanLogits = 2,
-    /// This batch and all after it fail.
+    /// This batch and all after it fail; all pages hold garbage.
     DeviceLost = 3,
 }
 
@@ -117,7 +120,7 @@ impl FakeRunner {
         }
     }
 
-    fn run(&mut self, batch: &Batch, garbage: u64) {
+    fn run(&mut self, batch: &Batch) {
         self.hashes.clear();
         self.logits.clear();
         for sequence in batch.sequences() {
@@ -126,7 +129,7 @@ impl FakeRunner {
             let mut hash = self.hash_before(sequence, pages, sequence.start);
             for row in sequence.rows.clone() {
                 let token = batch.tokens()[row];
-                hash = mix(hash, u64::from(token)) ^ garbage;
+                hash = mix(hash, u64::from(token));
                 let at = offset(pages, sequence.position(row));
                 self.memory[at..][..8].copy_from_slice(&hash.to_le_bytes());
                 self.memory[at + 8..][..4].copy_from_slice(&token.to_le_bytes());
@@ -135,6 +138,16 @@ impl FakeRunner {
         }
         for row in batch.logit_rows() {
             self.push_logits(self.hashes[*row], batch.tokens()[*row]);
+        }
+    }
+
+    /// Leaves garbage in every page that a batch writes.
+    fn spoil(&mut self, batch: &Batch) {
+        for sequence in batch.sequences() {
+            let written = sequence.start / PAGE_TOKENS..sequence.tokens().div_ceil(PAGE_TOKENS);
+            for page in &batch.pages(sequence)[written] {
+                self.memory[page.offset..][..PAGE_TOKENS * CELL].fill(GARBAGE);
+            }
         }
     }
 
@@ -208,9 +221,14 @@ impl Runner for FakeRunner {
         let fault = self.faults.take();
         self.is_lost |= fault == Some(Fault::DeviceLost);
         let fails = self.is_lost || fault == Some(Fault::StepFails);
-        self.run(&batch, if fails { 1 } else { 0 });
+        if fails {
+            self.spoil(&batch);
+        } else {
+            self.run(&batch);
+        }
         self.pending = batch;
         if self.is_lost {
+            self.memory.fill(GARBAGE);
             return Err(RunnerError::DeviceLost("injected".to_owned()));
         }
         match fault {

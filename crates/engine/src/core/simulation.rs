@@ -489,6 +489,31 @@ fn a_lost_device_ends_all_sequences_and_refuses_new_ones() {
     core.audit().expect("nothing is left behind");
 }
 
+#[test]
+fn nothing_of_a_lost_device_is_saved() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let core = || {
+        let disk = Some(DiskStore::open(folder.path(), 1 << 20, PageKey::new(&[1; 32])).expect("a sound folder"));
+        let kv = KvOptions { budget_bytes: FAKE.budget_bytes, disk, ..KvOptions::new(FAKE.tiers()) };
+        FAKE.core_with_faults(CoreOptions { kv, ..CoreOptions::new(0) })
+    };
+    let request = Request { max_tokens: Some(20), ..Request::new((0..70).map(|i| i * i % VOCABULARY).collect()) };
+    let (mut lost, faults) = core();
+    lost.submit(request.clone()).expect("it fits");
+    (0..6).for_each(|_| drop(lost.step()));
+    faults.inject(Fault::DeviceLost);
+    assert!(lost.step().iter().all(Result::is_err));
+    drop(lost);
+    let (mut again, _) = core();
+    again.submit(request.clone()).expect("it fits");
+    let mut answer = Vec::new();
+    while !again.is_idle() {
+        let events = again.step().into_iter().map(|event| event.expect("no fault"));
+        answer.extend(events.map(|event| (event.sampled.token, event.states)));
+    }
+    assert!(answer == Alone::new(FAKE).answer(&request));
+}
+
 /// Pages of 256 KiB in three slabs: as many as the context has, if none is in a colder format.
 const TIGHT: Setting =
     Setting { heads: 32, head_dim: 64, tiers: "f16:32,q8/q4", budget_bytes: 5 << 20, with_disk: false, ..TINY };

@@ -139,6 +139,12 @@ impl KvCache {
         self.unsaved.len()
     }
 
+    /// Saves nothing from now on, and loads nothing: the bytes of the pages cannot be trusted any more.
+    pub fn stop_saving(&mut self) {
+        self.disk = None;
+        self.unsaved.clear();
+    }
+
     /// Queues a page for writing, unless it left the prefix tree meanwhile.
     fn save_page(&mut self, page: PageId, bytes: &mut dyn PageBytes) {
         let Some(Cached { hash, .. }) = self.cached(page) else { return };
