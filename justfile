@@ -40,7 +40,7 @@ soak *arguments='--for 30m':
 
 # Runs ten million steps of the engine on a fake runner, with injected faults
 simulate:
-    cargo test --release -p ruvllm-engine --lib -- --ignored ten_million_steps_break_nothing
+    cargo test --release -p ruvllm-engine --lib -- --ignored --nocapture ten_million_steps_break_nothing
 
 # Compares what two commits compute, bit by bit: `just outputs main HEAD`
 outputs old='main' new='HEAD':

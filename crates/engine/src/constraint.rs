@@ -8,6 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
+use ruvllm_runner::TokenId;
+
 /// Follows one sequence and knows which tokens may come next.
 ///
 /// A trait, as what decides (grammars of text) lies above this crate.
@@ -17,7 +19,7 @@ pub trait Constraint: Debug + Send {
     fn allow(&mut self, allowed: &mut Vec<u32>) -> Result<(), ConstraintError>;
 
     /// A token has come that was allowed, and that does not end the sequence.
-    fn accept(&mut self, token: u32) -> Result<(), ConstraintError>;
+    fn accept(&mut self, token: TokenId) -> Result<(), ConstraintError>;
 
     /// Forgets the last accepted tokens.
     fn rollback(&mut self, tokens: usize) -> Result<(), ConstraintError>;
@@ -29,7 +31,7 @@ pub trait Constraint: Debug + Send {
     fn count_allowed(&mut self, draft: &[u32]) -> usize;
 
     /// Tokens that most probably come next because nothing else could be written; often none.
-    fn forced(&mut self) -> Vec<u32>;
+    fn forced(&mut self) -> Vec<TokenId>;
 }
 
 /// An answer cannot be kept to what it should look like.
@@ -62,7 +64,7 @@ pub(crate) fn apply(allowed: &[u32], logits: &mut [f32]) {
 struct MaskRequest {
     slice: usize,
     constraint: Box<dyn Constraint>,
-    drafts: Vec<u32>,
+    drafts: Vec<TokenId>,
 }
 
 /// The masks of a slice, with the constraint as it was before.
@@ -97,7 +99,7 @@ impl MaskThread {
     }
 
     /// Asks for the masks of a slice with these draft tokens.
-    pub(crate) fn ask(&mut self, slice: usize, constraint: Box<dyn Constraint>, drafts: &[u32]) {
+    pub(crate) fn ask(&mut self, slice: usize, constraint: Box<dyn Constraint>, drafts: &[TokenId]) {
         let question = MaskRequest { slice, constraint, drafts: drafts.to_vec() };
         // The thread lives as long as the channel.
         self.asked += usize::from(self.questions.send(question).is_ok());

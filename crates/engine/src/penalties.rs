@@ -2,21 +2,23 @@
 
 use std::collections::HashMap;
 
+use ruvllm_runner::TokenId;
+
 use crate::Sampling;
 
 /// How often each token was generated, and the tokens of the whole sequence.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    tokens: Vec<u32>,
-    generated: HashMap<u32, u32>,
+    tokens: Vec<TokenId>,
+    generated: HashMap<TokenId, u32>,
 }
 
 impl History {
-    pub(crate) fn new(prompt: &[u32]) -> Self {
+    pub(crate) fn new(prompt: &[TokenId]) -> Self {
         Self { tokens: prompt.to_vec(), generated: HashMap::new() }
     }
 
-    pub(crate) fn push(&mut self, token: u32) {
+    pub(crate) fn push(&mut self, token: TokenId) {
         self.tokens.push(token);
         *self.generated.entry(token).or_default() += 1;
     }

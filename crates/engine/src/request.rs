@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruvllm_runner::AdapterId;
+use ruvllm_runner::{AdapterId, TokenId};
 
 use crate::{Sampling, SamplingError, Speculation};
 
@@ -16,12 +16,12 @@ pub struct SequenceId(pub(crate) u64);
 /// A prompt to continue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    pub prompt: Vec<u32>,
+    pub prompt: Vec<TokenId>,
     pub sampling: Sampling,
     /// Maximum number of tokens to generate; `None` is as many as the context holds.
     pub max_tokens: Option<usize>,
     /// Tokens that end the text, such as the model's end of turn.
-    pub end_tokens: Vec<u32>,
+    pub end_tokens: Vec<TokenId>,
     pub speculation: Speculation,
     pub tenant: Tenant,
     /// Weights that are added to the model's for this request.
@@ -37,7 +37,7 @@ pub struct Request {
 
 impl Request {
     /// A greedy continuation of `prompt` as far as the context goes.
-    pub fn new(prompt: Vec<u32>) -> Self {
+    pub fn new(prompt: Vec<TokenId>) -> Self {
         Self {
             prompt,
             sampling: Sampling::greedy(),
@@ -115,7 +115,7 @@ pub enum SubmitError {
     #[error("the prompt is empty")]
     EmptyPrompt,
     #[error("token {token} of the prompt is not in the vocabulary of {vocabulary}")]
-    NoSuchToken { token: u32, vocabulary: usize },
+    NoSuchToken { token: TokenId, vocabulary: usize },
     #[error(
         "the prompt has {prompt} tokens and the context holds {context}, one of which must be left for the answer; \
          shorten the prompt or raise the context"

@@ -1,6 +1,6 @@
 //! Choosing a token from logits.
 
-use ruvllm_runner::{Candidate, CandidateScan, NotFinite, Runner, keep_likeliest};
+use ruvllm_runner::{Candidate, CandidateScan, NotFinite, Runner, TokenId, keep_likeliest};
 
 use crate::Sampling;
 use crate::constraint;
@@ -10,14 +10,14 @@ use crate::random::Random;
 /// A token and the logarithm of its probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TokenLogprob {
-    pub token: u32,
+    pub token: TokenId,
     pub logprob: f32,
 }
 
 /// A chosen token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
-    pub token: u32,
+    pub token: TokenId,
     /// Its probability under the model itself (before penalties and temperature), with the likeliest alternatives.
     /// Only where logprobs were asked for.
     pub logprobs: Option<(f32, Vec<TokenLogprob>)>,
@@ -35,7 +35,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    pub(crate) fn new(sampling: Sampling, prompt: &[u32]) -> Self {
+    pub(crate) fn new(sampling: Sampling, prompt: &[TokenId]) -> Self {
         let random = Random::new(sampling.seed);
         let history = History::new(prompt);
         Self { sampling, history, random, scan: CandidateScan::default(), candidates: Vec::new() }
@@ -93,7 +93,7 @@ impl Sampler {
     }
 
     /// Draws a token from the candidates, the likeliest first.
-    fn draw(&mut self) -> u32 {
+    fn draw(&mut self) -> TokenId {
         let Sampling { temperature, top_p, min_p, typical_p, .. } = self.sampling;
         let candidates = &mut self.candidates;
         to_probabilities(candidates, temperature);
@@ -124,7 +124,7 @@ impl Logprobs {
         let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let total: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
         let all: Vec<f32> = logits.iter().map(|logit| (f64::from(logit - largest) - total.ln()) as f32).collect();
-        let mut order: Vec<Candidate> = all.iter().enumerate().map(|(token, p)| (token as u32, *p)).collect();
+        let mut order: Vec<Candidate> = all.iter().enumerate().map(|(token, p)| (token as TokenId, *p)).collect();
         if count == 0 {
             order.clear();
         } else {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use ruvllm_runner::TokenId;
+
 /// Parameters of sampling. The order of application is: bias, penalties, temperature, top-k, typical, top-p, min-p.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
@@ -24,7 +26,7 @@ pub struct Sampling {
     /// Subtracted from a token's logit for each time it was generated before.
     pub frequency_penalty: f32,
     /// Added to the logits of these tokens.
-    pub logit_bias: BTreeMap<u32, f32>,
+    pub logit_bias: BTreeMap<TokenId, f32>,
     /// The same seed gives the same text, whatever else runs.
     pub seed: u64,
     /// How many of the likeliest tokens to report with each token; `None` reports nothing.
@@ -63,7 +65,7 @@ pub enum SamplingError {
     #[error("{field} is {got}; it must be {wanted}")]
     OutOfRange { field: &'static str, got: f64, wanted: &'static str },
     #[error("logit_bias names token {token}, the vocabulary has {vocabulary}")]
-    BiasToken { token: u32, vocabulary: usize },
+    BiasToken { token: TokenId, vocabulary: usize },
 }
 
 /// Maximum number of alternatives reported with a token.

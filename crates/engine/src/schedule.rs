@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::time::Duration;
 
-use ruvllm_runner::PAGE_TOKENS;
+use ruvllm_runner::{PAGE_TOKENS, TokenId};
 
 use self::fair_shares::FairShares;
 use self::step_pacer::StepPacer;
@@ -41,7 +41,7 @@ pub(crate) struct Slice {
 pub(crate) struct Plan {
     pub slices: Vec<Slice>,
     /// Draft tokens of all sequences.
-    pub drafts: Vec<u32>,
+    pub drafts: Vec<TokenId>,
     /// Whether it has rows of a prompt that did not fit into what those that generate can bear. It is not for other prompts to
     /// make up for that.
     pub exceeds_pace: bool,

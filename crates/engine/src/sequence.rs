@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ruvllm_kv::{Namespace, PageHash, PageTable};
-use ruvllm_runner::{AdapterId, NotFinite};
+use ruvllm_runner::{AdapterId, NotFinite, TokenId};
 
 use crate::sampler::{Sampled, Sampler};
 use crate::speculation::{DraftBudget, Drafter, FORCED_CHANCE};
@@ -26,13 +26,13 @@ pub(crate) struct Sequence {
     pub states_of: Option<Range<usize>>,
     pub namespace: Namespace,
     /// Prompt and generated tokens.
-    pub tokens: Vec<u32>,
+    pub tokens: Vec<TokenId>,
     /// How many of them have keys and values in the pages. What pages hold beyond is of draft tokens that were wrong; it is
     /// overwritten before anything reads it.
     pub computed: usize,
     /// Where the sequence ends at the latest.
     pub length_max: usize,
-    pub end_tokens: Vec<u32>,
+    pub end_tokens: Vec<TokenId>,
     pub table: PageTable,
     /// Pages that are still to be loaded from disk before anything is computed.
     pub on_disk: VecDeque<PageHash>,
@@ -120,7 +120,7 @@ impl Sequence {
 
     /// Draft tokens what comes next and adds it to `drafts`: what the constraint leaves no choice about, or else what the text
     /// suggests.
-    pub(crate) fn draft(&mut self, count_max: usize, draft_budget: &mut DraftBudget, drafts: &mut Vec<u32>) {
+    pub(crate) fn draft(&mut self, count_max: usize, draft_budget: &mut DraftBudget, drafts: &mut Vec<TokenId>) {
         let forced = match &mut self.constraint {
             Some(constraint) if self.drafts_forced_tokens && count_max > 0 => constraint.forced(),
             _ => Vec::new(),
@@ -138,7 +138,7 @@ impl Sequence {
         let first = drafts.len();
         drafter.draft(&self.tokens, &self.end_tokens, count_max, draft_budget, drafts);
         if let Some(constraint) = &mut self.constraint {
-            let is_end = |token: &u32| self.end_tokens.contains(token);
+            let is_end = |token: &TokenId| self.end_tokens.contains(token);
             let text = drafts[first..].iter().position(is_end).unwrap_or(drafts.len() - first);
             let allowed = constraint.count_allowed(&drafts[first..first + text]);
             drafter.take_back(drafts.len() - first - allowed, draft_budget);
@@ -151,7 +151,7 @@ impl Sequence {
     /// would be drawn from without a draft, so it is the same token; a row behind a wrong draft is not looked at.
     pub(crate) fn advance(
         &mut self,
-        draft: &[u32],
+        draft: &[TokenId],
         mut sample: impl FnMut(&mut Sampler, usize) -> Result<Sampled, NotFinite>,
         results: &mut Vec<Result<Event, StepError>>,
     ) -> Outcome {
@@ -197,7 +197,7 @@ impl Sequence {
         Outcome::GoesOn
     }
 
-    fn finish(&self, token: u32) -> Option<FinishReason> {
+    fn finish(&self, token: TokenId) -> Option<FinishReason> {
         let is_complete = self.constraint.as_ref().is_some_and(|constraint| constraint.is_complete());
         if is_complete || self.end_tokens.contains(&token) {
             return Some(FinishReason::Stop);

@@ -8,7 +8,7 @@ mod match_prefix;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use ruvllm_runner::{KvShape, PAGE_TOKENS, PageBytes, PageFormat, PageId, PageLocation, Rotation};
+use ruvllm_runner::{KvShape, PAGE_TOKENS, PageBytes, PageFormat, PageId, PageLocation, Rotation, TokenId};
 
 pub use self::match_prefix::PrefixMatch;
 use crate::accounts::{AccountId, Accounts, Quota};
@@ -213,7 +213,7 @@ impl KvCache {
     pub fn insert_prefix(
         &mut self,
         namespace: Namespace,
-        tokens: &[u32],
+        tokens: &[TokenId],
         table: &mut PageTable,
         bytes: &mut dyn PageBytes,
     ) {
@@ -228,7 +228,7 @@ impl KvCache {
     pub fn release(
         &mut self,
         namespace: Option<Namespace>,
-        tokens: &[u32],
+        tokens: &[TokenId],
         table: PageTable,
         bytes: &mut dyn PageBytes,
     ) {
@@ -241,7 +241,7 @@ impl KvCache {
         }
     }
 
-    fn insert(&mut self, namespace: Namespace, tokens: &[u32], table: &PageTable, bytes: &mut dyn PageBytes) {
+    fn insert(&mut self, namespace: Namespace, tokens: &[TokenId], table: &PageTable, bytes: &mut dyn PageBytes) {
         let change = self.tree.insert(namespace, tokens, &table.pages[..Self::pages_for(tokens.len())]);
         let account = self.accounts.of(namespace);
         for (page, hash) in change.taken {

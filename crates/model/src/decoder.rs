@@ -6,7 +6,7 @@ use ruvllm_kernels::ops::{
     Activations, HostPages, Linear, Matrix, RopeTable, SplitResults, matmul, matmul_rows, normalize,
 };
 use ruvllm_kernels::{PackedMatrix, Pool, Worker};
-use ruvllm_runner::CheckedBatch;
+use ruvllm_runner::{CheckedBatch, TokenId};
 
 use crate::architectures::read_config;
 use crate::blocks::{AttentionBlock, FeedForwardBlock, linear};
@@ -88,7 +88,7 @@ impl Model {
     }
 
     /// Writes the vector of a token to `out`.
-    fn embed(&self, token: u32, out: &mut [f32]) {
+    fn embed(&self, token: TokenId, out: &mut [f32]) {
         match &self.embedding {
             Embedding::Tied => self.output.row(token as usize, out),
             Embedding::Own(rows) => rows.row(token as usize, out),

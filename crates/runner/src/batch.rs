@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{AdapterId, KeyFormat, KvShape, PAGE_TOKENS, PageFormat, PageLocation};
+use crate::{AdapterId, KeyFormat, KvShape, PAGE_TOKENS, PageFormat, PageLocation, TokenId};
 
 /// Consecutive rows of a batch that are consecutive tokens of one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub enum BatchError {
 /// The rows of a forward pass. Built by the engine; [`Batch::check`] is for those who run it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    tokens: Vec<u32>,
+    tokens: Vec<TokenId>,
     logit_rows: Vec<usize>,
     sequences: Vec<SequenceRows>,
     locations: Vec<PageLocation>,
@@ -74,7 +74,7 @@ impl Batch {
     pub fn push(
         &mut self,
         start: usize,
-        tokens: impl IntoIterator<Item = u32>,
+        tokens: impl IntoIterator<Item = TokenId>,
         logit_rows: usize,
         pages: impl IntoIterator<Item = PageLocation>,
         adapter: Option<AdapterId>,
@@ -99,7 +99,7 @@ impl Batch {
         self.tokens.len()
     }
 
-    pub fn tokens(&self) -> &[u32] {
+    pub fn tokens(&self) -> &[TokenId] {
         &self.tokens
     }
 

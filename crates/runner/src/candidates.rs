@@ -1,7 +1,9 @@
 //! The likeliest of many tokens, found block by block in one pass over their logits.
 
+use crate::TokenId;
+
 /// A token with its logit, later its probability.
-pub type Candidate = (u32, f32);
+pub type Candidate = (TokenId, f32);
 
 /// A logit is NaN, or the largest is infinite: no token is the likeliest.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,10 +54,10 @@ impl CandidateScan {
     }
 
     /// The first token whose logit is `largest`, after a scan that found it.
-    pub fn first(&self, logits: &[f32], largest: f32) -> u32 {
+    pub fn first(&self, logits: &[f32], largest: f32) -> TokenId {
         let position = |values: &[f32]| values.iter().position(|value| *value == largest).unwrap_or(0);
         let start = position(&self.maxima) * BLOCK;
-        (start + position(&logits[start..])) as u32
+        (start + position(&logits[start..])) as TokenId
     }
 
     /// Candidates among which are the `count` likeliest, in any order; few more if there are many blocks.
@@ -72,7 +74,7 @@ impl CandidateScan {
             let start = index * BLOCK;
             let block = logits[start..].iter().take(BLOCK).enumerate();
             let likely = block.filter(|(_, logit)| **logit >= threshold);
-            candidates.extend(likely.map(|(i, logit)| ((start + i) as u32, *logit)));
+            candidates.extend(likely.map(|(i, logit)| ((start + i) as TokenId, *logit)));
         }
     }
 }

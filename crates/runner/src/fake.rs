@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::{
     AdapterId, Batch, Candidate, CandidateScan, Conversion, KvShape, NotFinite, PAGE_TOKENS, PageBytes, PageLocation,
-    Rotation, Runner, RunnerError, RunnerLimits, SequenceRows,
+    Rotation, Runner, RunnerError, RunnerLimits, SequenceRows, TokenId,
 };
 
 /// Bytes that a token takes in a page, whatever its format: the hash of all tokens up to it, and the token.
@@ -97,7 +97,7 @@ impl FakeRunner {
         u64::from_le_bytes(cell.try_into().expect("eight bytes"))
     }
 
-    fn token_at(&self, pages: &[PageLocation], position: usize) -> u32 {
+    fn token_at(&self, pages: &[PageLocation], position: usize) -> TokenId {
         let cell = &self.memory[offset(pages, position) + 8..][..4];
         u32::from_le_bytes(cell.try_into().expect("four bytes"))
     }
@@ -153,7 +153,7 @@ impl FakeRunner {
 
     /// Mostly the last token decides what comes next, so that texts repeat themselves and are worth guessing; where it is
     /// undecided, all tokens before it do.
-    fn push_logits(&mut self, hash: u64, token: u32) {
+    fn push_logits(&mut self, hash: u64, token: TokenId) {
         let unit = |bits: u64| (bits >> 40) as f32 / (1 << 24) as f32;
         let (by_token, by_text) = (mix(FIRST, u64::from(token)), hash);
         for next in 0..self.limits.vocabulary as u64 {

@@ -8,6 +8,7 @@ mod format;
 mod layout;
 mod page;
 mod runner;
+mod token;
 
 pub use batch::{Batch, BatchError, CheckedBatch, SequenceRows};
 pub use candidates::{Candidate, CandidateScan, NotFinite, keep_likeliest};
@@ -16,3 +17,4 @@ pub use format::{KeyFormat, PageFormat, ValueFormat};
 pub use layout::{KEY_GROUP, KvShape, PageLayout, VALUE_GROUP, ZERO_POINTS_BYTES};
 pub use page::{AdapterId, HUGE_PAGE, PAGE_TOKENS, PageId, PageLocation, Rotation};
 pub use runner::{Conversion, PageBytes, Runner, RunnerError, RunnerLimits};
+pub use token::TokenId;

@@ -1,6 +1,6 @@
 //! Compiles what an answer must look like: stop strings, a grammar for its output format, tool calls.
 
-use ruvllm_engine::{Constraint, ConstraintError};
+use ruvllm_engine::{Constraint, ConstraintError, TokenId};
 use ruvllm_text::{GrammarCompiler, MatchError, Matcher, OutputFormat, StopMatcher, ToolCallParser, ToolFormat};
 
 use crate::{GenerateError, Prompt, Request, Tools};
@@ -70,7 +70,7 @@ impl Constraint for GrammarConstraint {
         self.0.mask(allowed).map_err(constraint_error)
     }
 
-    fn accept(&mut self, token: u32) -> Result<(), ConstraintError> {
+    fn accept(&mut self, token: TokenId) -> Result<(), ConstraintError> {
         self.0.accept(token).map_err(constraint_error)
     }
 
@@ -86,7 +86,7 @@ impl Constraint for GrammarConstraint {
         self.0.count_allowed(draft)
     }
 
-    fn forced(&mut self) -> Vec<u32> {
+    fn forced(&mut self) -> Vec<TokenId> {
         self.0.forced()
     }
 }

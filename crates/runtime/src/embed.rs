@@ -9,6 +9,8 @@ mod memory;
 
 use std::fmt::Debug;
 
+use ruvllm_engine::TokenId;
+
 pub(crate) use dimension_stats::standardised;
 pub use hidden_states::TextEmbeddings;
 pub(crate) use hidden_states::{StateSum, unit};
@@ -45,7 +47,7 @@ pub struct EmbedRequest {
 pub enum EmbedInput {
     Text(String),
     /// Token ids, to which nothing is added.
-    Tokens(Vec<u32>),
+    Tokens(Vec<TokenId>),
 }
 
 /// What happens to a text that is longer than the model's context. Nothing is ever left out unasked.
@@ -76,7 +78,7 @@ pub enum EmbedError {
     #[error("text {index} has {tokens} tokens; the model takes at most {tokens_max}")]
     TooLong { index: usize, tokens: usize, tokens_max: usize },
     #[error("text {index} has the token {token}, which is not in the vocabulary of {vocabulary}")]
-    NoSuchToken { index: usize, token: u32, vocabulary: usize },
+    NoSuchToken { index: usize, token: TokenId, vocabulary: usize },
     /// The request was cancelled after this many tokens were computed.
     #[error("nobody waits for the result any more")]
     Abandoned { tokens: usize },

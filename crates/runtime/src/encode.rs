@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ruvllm_engine::TokenId;
 use ruvllm_text::{
     ChatTemplate, Conversation, NextTurn, RenderedPrompt, RunCache, SpecialTokens, Tokenizer, ToolFormat,
 };
@@ -19,7 +20,7 @@ use crate::{CancellationToken, GenerateError, Message, Prompt, Request, Tools};
 /// A prompt as the model reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EncodedPrompt {
-    pub tokens: Vec<u32>,
+    pub tokens: Vec<TokenId>,
     /// Tokens of the last user message, where they were asked for: instructions that all requests share would drown it in an
     /// embedding. All tokens where there is no such message.
     pub subject: Range<usize>,
@@ -27,8 +28,8 @@ pub(crate) struct EncodedPrompt {
     pub truncated_tokens: usize,
 }
 
-impl From<Vec<u32>> for EncodedPrompt {
-    fn from(tokens: Vec<u32>) -> Self {
+impl From<Vec<TokenId>> for EncodedPrompt {
+    fn from(tokens: Vec<TokenId>) -> Self {
         Self { subject: 0..tokens.len(), tokens, truncated_tokens: 0 }
     }
 }
@@ -178,7 +179,7 @@ fn check(cancellation: &CancellationToken) -> Result<(), GenerateError> {
 }
 
 /// Encodes plain text, after the BOS token where the model wants one.
-pub(crate) fn encode_text(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
+pub(crate) fn encode_text(tokenizer: &Tokenizer, text: &str) -> Vec<TokenId> {
     let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
     bos.into_iter().chain(tokenizer.encode(text, SpecialTokens::AsText)).collect()
 }

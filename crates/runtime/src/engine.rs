@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
 
-use ruvllm_engine::{Core, LookupStats, Tenant};
+use ruvllm_engine::{Core, LookupStats, Tenant, TokenId};
 use ruvllm_kernels::KernelSet;
 use ruvllm_text::Tokenizer;
 
@@ -51,12 +51,12 @@ impl Engine {
     }
 
     /// Returns the token ids of a prompt as the model reads them.
-    pub fn encode(&self, prompt: &Prompt) -> Result<Vec<u32>, GenerateError> {
+    pub fn encode(&self, prompt: &Prompt) -> Result<Vec<TokenId>, GenerateError> {
         self.encode_with_tools(prompt, &Tools::default())
     }
 
     /// Returns the token ids of a prompt that offers tools to the model.
-    pub fn encode_with_tools(&self, prompt: &Prompt, tools: &Tools) -> Result<Vec<u32>, GenerateError> {
+    pub fn encode_with_tools(&self, prompt: &Prompt, tools: &Tools) -> Result<Vec<TokenId>, GenerateError> {
         Ok(self.0.encoder.encode(prompt, tools)?.tokens)
     }
 

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::{fmt, fs, io};
 
-use ruvllm_engine::{Core, EvaluateError, Tiers};
+use ruvllm_engine::{Core, EvaluateError, Tiers, TokenId};
 use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_runner::{KeyFormat, PageFormat, Rotation, ValueFormat};
 use ruvllm_text::Tokenizer;
@@ -131,7 +131,7 @@ impl ColdFormat {
 /// Returns logits at some positions of a text whose tokens are in half floats for one page and then in `cold`.
 fn predictions(
     core: &mut Core,
-    tokens: &[u32],
+    tokens: &[TokenId],
     cold: PageFormat,
     rotation: Rotation,
 ) -> Result<Vec<Vec<f32>>, EvaluateError> {

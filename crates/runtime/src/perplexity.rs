@@ -1,6 +1,6 @@
 //! Perplexity of a text, in chunks as in llama.cpp, so that figures can be compared.
 
-use ruvllm_engine::EvaluateError;
+use ruvllm_engine::{EvaluateError, TokenId};
 
 use crate::{Engine, GenerateError, Prompt};
 
@@ -71,7 +71,7 @@ impl Engine {
     }
 }
 
-fn log_probability(logits: &[f32], token: u32) -> f64 {
+fn log_probability(logits: &[f32], token: TokenId) -> f64 {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let total: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
     f64::from(logits[token as usize] - largest) - total.ln()

@@ -22,6 +22,9 @@ pub struct Request {
     pub sampling: Sampling,
     /// Maximum number of tokens to generate; `None` is what the context holds.
     pub max_tokens: Option<usize>,
+    /// Whether `max_tokens` is lowered to what the context has room for. Otherwise a request whose prompt leaves less room
+    /// is refused.
+    pub clamps_max_tokens: bool,
     /// Stop strings: texts that end the answer and are not part of it.
     pub stop: Vec<String>,
     /// Format that the answer must have; any text by default.
@@ -65,6 +68,7 @@ impl Request {
             choices: 1,
             sampling: Sampling::default(),
             max_tokens: None,
+            clamps_max_tokens: false,
             stop: Vec::new(),
             output_format: None,
             tools: Tools::default(),
@@ -79,6 +83,22 @@ impl Request {
             unset: UnsetParams::default(),
             embeddings: false,
         }
+    }
+
+    /// Returns the number of tokens that truncation leaves room for. An answer that may be shorter gets a quarter of the
+    /// context, so that a long limit does not drop the whole conversation.
+    pub(crate) fn answer_room(&self, context: usize) -> usize {
+        match self.max_tokens {
+            Some(max_tokens) if self.clamps_max_tokens => max_tokens.min((context / 4).max(1)),
+            max_tokens => max_tokens.unwrap_or(1),
+        }
+    }
+
+    /// Returns the maximum number of tokens to generate after a prompt.
+    pub(crate) fn max_tokens_after(&self, prompt_tokens: usize, context: usize) -> Option<usize> {
+        // At least one, so that it is the prompt's length that is refused.
+        let room = context.saturating_sub(prompt_tokens).max(1);
+        self.max_tokens.map(|max_tokens| if self.clamps_max_tokens { max_tokens.min(room) } else { max_tokens })
     }
 }
 

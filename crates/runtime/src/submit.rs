@@ -53,7 +53,7 @@ pub(crate) fn submit(
     let submission = Submission {
         request: ruvllm_engine::Request {
             sampling: Sampling { seed: request.sampling.seed.wrapping_add(choice as u64), ..request.sampling.clone() },
-            max_tokens: request.max_tokens,
+            max_tokens: request.max_tokens_after(prompt.tokens.len(), model.encoder.context()),
             end_tokens: model.encoder.tokenizer().end_of_generation().to_vec(),
             speculation: request.speculation,
             tenant: request.tenant.clone(),

@@ -70,13 +70,10 @@ impl Answerer {
     }
 
     fn start(&self, prompt: Prompt) -> Result<Stream> {
-        let (prompt, max_tokens) = match self.max_tokens {
-            Some(max_tokens) => (prompt, max_tokens),
-            None => self.with_default_limit(prompt)?,
-        };
         let request = Request {
             sampling: self.sampling.clone(),
-            max_tokens: Some(max_tokens),
+            max_tokens: Some(self.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT)),
+            clamps_max_tokens: self.max_tokens.is_none(),
             stop: self.stop.clone(),
             truncation: self.truncation,
             speculation: self.speculation,
@@ -89,19 +86,5 @@ impl Answerer {
             }
             _ => Ok(self.engine.stream(request)?),
         }
-    }
-
-    /// Returns the number of tokens to generate without `--max-tokens`: what the context has room for, up to a limit.
-    /// Returns the prompt already encoded unless its messages are still needed.
-    fn with_default_limit(&self, prompt: Prompt) -> Result<(Prompt, usize)> {
-        let tokens = self.engine.encode(&prompt)?;
-        let context = self.engine.context();
-        // Truncation makes room for an answer of some length.
-        let room_min = if self.truncation == Truncation::DropOldest { (context / 4).max(1) } else { 1 };
-        let room = context.saturating_sub(tokens.len());
-        let max_tokens = MAX_TOKENS_DEFAULT.min(room.max(room_min));
-        // A session stores messages, and truncation drops whole messages.
-        let needs_messages = self.session.is_some() || room < max_tokens;
-        Ok((if needs_messages { prompt } else { Prompt::Tokens(tokens) }, max_tokens))
     }
 }

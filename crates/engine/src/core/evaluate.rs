@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use ruvllm_kv::{PageTable, Tiers};
-use ruvllm_runner::{RunnerError, RunnerLimits};
+use ruvllm_runner::{RunnerError, RunnerLimits, TokenId};
 
 use super::Core;
 use crate::{SubmitError, Tenant};
@@ -22,7 +22,7 @@ impl Core {
     /// For measurements such as perplexity; sequences in flight are not touched, and nothing is cached.
     pub fn evaluate(
         &mut self,
-        tokens: &[u32],
+        tokens: &[TokenId],
         wanted: Range<usize>,
         visit: impl FnMut(usize, &[f32]),
     ) -> Result<(), EvaluateError> {
@@ -33,7 +33,7 @@ impl Core {
     pub fn evaluate_in(
         &mut self,
         tiers: &Tiers,
-        tokens: &[u32],
+        tokens: &[TokenId],
         wanted: Range<usize>,
         visit: impl FnMut(usize, &[f32]),
     ) -> Result<(), EvaluateError> {
@@ -58,7 +58,7 @@ impl Core {
     fn evaluate_chunks(
         &mut self,
         tiers: &Tiers,
-        tokens: &[u32],
+        tokens: &[TokenId],
         wanted: Range<usize>,
         table: &mut PageTable,
         mut visit: impl FnMut(usize, &[f32]),

@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::Duration;
+use std::thread::{self, available_parallelism};
+use std::time::{Duration, Instant};
 
 use ruvllm_kernels::{KernelSet, Pool, WeightType};
 use ruvllm_kv::{DiskStore, KvOptions, PageKey, PageTable, Quota, Tiers};
@@ -18,7 +19,6 @@ use crate::{HiddenStates, PrefixUse, Request, Sampling, SequenceId, Speculation,
 
 const VOCABULARY: u32 = 48;
 const CONTEXT: usize = 320;
-const BATCH_ROWS: usize = 24;
 
 /// What runs the batches.
 #[derive(Clone, Copy, PartialEq)]
@@ -35,6 +35,7 @@ struct Setting {
     device: Device,
     steps: usize,
     seed: u64,
+    batch_rows: usize,
     tiers: &'static str,
     /// Heads of the model, as many for keys and values, and their dimension.
     heads: usize,
@@ -60,11 +61,11 @@ impl Setting {
         let runner: Box<dyn Runner> = match self.device {
             Device::Cpu => {
                 let pool = Pool::new(2, KernelSet::best());
-                Box::new(CpuRunner::new(model(self.heads, self.head_dim).into(), pool, BATCH_ROWS))
+                Box::new(CpuRunner::new(model(self.heads, self.head_dim).into(), pool, self.batch_rows))
             }
             Device::Fake => {
                 let shape = KvShape { layers: 2, kv_heads: self.heads, head_dim: self.head_dim };
-                let runner = FakeRunner::new(shape, VOCABULARY as usize, CONTEXT, BATCH_ROWS);
+                let runner = FakeRunner::new(shape, VOCABULARY as usize, CONTEXT, self.batch_rows);
                 faults = runner.faults();
                 Box::new(runner)
             }
@@ -88,6 +89,7 @@ const TINY: Setting = Setting {
     device: Device::Cpu,
     steps: 1500,
     seed: 0,
+    batch_rows: 24,
     tiers: "f16",
     heads: 1,
     head_dim: 16,
@@ -181,22 +183,27 @@ struct InFlight {
 /// Tokens, and the hidden states that came with them.
 type Answer = Vec<(u32, Option<Box<HiddenStates>>)>;
 
-/// Answers of requests that run alone, with nothing cached and all the memory they like.
-struct Alone(Core);
+/// Answers of requests that run alone, with nothing cached, prompts in one batch and all the memory they like.
+struct Alone {
+    core: Core,
+    steps: usize,
+}
 
 impl Alone {
     fn new(setting: Setting) -> Self {
         let kv = KvOptions { budget_bytes: 64 << 20, ..KvOptions::new(setting.tiers()) };
-        Self(setting.core(CoreOptions { kv, ..CoreOptions::new(0) }))
+        let setting = Setting { batch_rows: CONTEXT, ..setting };
+        Self { core: setting.core(CoreOptions { kv, ..CoreOptions::new(0) }), steps: 0 }
     }
 
     fn answer(&mut self, request: &Request) -> Answer {
         let request =
             Request { prefix_use: PrefixUse::OFF, speculation: Speculation::Off, deadline: None, ..request.clone() };
-        self.0.submit(request).expect("a sound request");
+        self.core.submit(request).expect("a sound request");
         let mut answer = Vec::new();
-        while !self.0.is_idle() {
-            let events = self.0.step().into_iter().map(|event| event.expect("sound logits"));
+        while !self.core.is_idle() {
+            self.steps += 1;
+            let events = self.core.step().into_iter().map(|event| event.expect("sound logits"));
             answer.extend(events.map(|event| (event.sampled.token, event.states)));
         }
         answer
@@ -230,6 +237,8 @@ fn damage_a_file(folder: &Path, random: &mut Random) {
 #[derive(Debug, Default)]
 struct Seen {
     answers: usize,
+    /// Steps of the engine that answers each request again, alone.
+    steps_alone: usize,
     cancelled: usize,
     overdue: usize,
     cached_tokens: usize,
@@ -334,6 +343,7 @@ fn simulate(setting: Setting) -> Seen {
         }
         core.audit().unwrap_or_else(|fault| panic!("seed {seed}, step {step}: {fault}"));
     }
+    seen.steps_alone = alone.steps;
     seen.preemptions = core.preemptions();
     let stats = core.cache_stats();
     (seen.evicted, seen.cooled) = (stats.evicted_pages, stats.cooled_pages);
@@ -373,18 +383,33 @@ fn on_a_fake_runner_too_and_for_longer() {
     }
 }
 
-/// `just simulate` runs it.
+/// `just simulate` runs it, on all cores.
 #[test]
 #[ignore = "takes minutes"]
 fn ten_million_steps_break_nothing() {
-    let mut answers = 0;
-    for seed in 0..100 {
+    const STEPS: usize = 100_000;
+    let run = |seed: u64| {
         let (tiers, pages) =
             [("f16", 30), ("f16:32,q8:96,q4", 30), ("q8", 20), ("f16:16,q8/q4", 60)][seed as usize % 4];
-        let setting = Setting { seed, tiers, budget_bytes: pages << 11, steps: 100_000, with_disk: false, ..FAKE };
-        answers += simulate(setting).answers;
-    }
-    assert!(answers > 100_000, "{answers}");
+        simulate(Setting { seed, tiers, budget_bytes: pages << 11, steps: STEPS, with_disk: false, ..FAKE })
+    };
+    let threads = available_parallelism().map_or(1, usize::from) as u64;
+    let started = Instant::now();
+    let seen: Vec<Seen> = thread::scope(|scope| {
+        let share =
+            |first: u64| scope.spawn(move || (first..100).step_by(threads as usize).map(run).collect::<Vec<_>>());
+        let shares: Vec<_> = (0..threads).map(share).collect();
+        shares.into_iter().flat_map(|share| share.join().expect("nothing breaks")).collect()
+    });
+    let (steps, seconds) = (seen.len() * STEPS, started.elapsed().as_secs_f64());
+    let alone: usize = seen.iter().map(|seen| seen.steps_alone).sum();
+    println!(
+        "{steps} steps and {alone} of the requests alone in {seconds:.0} s on {threads} threads: {:.0} a second, {:.0} \
+         with those",
+        steps as f64 / seconds,
+        (steps + alone) as f64 / seconds
+    );
+    assert!(seen.iter().map(|seen| seen.answers).sum::<usize>() > 100_000);
 }
 
 #[test]

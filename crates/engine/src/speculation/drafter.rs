@@ -1,5 +1,7 @@
 //! The draft tokens of one sequence: what to draft, how many tokens, and when to leave it.
 
+use ruvllm_runner::TokenId;
+
 use super::acceptance::AcceptanceRates;
 use super::draft_budget::DraftBudget;
 use super::suffix_index::{Match, SuffixIndex};
@@ -26,7 +28,7 @@ pub(crate) struct Drafter {
 }
 
 impl Drafter {
-    pub(crate) fn new(prompt: &[u32]) -> Self {
+    pub(crate) fn new(prompt: &[TokenId]) -> Self {
         let mut drafter = Self {
             index: SuffixIndex::default(),
             found: None,
@@ -41,11 +43,11 @@ impl Drafter {
     /// `draft_budget`, at most `count_max`, and none after one of `end_tokens`.
     pub(crate) fn draft(
         &mut self,
-        tokens: &[u32],
-        end_tokens: &[u32],
+        tokens: &[TokenId],
+        end_tokens: &[TokenId],
         count_max: usize,
         draft_budget: &mut DraftBudget,
-        draft: &mut Vec<u32>,
+        draft: &mut Vec<TokenId>,
     ) {
         let Some(found) = self.found else { return };
         let price = draft_budget.price();
@@ -74,7 +76,7 @@ impl Drafter {
 
     /// A step has shown that `accepted` of `drafted` draft tokens were right, and so generated the last `generated` of
     /// `tokens`.
-    pub(crate) fn verified(&mut self, drafted: usize, accepted: usize, tokens: &[u32], generated: usize) {
+    pub(crate) fn verified(&mut self, drafted: usize, accepted: usize, tokens: &[TokenId], generated: usize) {
         self.acceptance.observe(self.found.map_or(0, |found| found.length), drafted, accepted);
         let earned = accepted as f32 + ALLOWANCE_SHARE * generated as f32;
         self.allowance = (self.allowance + earned).min(ALLOWANCE_MAX);
@@ -82,7 +84,7 @@ impl Drafter {
     }
 
     /// Takes in the last `count` of `tokens`.
-    fn extend(&mut self, tokens: &[u32], count: usize) {
+    fn extend(&mut self, tokens: &[TokenId], count: usize) {
         for end in tokens.len() - count + 1..=tokens.len() {
             self.found = self.index.push(&tokens[..end]);
         }

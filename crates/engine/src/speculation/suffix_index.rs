@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use ruvllm_runner::TokenId;
+
 /// Maximum number of tokens that are compared. Longer matches are hardly more often right (measured on chat, copies, code and
 /// JSON), and each length takes an entry per token.
 pub(crate) const MATCH_MAX: usize = 8;
@@ -25,7 +27,7 @@ pub(crate) struct SuffixIndex {
 impl SuffixIndex {
     /// Takes in the last of `tokens`, those before it having been taken in already, and finds the longest earlier
     /// occurrence of their end; of several, the most recent.
-    pub(crate) fn push(&mut self, tokens: &[u32]) -> Option<Match> {
+    pub(crate) fn push(&mut self, tokens: &[TokenId]) -> Option<Match> {
         let end = tokens.len();
         let position = u32::try_from(end).expect("contexts are far shorter");
         let mut longest = None;
@@ -44,7 +46,7 @@ impl SuffixIndex {
     }
 }
 
-fn mix(hash: u64, token: u32) -> u64 {
+fn mix(hash: u64, token: TokenId) -> u64 {
     (hash.rotate_left(23) ^ (u64::from(token) + 1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 

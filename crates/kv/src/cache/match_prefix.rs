@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ruvllm_runner::{PAGE_TOKENS, PageBytes, PageId};
+use ruvllm_runner::{PAGE_TOKENS, PageBytes, PageId, TokenId};
 
 use super::{KvCache, OutOfPages, PageTable};
 use crate::accounts::AccountId;
@@ -27,7 +27,7 @@ impl KvCache {
     pub fn match_prefix(
         &mut self,
         namespace: Namespace,
-        tokens: &[u32],
+        tokens: &[TokenId],
         tokens_min: Option<usize>,
         spare: usize,
         bytes: &mut dyn PageBytes,
@@ -97,7 +97,7 @@ impl KvCache {
     }
 
     /// The pages on disk that go on where `found` ends.
-    fn on_disk(&self, found: &Found, tokens: &[u32]) -> Vec<PageHash> {
+    fn on_disk(&self, found: &Found, tokens: &[TokenId]) -> Vec<PageHash> {
         let Some(disk) = &self.disk else { return Vec::new() };
         let rest = tokens[found.pages.len() * PAGE_TOKENS..].chunks_exact(PAGE_TOKENS);
         let hashes = rest.scan(found.hash, |hash, page| {

@@ -1,6 +1,6 @@
 //! The longest cached beginning of a text.
 
-use ruvllm_runner::{PAGE_TOKENS, PageId};
+use ruvllm_runner::{PAGE_TOKENS, PageId, TokenId};
 
 use super::key::{Namespace, PageHash};
 use super::node::NodeId;
@@ -36,20 +36,20 @@ pub struct Divergence {
     /// The first token that differs.
     pub at: usize,
     /// What the cached text has there, and what was asked for.
-    pub cached: Vec<u32>,
-    pub asked: Vec<u32>,
+    pub cached: Vec<TokenId>,
+    pub asked: Vec<TokenId>,
 }
 
 impl Divergence {
-    fn new(at: usize, cached: &[u32], tokens: &[u32]) -> Self {
-        let shown = |tokens: &[u32]| tokens[..tokens.len().min(SHOWN_TOKENS)].to_vec();
+    fn new(at: usize, cached: &[TokenId], tokens: &[TokenId]) -> Self {
+        let shown = |tokens: &[TokenId]| tokens[..tokens.len().min(SHOWN_TOKENS)].to_vec();
         Self { at, cached: shown(cached), asked: shown(&tokens[at..]) }
     }
 }
 
 impl PrefixTree {
     /// Looks for the longest cached beginning of `tokens`. Changes nothing; `used` records that it was used.
-    pub fn find(&self, namespace: Namespace, tokens: &[u32]) -> Found {
+    pub fn find(&self, namespace: Namespace, tokens: &[TokenId]) -> Found {
         let mut found =
             Found { pages: Vec::new(), partial: None, divergence: None, hash: namespace.root(), node: None };
         let Some(mut at) = self.roots.get(&namespace).copied() else { return found };
@@ -77,7 +77,7 @@ impl PrefixTree {
     }
 
     /// The divergence of a text that goes on behind a node in another way than all of its children. One of them is shown.
-    fn divergence_behind(&self, at: NodeId, done: usize, tokens: &[u32]) -> Option<Divergence> {
+    fn divergence_behind(&self, at: NodeId, done: usize, tokens: &[TokenId]) -> Option<Divergence> {
         let node = self.node(at);
         let child = node.latest_child.filter(|_| !node.is_root() && done < tokens.len())?;
         Some(Divergence::new(done, &self.node(child).tokens, tokens))

@@ -1,6 +1,6 @@
 //! Adding what a request has computed.
 
-use ruvllm_runner::{PAGE_TOKENS, PageId};
+use ruvllm_runner::{PAGE_TOKENS, PageId, TokenId};
 
 use super::key::{Namespace, PageHash};
 use super::node::{HashedPage, Node, NodeId};
@@ -18,7 +18,7 @@ pub struct Change {
 impl PrefixTree {
     /// Adds a text whose keys and values are in `pages`, all filled but possibly the last. Where the tree has pages of the
     /// same tokens it keeps its own.
-    pub fn insert(&mut self, namespace: Namespace, tokens: &[u32], pages: &[PageId]) -> Change {
+    pub fn insert(&mut self, namespace: Namespace, tokens: &[TokenId], pages: &[PageId]) -> Change {
         assert_eq!(pages.len(), tokens.len().div_ceil(PAGE_TOKENS), "a page for each {PAGE_TOKENS} tokens");
         let mut change = Change::default();
         if tokens.is_empty() {
@@ -67,10 +67,10 @@ impl PrefixTree {
     }
 
     /// Adds whole pages behind a node, to its own edge if nothing else goes on there. Gives the node that ends with them.
-    fn add_pages(&mut self, at: NodeId, tokens: &[u32], pages: &[PageId], change: &mut Change) -> NodeId {
+    fn add_pages(&mut self, at: NodeId, tokens: &[TokenId], pages: &[PageId], change: &mut Change) -> NodeId {
         self.drop_unfilled(at, &tokens[..PAGE_TOKENS], change);
         let mut hash = self.node(at).last_hash();
-        let hashed = |(page, tokens): (&PageId, &[u32])| {
+        let hashed = |(page, tokens): (&PageId, &[TokenId])| {
             hash = hash.next(tokens);
             HashedPage { page: *page, hash }
         };
@@ -88,7 +88,7 @@ impl PrefixTree {
     }
 
     /// Adds the unfilled last page of a text behind a node, unless a page there begins with it already.
-    fn add_unfilled(&mut self, at: NodeId, tokens: &[u32], page: PageId, change: &mut Change) {
+    fn add_unfilled(&mut self, at: NodeId, tokens: &[TokenId], page: PageId, change: &mut Change) {
         if self.step_down(at, tokens).is_some_and(|(_, shared)| shared == tokens.len()) {
             return;
         }
@@ -99,7 +99,7 @@ impl PrefixTree {
         self.add_child(at, tokens, vec![HashedPage { page, hash }]);
     }
 
-    fn add_child(&mut self, at: NodeId, tokens: &[u32], pages: Vec<HashedPage>) -> NodeId {
+    fn add_child(&mut self, at: NodeId, tokens: &[TokenId], pages: Vec<HashedPage>) -> NodeId {
         self.unqueue(at);
         let parent = self.node(at);
         let child = Node {
@@ -120,7 +120,7 @@ impl PrefixTree {
     }
 
     /// Drops the unfilled pages behind a node that a new page begins with.
-    fn drop_unfilled(&mut self, at: NodeId, page: &[u32], change: &mut Change) {
+    fn drop_unfilled(&mut self, at: NodeId, page: &[TokenId], change: &mut Change) {
         while let Some((child, shared)) = self.step_down(at, page) {
             let node = self.node(child);
             if !node.is_partial() || node.tokens.len() > shared || node.tokens.len() == page.len() {

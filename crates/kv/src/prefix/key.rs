@@ -1,6 +1,6 @@
 //! Names of prefixes.
 
-use ruvllm_runner::PAGE_TOKENS;
+use ruvllm_runner::{PAGE_TOKENS, TokenId};
 
 /// What keys and values were computed with, and for whom. Prefixes of different namespaces never meet: not those of
 /// two models, adapters or KV formats, where they would be wrong, nor those of two tenants, where one could learn from the
@@ -32,7 +32,7 @@ pub struct PageHash([u8; 16]);
 
 impl PageHash {
     /// The hash of the page that holds `tokens` behind the page (or namespace) of this hash.
-    pub fn next(self, tokens: &[u32]) -> Self {
+    pub fn next(self, tokens: &[TokenId]) -> Self {
         debug_assert!((1..=PAGE_TOKENS).contains(&tokens.len()));
         let mut bytes = [0; 16 + PAGE_TOKENS * 4];
         bytes[..16].copy_from_slice(&self.0);

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use ruvllm_runner::{PAGE_TOKENS, PageId};
+use ruvllm_runner::{PAGE_TOKENS, PageId, TokenId};
 
 use super::key::{Namespace, PageHash};
 
@@ -14,13 +14,13 @@ pub(super) struct NodeId(pub u32);
 /// most tokens with it. Kept in place, because on the way down a tree every pointer costs more than it compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FirstPage {
-    tokens: [u32; PAGE_TOKENS],
+    tokens: [TokenId; PAGE_TOKENS],
     len: u8,
 }
 
 impl FirstPage {
     /// The first page of these tokens.
-    pub(super) fn of(tokens: &[u32]) -> Self {
+    pub(super) fn of(tokens: &[TokenId]) -> Self {
         let len = tokens.len().min(PAGE_TOKENS);
         let mut page = [0; PAGE_TOKENS];
         page[..len].copy_from_slice(&tokens[..len]);
@@ -56,7 +56,7 @@ pub(super) struct Node {
     /// Tokens before the edge.
     pub depth: usize,
     /// The edge: whole pages, or less than one in a leaf.
-    pub tokens: Vec<u32>,
+    pub tokens: Vec<TokenId>,
     pub pages: Vec<HashedPage>,
     pub children: BTreeMap<FirstPage, NodeId>,
     /// The child that was used last.
@@ -111,6 +111,6 @@ impl Node {
 }
 
 /// How many tokens two texts share from their beginnings on.
-pub(super) fn common(a: &[u32], b: &[u32]) -> usize {
+pub(super) fn common(a: &[TokenId], b: &[TokenId]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-use ruvllm_runner::{PAGE_TOKENS, PageId};
+use ruvllm_runner::{PAGE_TOKENS, PageId, TokenId};
 
 use super::key::{Namespace, PageHash};
 use super::node::{FirstPage, Node, NodeId, common};
@@ -58,7 +58,7 @@ impl PrefixTree {
     }
 
     /// The child of a node that shares the most tokens with `rest`, and how many.
-    pub(super) fn step_down(&self, at: NodeId, rest: &[u32]) -> Option<(NodeId, usize)> {
+    pub(super) fn step_down(&self, at: NodeId, rest: &[TokenId]) -> Option<(NodeId, usize)> {
         let node = self.node(at);
         let first = FirstPage::of(rest);
         let shared = |child: &NodeId| common(&self.node(*child).tokens, rest);

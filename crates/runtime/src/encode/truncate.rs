@@ -1,5 +1,6 @@
 //! Shortens prompts that leave no room for the answer.
 
+use ruvllm_engine::TokenId;
 use ruvllm_text::RunCache;
 
 use super::{EncodedPrompt, PromptEncoder, Rendering, check};
@@ -29,7 +30,7 @@ impl PromptEncoder {
         cancellation: &CancellationToken,
     ) -> Result<EncodedPrompt, GenerateError> {
         let count = whole.tokens.len();
-        let room = self.context.saturating_sub(request.max_tokens.unwrap_or(1)).max(1);
+        let room = self.context.saturating_sub(request.answer_room(self.context)).max(1);
         if count <= room {
             return Ok(whole);
         }
@@ -44,7 +45,7 @@ impl PromptEncoder {
                 let bos = self.tokenizer.bos().filter(|bos| whole.tokens.first() == Some(bos) && room > 1);
                 let rest = room - usize::from(bos.is_some());
                 let kept = bos.into_iter().chain(whole.tokens[count - rest..].iter().copied());
-                kept.collect::<Vec<u32>>().into()
+                kept.collect::<Vec<TokenId>>().into()
             }
         };
         let truncated_tokens = count - kept.tokens.len();

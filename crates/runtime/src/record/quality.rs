@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use ruvllm_engine::FinishReason;
+use ruvllm_engine::{FinishReason, TokenId};
 use ruvllm_memory::Quality;
 
 use crate::Response;
@@ -31,8 +31,8 @@ pub(super) fn quality(response: &Response) -> Quality {
 }
 
 /// Returns the share of runs of tokens that are distinct.
-fn distinct_runs(tokens: &[u32]) -> f64 {
-    let runs: HashSet<&[u32]> = tokens.windows(RUN).collect();
+fn distinct_runs(tokens: &[TokenId]) -> f64 {
+    let runs: HashSet<&[TokenId]> = tokens.windows(RUN).collect();
     runs.len() as f64 / (tokens.len() + 1 - RUN) as f64
 }
 

@@ -1,5 +1,6 @@
 //! What a request says to the model.
 
+use ruvllm_engine::TokenId;
 use serde_json::{Value, json};
 
 /// One message of a conversation.
@@ -96,7 +97,7 @@ pub enum Prompt {
     /// Plain text to continue; special tokens in it are text like any other.
     Text(String),
     /// Token ids, as they are.
-    Tokens(Vec<u32>),
+    Tokens(Vec<TokenId>),
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ruvllm_engine::{FinishReason, TokenLogprob};
+use ruvllm_engine::{FinishReason, TokenId, TokenLogprob};
 
 use crate::{TextEmbeddings, ToolCall};
 
@@ -67,7 +67,7 @@ pub struct Response {
     /// Tool calls of the model. The last one may be incomplete if the answer was cut off.
     pub tool_calls: Vec<ToolCall>,
     /// Generated tokens, including the one that ended the answer.
-    pub tokens: Vec<u32>,
+    pub tokens: Vec<TokenId>,
     /// Log-probability of each token and its likeliest alternatives, where asked for.
     pub logprobs: Vec<(f32, Vec<TokenLogprob>)>,
     /// `None` while the answer is unfinished.

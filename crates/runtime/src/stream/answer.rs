@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
-use ruvllm_engine::{Event, FinishReason, HiddenStates, PrefixReport};
+use ruvllm_engine::{Event, FinishReason, HiddenStates, PrefixReport, TokenId};
 use ruvllm_text::{Detokenizer, StopMatcher, StopOutcome, Tokenizer, ToolCallParser, ToolPiece};
 
 use super::Piece;
@@ -167,7 +167,7 @@ impl Answer {
         }
     }
 
-    fn text_of(&self, tokens: &[u32]) -> String {
+    fn text_of(&self, tokens: &[TokenId]) -> String {
         let bytes: Vec<u8> = tokens.iter().flat_map(|id| self.tokenizer.token_bytes(*id)).copied().collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
