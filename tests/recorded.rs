@@ -21,7 +21,7 @@ fn request(text: &str) -> Request {
 }
 
 fn ask(engine: &Engine, recorder: &RequestRecorder, request: Request, model: &str) -> Result<Response, RequestError> {
-    let identity = RequestIdentity { request: "request-1".to_owned(), model: model.to_owned() };
+    let identity = RequestIdentity { request: "request-1".to_owned(), model: model.to_owned(), ..Default::default() };
     let cancellation = CancellationToken::default();
     let mut streams = engine.recorded_streams(recorder, vec![request], &identity, &cancellation)?;
     let mut stream = streams.pop().expect("a stream");

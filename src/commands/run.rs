@@ -53,6 +53,9 @@ pub struct Run {
     /// same, and faster where it repeats text (copies, code, JSON). auto turns it on for temperatures below 0.5
     #[arg(long, value_enum, default_value_t = SpeculationFlag::Auto, value_name = "WHEN")]
     speculation: SpeculationFlag,
+    /// Do not show what a reasoning model writes before its answer
+    #[arg(long)]
+    hide_reasoning: bool,
     /// Print one JSON object at the end instead of streaming
     #[arg(long)]
     json: bool,
@@ -74,6 +77,7 @@ impl Run {
             stop: Vec::new(),
             truncate: false,
             speculation: SpeculationFlag::Auto,
+            hide_reasoning: false,
             json: false,
             sampling: SamplingFlags::default(),
             session,
@@ -125,6 +129,7 @@ impl Run {
             speculation: self.speculation.into(),
             interrupted,
             is_json: self.json,
+            hides_reasoning: self.hide_reasoning,
             session,
         })
     }

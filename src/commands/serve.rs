@@ -54,6 +54,10 @@ pub struct Serve {
     listen: ListenFlags,
     #[command(flatten)]
     limits: LimitFlags,
+    /// Refuse parameters that have no effect. By default they are accepted and named in the response header
+    /// x-ruvllm-ignored and in the log
+    #[arg(long)]
+    strict: bool,
     #[command(flatten)]
     memory: MemoryFlags,
     #[command(flatten)]
@@ -94,6 +98,7 @@ impl Serve {
         let app = App {
             body_limits,
             body_budget: models.body_budget,
+            is_strict: self.strict,
             cors_origins: self.listen.origins()?,
             snapshots: models.snapshots,
             inference: models.inference,

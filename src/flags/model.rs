@@ -1,10 +1,10 @@
 //! Flags of every command that loads a model.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use ruvllm_backends::is_encoder;
 use ruvllm_runtime::{Engine, EngineBuilder};
@@ -30,6 +30,9 @@ pub struct EngineFlags {
     /// Context length in tokens [default: the model's own, up to 131072 and as far as memory allows]
     #[arg(long, short = 'c', value_name = "TOKENS")]
     pub context: Option<usize>,
+    /// File with a Jinja chat template, used instead of the model's own
+    #[arg(long, value_name = "FILE")]
+    pub chat_template: Option<PathBuf>,
     #[command(flatten)]
     pub kv: KvFlags,
 }
@@ -61,7 +64,12 @@ impl EngineFlags {
         if is_encoder(file) {
             bail!("this is an embedding model and cannot generate text: see ruvllm embed --help");
         }
-        let builder = Engine::builder(file).threads(self.threads).context(self.context);
+        let chat_template = self.chat_template.as_deref().map(read_template).transpose()?;
+        let builder = Engine::builder(file).threads(self.threads).context(self.context).chat_template(chat_template);
         Ok(self.kv.apply(builder)?.calibration_folder(loading::calibration_folder()?))
     }
+}
+
+fn read_template(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("--chat-template {} cannot be read", path.display()))
 }

@@ -67,6 +67,7 @@ impl StoredSession {
         let remember = RequestIdentity {
             request: format!("{}@{}", self.name, ruvllm_memory::now_ms()),
             model: self.model.clone(),
+            ..RequestIdentity::default()
         };
         self.remembering.prepare(engine, &self.model);
         let mut streams =

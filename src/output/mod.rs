@@ -7,9 +7,11 @@ pub mod warnings;
 
 use std::io::{self, IsTerminal, Write};
 
-use anstyle::{AnsiColor, Style};
+use anstyle::{AnsiColor, Color, Style};
 use anyhow::Result;
 use serde_json::Value;
+
+const DIM: Style = Style::new().fg_color(Some(Color::Ansi(AnsiColor::BrightBlack)));
 
 /// Writes a line to standard output. A closed pipe is an error, not a panic.
 pub fn line(text: &str) -> Result<()> {
@@ -25,6 +27,17 @@ pub fn piece(text: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
+/// Writes a part of a text that is not part of the result to standard error, dimmed on a terminal.
+pub fn aside(text: &str) -> Result<()> {
+    let mut out = io::stderr().lock();
+    if out.is_terminal() {
+        write!(out, "{DIM}{text}{DIM:#}")?;
+    } else {
+        out.write_all(text.as_bytes())?;
+    }
+    Ok(out.flush()?)
+}
+
 /// Writes one JSON object on a line of its own.
 pub fn json(value: &Value) -> Result<()> {
     line(&value.to_string())
@@ -33,8 +46,7 @@ pub fn json(value: &Value) -> Result<()> {
 /// Writes a remark that is not part of the result to standard error, dimmed on a terminal.
 pub fn remark(text: &str) {
     if io::stderr().is_terminal() {
-        let style = Style::new().fg_color(Some(AnsiColor::BrightBlack.into()));
-        eprintln!("{style}{text}{style:#}");
+        eprintln!("{DIM}{text}{DIM:#}");
     } else {
         eprintln!("{text}");
     }

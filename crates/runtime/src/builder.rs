@@ -45,6 +45,7 @@ pub struct EngineBuilder {
     quotas: Vec<(Tenant, Quota)>,
     shares_prefixes: bool,
     keeps_hidden_states: bool,
+    chat_template: Option<String>,
     step_metrics: StepMetrics,
 }
 
@@ -66,6 +67,7 @@ impl EngineBuilder {
             quotas: Vec::new(),
             shares_prefixes: false,
             keeps_hidden_states: false,
+            chat_template: None,
             step_metrics: StepMetrics::default(),
         }
     }
@@ -156,6 +158,12 @@ impl EngineBuilder {
     /// [`Engine::embed`](crate::Engine::embed). They take a few percent of the KV budget.
     pub fn keep_hidden_states(mut self, keep: bool) -> Self {
         self.keeps_hidden_states = keep;
+        self
+    }
+
+    /// A Jinja chat template instead of the one in the model file.
+    pub fn chat_template(mut self, source: Option<String>) -> Self {
+        self.chat_template = source;
         self
     }
 

@@ -1,7 +1,11 @@
 //! Compiles what an answer must look like: stop strings, a grammar for its output format, tool calls.
 
+mod reasoning;
+
 use ruvllm_engine::{Constraint, ConstraintError, TokenId};
 use ruvllm_text::{GrammarCompiler, MatchError, Matcher, OutputFormat, StopMatcher, ToolCallParser, ToolFormat};
+
+pub(crate) use reasoning::ReasoningConstraint;
 
 use crate::{GenerateError, Prompt, Request, Tools};
 
@@ -82,7 +86,7 @@ impl Constraint for GrammarConstraint {
         self.0.is_complete()
     }
 
-    fn count_allowed(&mut self, draft: &[u32]) -> usize {
+    fn count_allowed(&mut self, draft: &[TokenId]) -> usize {
         self.0.count_allowed(draft)
     }
 

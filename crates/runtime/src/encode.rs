@@ -10,8 +10,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ruvllm_engine::TokenId;
 use ruvllm_text::{
-    ChatTemplate, Conversation, NextTurn, RenderedPrompt, RunCache, SpecialTokens, Tokenizer, ToolFormat,
+    ChatTemplate, Conversation, NextTurn, ReasoningFormat, RenderedPrompt, RunCache, SpecialTokens, Tokenizer,
+    ToolFormat,
 };
+use serde_json::{Map, Value};
 
 pub use truncate::Truncation;
 
@@ -26,11 +28,13 @@ pub(crate) struct EncodedPrompt {
     pub subject: Range<usize>,
     /// Tokens that were left out because they did not fit.
     pub truncated_tokens: usize,
+    /// Whether it ends inside the reasoning of a model that reasons; `None` if it is no conversation.
+    pub opens_reasoning: Option<bool>,
 }
 
 impl From<Vec<TokenId>> for EncodedPrompt {
     fn from(tokens: Vec<TokenId>) -> Self {
-        Self { subject: 0..tokens.len(), tokens, truncated_tokens: 0 }
+        Self { subject: 0..tokens.len(), tokens, truncated_tokens: 0, opens_reasoning: None }
     }
 }
 
@@ -40,6 +44,8 @@ pub(crate) struct PromptEncoder {
     tokenizer: Arc<Tokenizer>,
     template: Option<ChatTemplate>,
     tool_format: ToolFormat,
+    /// How the model marks its reasoning, if it reasons.
+    reasoning_format: Option<ReasoningFormat>,
     /// Maximum length of a sequence in tokens.
     context: usize,
 }
@@ -48,6 +54,7 @@ pub(crate) struct PromptEncoder {
 struct Rendering<'r> {
     messages: &'r [Message],
     tools: &'r Tools,
+    variables: &'r Map<String, Value>,
     wants_subject: bool,
     /// Refuses a text that cannot have as few tokens as this, before it is encoded.
     tokens_max: Option<usize>,
@@ -58,9 +65,20 @@ impl PromptEncoder {
         tokenizer: Arc<Tokenizer>,
         template: Option<ChatTemplate>,
         tool_format: ToolFormat,
+        reasoning_format: Option<ReasoningFormat>,
         context: usize,
     ) -> Self {
-        Self { tokenizer, template, tool_format, context }
+        Self { tokenizer, template, tool_format, reasoning_format, context }
+    }
+
+    pub(crate) fn reasoning_format(&self) -> Option<&ReasoningFormat> {
+        self.reasoning_format.as_ref()
+    }
+
+    /// Returns how the answer to a prompt is divided, and whether it begins inside the reasoning; `None` if nothing in it can
+    /// be reasoning.
+    pub(crate) fn reasoning_after(&self, prompt: &EncodedPrompt) -> Option<(&ReasoningFormat, bool)> {
+        Some((self.reasoning_format.as_ref()?, prompt.opens_reasoning?))
     }
 
     pub(crate) fn tokenizer(&self) -> &Arc<Tokenizer> {
@@ -81,7 +99,8 @@ impl PromptEncoder {
             Prompt::Tokens(tokens) => Ok(tokens.clone().into()),
             Prompt::Text(text) => self.encode_text(text, None),
             Prompt::Messages(messages) => {
-                let rendering = Rendering { messages, tools, wants_subject: false, tokens_max: None };
+                let variables = &Map::new();
+                let rendering = Rendering { messages, tools, variables, wants_subject: false, tokens_max: None };
                 self.encode_messages(&rendering, None)
             }
         }
@@ -94,14 +113,15 @@ impl PromptEncoder {
         request: &Request,
         cancellation: &CancellationToken,
     ) -> Result<EncodedPrompt, GenerateError> {
-        let Request { prompt, tools, truncation, .. } = request;
+        let Request { prompt, tools, truncation, template_variables: variables, .. } = request;
         let tokens_max = (*truncation == Truncation::Refuse).then_some(self.context);
         let wants_subject = request.embeddings || *truncation == Truncation::CutEnd;
         // Only this truncation encodes a conversation again, without some of its messages.
         let mut runs = (*truncation == Truncation::DropOldest).then(RunCache::default);
         let whole = match prompt {
             Prompt::Messages(messages) => {
-                self.encode_messages(&Rendering { messages, tools, wants_subject, tokens_max }, runs.as_mut())?
+                let rendering = Rendering { messages, tools, variables, wants_subject, tokens_max };
+                self.encode_messages(&rendering, runs.as_mut())?
             }
             Prompt::Text(text) => self.encode_text(text, tokens_max)?,
             Prompt::Tokens(tokens) => tokens.clone().into(),
@@ -121,9 +141,9 @@ impl PromptEncoder {
         rendering: &Rendering<'_>,
         runs: Option<&mut RunCache>,
     ) -> Result<EncodedPrompt, GenerateError> {
-        let Rendering { messages, tools, .. } = *rendering;
+        let Rendering { messages, tools, variables, .. } = *rendering;
         let now = SystemTime::now();
-        let whole = self.render(messages, tools, now)?;
+        let whole = self.render(messages, tools, variables, now)?;
         self.check_length(whole.text(), rendering.tokens_max)?;
         self.check_encodable(whole.text())?;
         let last = messages.iter().rposition(|message| message.role == "user").filter(|_| rendering.wants_subject);
@@ -132,15 +152,23 @@ impl PromptEncoder {
             without[last].content.clear();
             // A template writes a message somewhere: where the text changes when the message is empty. Some templates refuse
             // empty messages.
-            let without = self.render(&without, tools, now);
+            let without = self.render(&without, tools, variables, now);
             without.map_or(0..0, |without| difference(whole.text().as_bytes(), without.text().as_bytes()))
         });
         let (tokens, subject) = self.tokenizer.encode_prompt_with_part(&whole, part, runs);
-        Ok(if subject.is_empty() { tokens.into() } else { EncodedPrompt { tokens, subject, truncated_tokens: 0 } })
+        let opens_reasoning = self.reasoning_format.as_ref().map(|format| format.is_open_after(whole.text()));
+        let subject = if subject.is_empty() { 0..tokens.len() } else { subject };
+        Ok(EncodedPrompt { tokens, subject, truncated_tokens: 0, opens_reasoning })
     }
 
     /// Renders a conversation in the model's chat format. Some formats state the date, hence `now`.
-    fn render(&self, messages: &[Message], tools: &Tools, now: SystemTime) -> Result<RenderedPrompt, GenerateError> {
+    fn render(
+        &self,
+        messages: &[Message],
+        tools: &Tools,
+        variables: &Map<String, Value>,
+        now: SystemTime,
+    ) -> Result<RenderedPrompt, GenerateError> {
         let template = self.template.as_ref().ok_or(GenerateError::NoTemplate)?;
         let messages: Vec<_> = messages.iter().map(Message::to_json).collect();
         let (messages, tools) = self.tool_format.conversation(&messages, tools.offered());
@@ -149,7 +177,7 @@ impl PromptEncoder {
             messages: &messages,
             tools: tools.as_ref(),
             next_turn: NextTurn::Assistant,
-            variables: &serde_json::Map::new(),
+            variables,
             now_unix_s: i64::try_from(now).unwrap_or(i64::MAX),
         };
         Ok(template.render(&conversation)?)

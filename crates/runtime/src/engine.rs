@@ -94,6 +94,11 @@ impl Engine {
         Ok(self.0.thread.set_kv_budget(bytes)?)
     }
 
+    /// Returns whether the model reasons before it answers.
+    pub fn reasons(&self) -> bool {
+        self.0.encoder.reasoning_format().is_some()
+    }
+
     pub fn has_chat_template(&self) -> bool {
         self.0.encoder.has_chat_template()
     }

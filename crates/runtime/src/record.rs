@@ -39,6 +39,8 @@ pub struct RequestIdentity {
     pub request: String,
     /// The name of the model that answers.
     pub model: String,
+    /// Parameters of the request that have no effect.
+    pub ignored: Vec<String>,
 }
 
 impl RequestRecorder {

@@ -31,6 +31,10 @@ pub struct Request {
     pub output_format: Option<OutputFormat>,
     /// Tools that the model may call, in a conversation.
     pub tools: Tools,
+    /// Maximum number of tokens that a model may reason before its answer; `None` is no limit.
+    pub reasoning_budget: Option<usize>,
+    /// Further variables for the chat template, such as `enable_thinking`.
+    pub template_variables: serde_json::Map<String, serde_json::Value>,
     /// What happens to a prompt that leaves no room for the answer.
     pub truncation: Truncation,
     /// When to use speculative decoding. The answer is the same, sooner.
@@ -72,6 +76,8 @@ impl Request {
             stop: Vec::new(),
             output_format: None,
             tools: Tools::default(),
+            reasoning_budget: None,
+            template_variables: serde_json::Map::new(),
             truncation: Truncation::default(),
             speculation: Speculation::default(),
             tenant: Tenant::default(),

@@ -20,6 +20,8 @@ use crate::{GenerateError, Response};
 /// A piece of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
+    /// What the model writes for itself before its answer.
+    Reasoning(String),
     /// Whole characters, possibly none, and never part of a stop string or of a tool call.
     Text(String),
     /// A tool call begins, the `index`-th of this answer.
@@ -33,7 +35,7 @@ impl Piece {
     pub fn text(&self) -> &str {
         match self {
             Self::Text(text) => text,
-            Self::ToolCall { .. } | Self::Arguments { .. } => "",
+            Self::Reasoning(_) | Self::ToolCall { .. } | Self::Arguments { .. } => "",
         }
     }
 }

@@ -2,16 +2,17 @@
 
 mod engine_thread;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use ruvllm_engine::{Constraint, Sampling, SequenceId};
-use ruvllm_text::{StopMatcher, ToolCallParser};
+use ruvllm_text::{Matcher, ReasoningFormat, ReasoningParser, StopMatcher, ToolCallParser};
 
 pub use engine_thread::{EngineStatus, StepMetrics};
 pub(crate) use engine_thread::{EngineStopped, EngineThread, Events, TimedEvent};
 use engine_thread::{PendingSubmission, Submission};
 
-use crate::constrain::{GrammarConstraint, OutputRules};
+use crate::constrain::{GrammarConstraint, OutputRules, ReasoningConstraint};
 use crate::encode::EncodedPrompt;
 use crate::engine::LoadedModel;
 use crate::{GenerateError, Request, Response, Usage};
@@ -37,6 +38,7 @@ pub(crate) struct AnswerStart {
     pub response: Response,
     pub stop: StopMatcher,
     pub tool_calls: Option<ToolCallParser>,
+    pub reasoning: Option<ReasoningParser>,
     pub submitted_at: Instant,
 }
 
@@ -63,12 +65,31 @@ pub(crate) fn submit(
             states_of: request.embeddings.then(|| prompt.subject.clone()),
             ..ruvllm_engine::Request::new(prompt.tokens.clone())
         },
-        constraint: grammar.map(|matcher| Box::new(GrammarConstraint(matcher)) as Box<dyn Constraint>),
+        constraint: constraint(model, grammar, request, prompt),
         timeout: request.timeout,
     };
     let pending = model.thread.submit(submission)?;
     let response = initial_response(request, prompt);
-    Ok(Submitted { pending, answer: AnswerStart { response, stop, tool_calls, submitted_at } })
+    let parser = |(format, is_open): (&ReasoningFormat, bool)| ReasoningParser::new(format.clone(), is_open);
+    let reasoning = model.encoder.reasoning_after(prompt).map(parser);
+    Ok(Submitted { pending, answer: AnswerStart { response, stop, tool_calls, reasoning, submitted_at } })
+}
+
+/// Returns what holds for the tokens of the answer, and of the reasoning before it.
+fn constraint(
+    model: &LoadedModel,
+    grammar: Option<Matcher>,
+    request: &Request,
+    prompt: &EncodedPrompt,
+) -> Option<Box<dyn Constraint>> {
+    let (grammar, budget) = (grammar.map(GrammarConstraint), request.reasoning_budget);
+    match model.encoder.reasoning_after(prompt) {
+        Some((format, is_open)) if grammar.is_some() || budget.is_some() => {
+            let tokenizer = Arc::clone(model.encoder.tokenizer());
+            Some(Box::new(ReasoningConstraint::new(tokenizer, format.clone(), is_open, budget, grammar)))
+        }
+        _ => grammar.map(|grammar| Box::new(grammar) as Box<dyn Constraint>),
+    }
 }
 
 fn initial_response(request: &Request, prompt: &EncodedPrompt) -> Response {

@@ -15,7 +15,7 @@ use crate::body_limits::{BodyLimits, limit};
 use crate::error::ApiError;
 use crate::lifecycle::Lifecycle;
 use crate::metrics::{Metrics, Snapshots};
-use crate::observe::observe;
+use crate::observe::{Observer, observe};
 use crate::{openapi, operations, panics, shape};
 
 /// Endpoints by required scope. Routers already have their state.
@@ -26,6 +26,8 @@ pub struct App {
     pub body_limits: BodyLimits,
     /// Budget of all requests together.
     pub body_budget: Arc<BodyBudget>,
+    /// Whether parameters without effect are refused, instead of named in the response.
+    pub is_strict: bool,
     /// Web pages of these origins may call the API.
     pub cors_origins: Vec<HeaderValue>,
     /// Returns the state of all loaded models, for `/metrics`.
@@ -59,6 +61,7 @@ impl App {
             lifecycle,
             body_limits: BodyLimits::default(),
             body_budget: Arc::default(),
+            is_strict: false,
             cors_origins: Vec::new(),
             snapshots: Arc::new(Vec::new),
             inference: OpenApiRouter::new(),
@@ -116,10 +119,10 @@ impl App {
             Some(cors) => router.layer(cors),
             None => router,
         };
-        router
-            .layer(from_fn(panics::catch))
-            .layer(from_fn(shape::shape))
-            .layer(from_fn_with_state(Arc::clone(&self.metrics), observe))
+        router.layer(from_fn(panics::catch)).layer(from_fn(shape::shape)).layer(from_fn_with_state(
+            Observer { metrics: Arc::clone(&self.metrics), is_strict: self.is_strict },
+            observe,
+        ))
     }
 }
 

@@ -1,18 +1,24 @@
 //! JSON bodies as types. Errors name the path of the field.
 
+use std::sync::Arc;
+
 use axum::extract::{FromRequest, Request};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
-use ruvllm_store::closest;
-use serde::de::{DeserializeOwned, Deserializer};
+use ruvllm_store::{closest, misspelt};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, Error, Visitor};
+use serde_ignored::Path;
 
 use crate::body_budget::{BodyPermit, Holder};
 use crate::error::ApiError;
+use crate::ignored::{IgnoredParams, NAMES_MAX};
+use crate::observe::Notes;
 
 const MESSAGE_CHARACTERS_MAX: usize = 1024;
 const PATH_CHARACTERS_MAX: usize = 256;
 
-/// Extracts a request's body. `T` should deny unknown fields, so that a misspelt one is reported rather than ignored.
+/// Extracts a request's body. Unknown fields are refused if `T` denies them, and otherwise noted as ignored.
 ///
 /// Paths end where serde buffers: inside untagged enums and flattened structs only the outer field can be named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +33,8 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Bo
         let holder = Holder::of(&parts.extensions);
         let permit = parts.extensions.get::<BodyPermit>().cloned();
         let permit = permit.ok_or_else(|| ApiError::internal("the body has no limits"))?;
-        permit.read(&holder, body, parse).await.map(Self)
+        let notes = parts.extensions.get::<Arc<Notes>>().cloned().unwrap_or_default();
+        permit.read(&holder, body, move |bytes| parse(bytes, &notes.ignored)).await.map(Self)
     }
 }
 
@@ -49,7 +56,7 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// Parses JSON text.
-pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+pub fn parse<T: DeserializeOwned>(bytes: &[u8], ignored: &IgnoredParams) -> Result<T, ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let message = format!("the body is not UTF-8: byte {} is invalid", error.valid_up_to());
         ApiError::invalid(message).with_code("invalid_utf8")
@@ -62,27 +69,95 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         return Err(ApiError::invalid("the body is a JSON array; send an object").with_code("invalid_type"));
     }
     let mut json = serde_json::Deserializer::from_str(text);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let path = error.path().to_string();
-        explain(error.inner(), path)
-    })?;
+    let value = read(&mut json, "", ignored)?;
     json.end().map_err(|error| explain(&error, String::new()))?;
     Ok(value)
 }
 
 /// Parses a part of a body that was left as JSON until its kind was known. `place` is its path in the body.
-pub(crate) fn parse_part<'de, T, D>(part: D, place: &str) -> Result<T, ApiError>
+pub(crate) fn parse_part<'de, T, D>(part: D, place: &str, ignored: &IgnoredParams) -> Result<T, ApiError>
 where
-    T: serde::Deserialize<'de>,
+    T: Deserialize<'de>,
     D: Deserializer<'de, Error = serde_json::Error>,
 {
-    serde_path_to_error::deserialize(part).map_err(|error| {
-        let path = match error.path().to_string() {
-            path if path == "." => place.to_owned(),
+    read(part, place, ignored)
+}
+
+/// Reads a type. Its unknown fields are noted, except that one which is a letter away from a known one is an error: whoever
+/// wrote it meant the other.
+fn read<'de, T, D>(json: D, place: &str, ignored: &IgnoredParams) -> Result<T, ApiError>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de, Error = serde_json::Error>,
+{
+    let mut track = serde_path_to_error::Track::new();
+    let mut unknown = Vec::new();
+    let note = |path: serde_ignored::Path<'_>| {
+        // Bounded: a body can have millions of them.
+        if unknown.len() <= NAMES_MAX {
+            unknown.push(path_of(&path));
+        }
+    };
+    let value = serde_ignored::deserialize(serde_path_to_error::Deserializer::new(json, &mut track), note);
+    let value = value.map_err(|error| {
+        let path = match track.path().to_string() {
+            path if path == "." && !place.is_empty() => place.to_owned(),
             path => join(place, &path),
         };
-        explain(error.inner(), path)
-    })
+        explain(&error, path)
+    })?;
+    for name in unknown {
+        let name = join(place, &name);
+        match misspelt(&name, fields_of::<T>()) {
+            Some(near) => return Err(unknown_parameter(name.clone(), &format!("did you mean '{near}'?"))),
+            None => ignored.note(&name, "it is unknown here")?,
+        }
+    }
+    Ok(value)
+}
+
+/// Returns the names of a struct's fields; none for other types.
+fn fields_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
+    let mut fields: &'static [&'static str] = &[];
+    // Always fails, as there is no value.
+    drop(T::deserialize(FieldNames(&mut fields)));
+    fields
+}
+
+/// A deserializer that only learns which fields are asked for.
+struct FieldNames<'f>(&'f mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for FieldNames<'_> {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Self::Error> {
+        *self.0 = fields;
+        Err(Self::Error::custom("no value"))
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(Self::Error::custom("no value"))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// Returns a path as errors show it: `messages[0].content`.
+fn path_of(path: &serde_ignored::Path<'_>) -> String {
+    match path {
+        Path::Root => String::new(),
+        Path::Seq { parent, index } => format!("{}[{index}]", path_of(parent)),
+        Path::Map { parent, key } => join(&path_of(parent), &clip(key, PATH_CHARACTERS_MAX)),
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => path_of(parent),
+    }
 }
 
 /// Converts serde's errors. Serde reports only text, so the text is parsed; that is tested below.
@@ -145,6 +220,10 @@ fn unknown_field(field: &str, said: &str, path: &str) -> ApiError {
         None if known.is_empty() => "no parameters are expected here".to_owned(),
         None => format!("known: {}", known.join(", ")),
     };
+    unknown_parameter(param, &hint)
+}
+
+fn unknown_parameter(param: String, hint: &str) -> ApiError {
     ApiError::invalid(format!("unknown parameter '{param}'; {hint}")).with_code("unknown_parameter").with_param(param)
 }
 
@@ -157,7 +236,11 @@ fn parent<'p>(path: &'p str, field: &str) -> &'p str {
 }
 
 fn join(path: &str, field: &str) -> String {
-    if path.is_empty() || path == "." { field.to_owned() } else { format!("{path}.{field}") }
+    match (path, field) {
+        ("" | ".", field) => field.to_owned(),
+        (path, field) if field.starts_with('[') => format!("{path}{field}"),
+        (path, field) => format!("{path}.{field}"),
+    }
 }
 
 #[cfg(test)]
@@ -192,7 +275,7 @@ mod tests {
     }
 
     fn check(body: &str, code: &str, param: Option<&str>, message: &str) {
-        let error = parse::<Chat>(body.as_bytes()).expect_err(body);
+        let error = parse::<Chat>(body.as_bytes(), &IgnoredParams::default()).expect_err(body);
         assert_eq!(error.code.as_deref(), Some(code), "{error:?}");
         assert_eq!(error.param.as_deref(), param, "{error:?}");
         assert!(error.message.contains(message), "{error:?}");
@@ -221,6 +304,37 @@ mod tests {
         check(far, "unknown_parameter", Some("banana"), "known: model, messages");
     }
 
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code)]
+    struct Lenient {
+        model: String,
+        temperature: Option<f32>,
+        options: Option<Options>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code)]
+    struct Options {
+        include_usage: Option<bool>,
+    }
+
+    #[test]
+    fn types_that_allow_unknown_fields_have_them_noted() {
+        let ignored = IgnoredParams::default();
+        let body = r#"{"model":"m","no_stop_trim":true,"options":{"include_usage":true,"x":[1,2]},"top_a":0}"#;
+        parse::<Lenient>(body.as_bytes(), &ignored).expect("it is accepted");
+        assert_eq!(ignored.all(), ["no_stop_trim", "options.x", "top_a"]);
+        let error = parse::<Lenient>(body.as_bytes(), &IgnoredParams::new(true)).expect_err("strict");
+        assert_eq!(error.param.as_deref(), Some("no_stop_trim"));
+    }
+
+    #[test]
+    fn a_misspelt_field_is_an_error_all_the_same() {
+        let error = parse::<Lenient>(br#"{"model":"m","temprature":0}"#, &IgnoredParams::default()).expect_err("wrong");
+        assert_eq!(error.param.as_deref(), Some("temprature"));
+        assert!(error.message.contains("did you mean 'temperature'?"), "{error}");
+    }
+
     #[test]
     fn missing_and_doubled_fields_are_named() {
         check(r#"{"model":"m"}"#, "missing_required_parameter", Some("messages"), "required");
@@ -243,14 +357,14 @@ mod tests {
     fn messages_do_not_repeat_megabytes_of_what_was_sent() {
         let long = "x".repeat(1 << 20);
         for body in [format!(r#"{{"model":"m","messages":"{long}"}}"#), format!(r#"{{"{long}":1}}"#)] {
-            let error = parse::<Chat>(body.as_bytes()).expect_err("wrong");
+            let error = parse::<Chat>(body.as_bytes(), &IgnoredParams::default()).expect_err("wrong");
             assert!(error.to_openai().to_string().len() < 4096);
         }
     }
 
     #[test]
     fn what_is_not_utf_8_is_told_with_the_byte() {
-        let error = parse::<Chat>(b"{\"model\":\"\xff\"}").expect_err("not UTF-8");
+        let error = parse::<Chat>(&b"{\"model\":\"\xff\"}"[..], &IgnoredParams::default()).expect_err("not UTF-8");
         assert_eq!(error.code.as_deref(), Some("invalid_utf8"));
         assert!(error.message.contains("byte 10"), "{}", error.message);
     }

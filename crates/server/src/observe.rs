@@ -16,6 +16,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
+use crate::ignored::{self, IgnoredParams};
 use crate::metrics::{HttpRequest, Metrics};
 use crate::request_id::{self, RequestId};
 
@@ -35,9 +36,14 @@ pub struct Notes {
     model: OnceLock<Arc<str>>,
     user: OnceLock<String>,
     tokens: AtomicU64,
+    pub(crate) ignored: IgnoredParams,
 }
 
 impl Notes {
+    fn new(is_strict: bool) -> Self {
+        Self { ignored: IgnoredParams::new(is_strict), ..Self::default() }
+    }
+
     /// The first one counts.
     pub(crate) fn set_caller(&self, name: Arc<str>) {
         let _ = self.caller.set(name);
@@ -59,12 +65,21 @@ impl Notes {
     }
 }
 
-pub(crate) async fn observe(State(metrics): State<Arc<Metrics>>, mut request: Request, next: Next) -> Response {
+/// What requests are observed with.
+#[derive(Clone, Debug)]
+pub(crate) struct Observer {
+    pub metrics: Arc<Metrics>,
+    /// Whether parameters without effect are refused.
+    pub is_strict: bool,
+}
+
+pub(crate) async fn observe(State(observer): State<Observer>, mut request: Request, next: Next) -> Response {
+    let Observer { metrics, is_strict } = observer;
     let id = RequestId::of(request.headers());
-    let notes = Arc::new(Notes::default());
+    let notes = Arc::new(Notes::new(is_strict));
     let mut record = Record::new(&metrics, &request, id.clone(), Arc::clone(&notes));
     request.extensions_mut().insert(id.clone());
-    request.extensions_mut().insert(notes);
+    request.extensions_mut().insert(Arc::clone(&notes));
     let handled = next.run(request);
     #[cfg(feature = "otel")]
     let handled = tracing::Instrument::instrument(handled, record.span.clone());
@@ -72,6 +87,9 @@ pub(crate) async fn observe(State(metrics): State<Arc<Metrics>>, mut request: Re
     record.status = Some(response.status().as_u16());
     if let Some(value) = id.header() {
         response.headers_mut().insert(request_id::HEADER, value);
+    }
+    if let Some(names) = notes.ignored.header() {
+        response.headers_mut().insert(ignored::HEADER, names);
     }
     // Time until the response headers, which is the whole response unless it is streamed.
     let took = format!("total;dur={:.3}", record.count.took().as_secs_f64() * 1e3);
@@ -132,6 +150,7 @@ impl Drop for Record {
             model,
             user = self.notes.user.get(),
             tokens,
+            ignored = self.notes.ignored.header().and_then(|names| Some(names.to_str().ok()?.to_owned())),
             ms = (self.count.took().as_secs_f64() * 1e4).round() / 10.0,
             broken_off = (!self.is_complete).then_some(true),
             "request"

@@ -27,7 +27,14 @@ struct Status {
 
 /// Returns `/health` and `/ready`, which are public.
 pub(crate) fn probes(lifecycle: Lifecycle) -> OpenApiRouter {
-    OpenApiRouter::new().routes(routes!(health)).routes(routes!(ready)).with_state(lifecycle)
+    OpenApiRouter::new().routes(routes!(root)).routes(routes!(health)).routes(routes!(ready)).with_state(lifecycle)
+}
+
+/// Whether there is a server: agents ask for it before they do anything else
+#[utoipa::path(get, path = "/", tag = "operations", security(()),
+    responses((status = 200, description = "There is", content_type = "text/plain", body = String)))]
+async fn root() -> &'static str {
+    "RuvLLM is running\n"
 }
 
 /// `/metrics`

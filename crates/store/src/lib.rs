@@ -35,5 +35,5 @@ pub use name::ModelName;
 pub use progress::{Event, Progress};
 pub use sources::{ArchiveMember, HubFile, PinnedArchive, Source, WheelMember};
 pub use store::{Listed, ModelFile, Store};
-pub use suggest::closest;
+pub use suggest::{closest, misspelt};
 pub use trust::{require_private, require_unwritable};

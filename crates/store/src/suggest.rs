@@ -19,6 +19,14 @@ pub fn closest<'a>(wanted: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, name)| name)
 }
 
+/// Returns the known name that was meant by one with a wrong, missing or superfluous letter. Short names are left alone:
+/// they differ by a letter from others that mean something else.
+pub fn misspelt<'a>(wanted: &str, known: &[&'a str]) -> Option<&'a str> {
+    const LETTERS_MIN: usize = 6;
+    let is_near = |name: &&&str| name.len().abs_diff(wanted.len()) <= 1 && edit_distance(wanted, name) == 1;
+    known.iter().filter(|name| name.len() >= LETTERS_MIN && wanted.len() >= LETTERS_MIN).find(is_near).copied()
+}
+
 /// Insertions, deletions and substitutions that turn one text into the other, one row of the table at a time.
 fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();

@@ -1,4 +1,4 @@
-//! Strings to tokens and back: tokenizers, chat templates, detokenizer, stop strings, grammars, tool calls.
+//! Strings to tokens and back: tokenizers, chat templates, detokenizer, stop strings, grammars, reasoning, tool calls.
 //!
 //! This crate knows text and token ids. It knows nothing of model files, weights, requests or the wire: a vocabulary
 //! is handed in as plain data ([`Vocabulary`]) or as the bytes of a `tokenizer.json`, and everything that comes from
@@ -11,6 +11,7 @@ mod chat_template;
 mod detokenizer;
 mod grammar;
 mod priority;
+mod reasoning;
 mod stop;
 mod tokenizer;
 mod tools;
@@ -22,6 +23,7 @@ pub use chat_template::{
 pub use detokenizer::Detokenizer;
 pub use grammar::{GrammarCompiler, GrammarError, MatchError, Matcher, OutputFormat, closed};
 pub use priority::lower_priority;
+pub use reasoning::{ReasoningFormat, ReasoningParser, ReasoningPhase, ReasoningPiece};
 pub use stop::{StopMatcher, StopOutcome, StopStringError};
 pub use tokenizer::{RunCache, SpecialTokens, Tokenizer, TokenizerError};
 pub use tools::{Explanation, Tool, ToolCallParser, ToolCalls, ToolChoice, ToolFormat, ToolPiece};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use ruvllm_runtime::{
-    Engine, FinishReason, Message, Prompt, Request, Response, Sampling, Speculation, Stream, Truncation,
+    Engine, FinishReason, Message, Piece, Prompt, Request, Response, Sampling, Speculation, Stream, Truncation,
 };
 
 use super::report;
@@ -27,6 +27,7 @@ pub struct Answerer {
     pub interrupted: Arc<AtomicBool>,
     /// Nothing is streamed; the caller prints one JSON object at the end.
     pub is_json: bool,
+    pub hides_reasoning: bool,
     /// Where the conversation is stored, if it is.
     pub session: Option<StoredSession>,
 }
@@ -42,8 +43,10 @@ impl Answerer {
         let mut stream = self.start(prompt)?;
         for piece in &mut stream {
             let piece = piece?;
-            if !self.is_json {
-                output::piece(&output::printable(piece.text()))?;
+            match &piece {
+                _ if self.is_json => {}
+                Piece::Reasoning(text) if !self.hides_reasoning => output::aside(&output::printable(text))?,
+                piece => output::piece(&output::printable(piece.text()))?,
             }
             if self.interrupted.load(Ordering::Relaxed) {
                 break;

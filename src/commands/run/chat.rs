@@ -69,7 +69,8 @@ pub fn chat(
             Ok(response) => {
                 output::line("")?;
                 output::remark(&summary(&response));
-                conversation.messages.push(Message::assistant(&response.text));
+                let reasoning = Some(response.reasoning).filter(|reasoning| !reasoning.is_empty());
+                conversation.messages.push(Message { reasoning, ..Message::assistant(&response.text) });
             }
             // The question may be too long, for example; the conversation before it stays.
             Err(error) => {

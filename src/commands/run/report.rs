@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 pub fn to_json(engine: &Engine, response: &Response, reason: FinishReason) -> Value {
     let (usage, timings) = (response.usage, response.timings);
     let mut object = json!({
+        "reasoning": response.reasoning,
         "text": response.text,
         "tokens": response.tokens,
         "finish_reason": match reason { FinishReason::Stop => "stop", FinishReason::Length => "length" },
@@ -15,6 +16,7 @@ pub fn to_json(engine: &Engine, response: &Response, reason: FinishReason) -> Va
             "truncated_prompt_tokens": usage.truncated_tokens,
             "prompt_tokens_details": { "cached_tokens": usage.cached_tokens, "loaded_tokens": usage.loaded_tokens },
             "completion_tokens": usage.completion_tokens,
+            "completion_tokens_details": { "reasoning_tokens": usage.reasoning_tokens },
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,
             "steps": usage.steps,
             "drafted_tokens": usage.drafted_tokens,

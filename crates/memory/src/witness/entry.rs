@@ -93,6 +93,9 @@ pub struct WitnessEntry {
     /// Names of documents that were part of the context.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub documents: Vec<String>,
+    /// Parameters of the request that had no effect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

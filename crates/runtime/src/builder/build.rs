@@ -40,7 +40,7 @@ impl EngineBuilder {
     pub fn build_with_progress(self, progress: &mut dyn FnMut(BuildProgress)) -> Result<Engine, BuildError> {
         self.check()?;
         let file = ModelFile::open(&self.path)?;
-        let text = file.read_text_parts()?;
+        let text = file.read_text_parts(self.chat_template.as_deref())?;
         let machine = self.machine()?;
         let context = self.context.unwrap_or_else(|| default_context(&file.facts, machine.memory_bytes));
         let kv = KvSize::new(&self, &file.config, context, machine.memory_bytes)?;
@@ -167,9 +167,9 @@ fn store(found: &ColdFormat, folder: Option<&Path>, fingerprint: &[u8; 32]) {
 
 /// Makes the steps of a request that know text.
 fn text_steps(text: TextParts, context: usize) -> Result<(OutputCompiler, PromptEncoder), BuildError> {
-    let TextParts { tokenizer, template, tool_format } = text;
+    let TextParts { tokenizer, template, tool_format, reasoning_format } = text;
     let tokenizer = Arc::new(tokenizer);
     let grammars = GrammarCompiler::new(&tokenizer).map_err(BuildError::Grammars)?;
     let outputs = OutputCompiler::new(grammars, tool_format);
-    Ok((outputs, PromptEncoder::new(tokenizer, template, tool_format, context)))
+    Ok((outputs, PromptEncoder::new(tokenizer, template, tool_format, reasoning_format, context)))
 }

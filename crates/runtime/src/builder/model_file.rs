@@ -5,7 +5,7 @@ use std::path::Path;
 use ruvllm_model::formats::gguf::facts::ModelFacts;
 use ruvllm_model::formats::gguf::{Gguf, GgufError};
 use ruvllm_model::{Config, Model, read_config};
-use ruvllm_text::{ChatTemplate, Tokenizer, ToolFormat};
+use ruvllm_text::{ChatTemplate, ReasoningFormat, Tokenizer, ToolFormat};
 
 use super::{BuildError, BuildProgress, vocabulary};
 
@@ -22,6 +22,8 @@ pub(super) struct TextParts {
     pub template: Option<ChatTemplate>,
     /// How the model writes tool calls.
     pub tool_format: ToolFormat,
+    /// How it marks its reasoning, if it reasons.
+    pub reasoning_format: Option<ReasoningFormat>,
 }
 
 impl ModelFile {
@@ -31,15 +33,19 @@ impl ModelFile {
         Ok(Self { gguf, facts, config })
     }
 
-    pub(super) fn read_text_parts(&self) -> Result<TextParts, BuildError> {
+    /// Reads the vocabulary and the chat template, unless another is given.
+    pub(super) fn read_text_parts(&self, chat_template: Option<&str>) -> Result<TextParts, BuildError> {
         let tokenizer = Tokenizer::from_vocabulary(vocabulary::read(self.gguf.metadata())?)?;
         let (in_tokenizer, in_model) = (tokenizer.vocab_size(), self.config.vocabulary);
         if in_tokenizer != in_model {
             return Err(BuildError::VocabularySize { tokenizer: in_tokenizer, model: in_model });
         }
-        let source = self.facts.chat_template.as_deref();
+        let source = chat_template.or(self.facts.chat_template.as_deref());
         let template = source.map(|source| ChatTemplate::new(source, &tokenizer)).transpose()?;
-        Ok(TextParts { tokenizer, template, tool_format: ToolFormat::of_template(source.unwrap_or_default()) })
+        let source = source.unwrap_or_default();
+        let tool_format = ToolFormat::of_template(source);
+        let reasoning_format = ReasoningFormat::of_template(source, &tokenizer);
+        Ok(TextParts { tokenizer, template, tool_format, reasoning_format })
     }
 
     /// Loads the weights. The file's pages are released on the way.

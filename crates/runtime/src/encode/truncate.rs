@@ -66,8 +66,13 @@ impl PromptEncoder {
         let droppable = before_last.iter().filter(|message| message.role != "system").count();
         let mut encode = |dropped: usize| {
             check(cancellation)?;
-            let (messages, tools) = (&without_oldest(messages, dropped), &request.tools);
-            let rendering = Rendering { messages, tools, wants_subject: request.embeddings, tokens_max: None };
+            let rendering = Rendering {
+                messages: &without_oldest(messages, dropped),
+                tools: &request.tools,
+                variables: &request.template_variables,
+                wants_subject: request.embeddings,
+                tokens_max: None,
+            };
             self.encode_messages(&rendering, runs.as_mut())
         };
         let mut fits = encode(droppable)?;
@@ -91,11 +96,11 @@ impl PromptEncoder {
 
 /// Leaves out the last tokens of the subject. One token of it stays, even if the prompt is then too long still.
 fn cut_end(whole: EncodedPrompt, room: usize) -> EncodedPrompt {
-    let EncodedPrompt { mut tokens, subject, .. } = whole;
+    let EncodedPrompt { mut tokens, subject, opens_reasoning, .. } = whole;
     let surplus = tokens.len().saturating_sub(room).min(subject.len().saturating_sub(1));
     let end = subject.end - surplus;
     tokens.drain(end..subject.end);
-    EncodedPrompt { tokens, subject: subject.start..end, truncated_tokens: surplus }
+    EncodedPrompt { tokens, subject: subject.start..end, truncated_tokens: surplus, opens_reasoning }
 }
 
 /// Returns a conversation without its first `count` messages, not counting system messages and the last one.
@@ -117,7 +122,7 @@ mod tests {
     fn the_end_of_the_subject_is_cut_and_what_follows_it_stays() {
         let whole = EncodedPrompt { subject: 2..6, ..(0..8).collect::<Vec<u32>>().into() };
         let cut = |room| {
-            let EncodedPrompt { tokens, subject, truncated_tokens } = cut_end(whole.clone(), room);
+            let EncodedPrompt { tokens, subject, truncated_tokens, .. } = cut_end(whole.clone(), room);
             (tokens, subject, truncated_tokens)
         };
         assert_eq!(cut(6), (vec![0, 1, 2, 3, 6, 7], 2..4, 2));

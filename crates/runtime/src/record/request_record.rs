@@ -41,6 +41,7 @@ impl RequestRecord {
             tenant: request.map_or_else(String::new, |request| request.tenant.name().to_owned()),
             session: request.and_then(|request| request.session.clone()),
             model: identity.model.clone(),
+            ignored: identity.ignored.clone(),
             ..WitnessEntry::default()
         };
         let (recorder, started) = (recorder.clone(), Instant::now());
@@ -197,7 +198,8 @@ fn failure(error: &GenerateError) -> Failure {
 
 /// Returns the answer as a message of the conversation.
 fn answer(response: &Response) -> Message {
-    Message { tool_calls: response.tool_calls.clone(), ..Message::assistant(&response.text) }
+    let reasoning = Some(response.reasoning.clone()).filter(|reasoning| !reasoning.is_empty());
+    Message { reasoning, tool_calls: response.tool_calls.clone(), ..Message::assistant(&response.text) }
 }
 
 /// Returns what was asked last.

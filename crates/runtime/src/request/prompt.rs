@@ -9,6 +9,8 @@ pub struct Message {
     /// `system`, `user`, `assistant`, `tool`, or what else the model's chat template knows.
     pub role: String,
     pub content: String,
+    /// What the assistant wrote for itself before. The template decides whether the model sees it again.
+    pub reasoning: Option<String>,
     /// Tools that the assistant called.
     pub tool_calls: Vec<ToolCall>,
     /// The call whose result a tool's message is.
@@ -56,7 +58,9 @@ impl Message {
         if !self.tool_calls.is_empty() {
             json["tool_calls"] = self.tool_calls.iter().map(ToolCall::to_json).collect();
         }
-        for (key, value) in [("tool_call_id", &self.tool_call_id), ("name", &self.name)] {
+        let named =
+            [("tool_call_id", &self.tool_call_id), ("name", &self.name), ("reasoning_content", &self.reasoning)];
+        for (key, value) in named {
             if let Some(value) = value {
                 json[key] = value.as_str().into();
             }
@@ -71,6 +75,7 @@ impl Message {
         Some(Self {
             role: text("role")?,
             content: text("content")?,
+            reasoning: text("reasoning_content"),
             tool_calls: calls.map(ToolCall::from_json).collect::<Option<_>>()?,
             tool_call_id: text("tool_call_id"),
             name: text("name"),
@@ -108,7 +113,8 @@ mod tests {
     fn messages_come_back_as_they_were_stored() {
         let call = ToolCall { id: "1".into(), name: "f".into(), arguments: "{\"a\": 1}".into() };
         let asked = Message { tool_calls: vec![call.clone()], ..Message::assistant("") };
-        for message in [Message::user("Grüße \u{1F600}"), asked, Message::tool(&call, "2")] {
+        let reasoned = Message { reasoning: Some("Hm.".into()), ..Message::assistant("Yes.") };
+        for message in [Message::user("Grüße \u{1F600}"), asked, Message::tool(&call, "2"), reasoned] {
             assert_eq!(Message::from_json(&message.to_json()), Some(message));
         }
         assert_eq!(Message::from_json(&json!({ "role": 1 })), None);

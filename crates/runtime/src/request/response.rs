@@ -18,6 +18,8 @@ pub struct Usage {
     pub loaded_tokens: usize,
     /// Generated tokens, including the one that ended the answer.
     pub completion_tokens: usize,
+    /// Generated tokens of the reasoning before the answer.
+    pub reasoning_tokens: usize,
     /// Forward passes that generated them.
     pub steps: usize,
     /// Draft tokens that were verified.
@@ -63,6 +65,8 @@ impl fmt::Display for Divergence {
 /// An answer, complete or as far as it has come.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Response {
+    /// What the model wrote for itself before its answer.
+    pub reasoning: String,
     pub text: String,
     /// Tool calls of the model. The last one may be incomplete if the answer was cut off.
     pub tool_calls: Vec<ToolCall>,

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ruvllm_engine::{Event, FinishReason, HiddenStates, PrefixReport, TokenId};
-use ruvllm_text::{Detokenizer, StopMatcher, StopOutcome, Tokenizer, ToolCallParser, ToolPiece};
+use ruvllm_text::{
+    Detokenizer, ReasoningParser, ReasoningPhase, ReasoningPiece, StopMatcher, StopOutcome, Tokenizer, ToolCallParser,
+    ToolPiece,
+};
 
 use super::Piece;
 use crate::embed::{StateSum, unit};
@@ -18,6 +21,7 @@ use crate::{Divergence, Response, ToolCall};
 pub(super) struct Answer {
     tokenizer: Arc<Tokenizer>,
     detokenizer: Detokenizer,
+    reasoning: Option<ReasoningParser>,
     stop: StopMatcher,
     tool_calls: Option<ToolCallParser>,
     response: Response,
@@ -30,10 +34,11 @@ pub(super) struct Answer {
 
 impl Answer {
     pub(super) fn new(tokenizer: Arc<Tokenizer>, start: AnswerStart) -> Self {
-        let AnswerStart { response, stop, tool_calls, submitted_at } = start;
+        let AnswerStart { response, stop, tool_calls, reasoning, submitted_at } = start;
         Self {
             detokenizer: Detokenizer::continuing(Arc::clone(&tokenizer)),
             tokenizer,
+            reasoning,
             stop,
             tool_calls,
             response,
@@ -64,10 +69,8 @@ impl Answer {
     /// Appends a token to the answer. Returns the pieces that became certain with it.
     pub(super) fn push(&mut self, event: &Event, at: Instant) -> Vec<Piece> {
         self.measure(event, at);
-        let mut text = self.detokenizer.push(event.sampled.token);
-        if event.finish.is_some() {
-            text.push_str(&self.detokenizer.flush());
-        }
+        let text = self.decode(event);
+        let (reasoning, text) = self.split_reasoning(text, event.finish.is_some());
         let mut text = match self.stop.push(&text) {
             StopOutcome::Continue { emit } => emit,
             StopOutcome::Stopped { emit, stop } => {
@@ -80,9 +83,43 @@ impl Answer {
             text.push_str(&self.stop.flush());
             self.finish(reason);
         }
-        let pieces = self.pieces(text);
+        let mut pieces = self.pieces(text);
+        if !reasoning.is_empty() {
+            pieces.insert(0, Piece::Reasoning(reasoning));
+        }
         pieces.iter().for_each(|piece| self.append(piece));
         pieces
+    }
+
+    /// Returns the text that a token completes. Markers of reasoning are text here even if they are control tokens.
+    fn decode(&mut self, event: &Event) -> String {
+        let token = event.sampled.token;
+        let marker = self.reasoning.as_ref().and_then(|reasoning| reasoning.format().control_text(token));
+        let mut text = marker.map_or_else(|| self.detokenizer.push(token), str::to_owned);
+        if event.finish.is_some() {
+            text.push_str(&self.detokenizer.flush());
+        }
+        text
+    }
+
+    /// Splits the reasoning off, to which stop strings and tool calls do not apply.
+    fn split_reasoning(&mut self, text: String, is_last: bool) -> (String, String) {
+        let Some(parser) = &mut self.reasoning else { return (String::new(), text) };
+        let mut found = parser.push(&text);
+        if is_last {
+            found.extend(parser.finish());
+        }
+        if matches!(parser.phase(), ReasoningPhase::Reasoning | ReasoningPhase::Closed) {
+            self.response.usage.reasoning_tokens += 1;
+        }
+        let (mut reasoning, mut text) = (String::new(), String::new());
+        for piece in &found {
+            match piece {
+                ReasoningPiece::Reasoning(piece) => reasoning.push_str(piece),
+                ReasoningPiece::Text(piece) => text.push_str(piece),
+            }
+        }
+        (reasoning, text)
     }
 
     /// Splits text that may be shown into plain text and tool calls. There is always a piece, so that readers see progress.
@@ -107,6 +144,7 @@ impl Answer {
 
     fn append(&mut self, piece: &Piece) {
         match piece {
+            Piece::Reasoning(text) => self.response.reasoning.push_str(text),
             Piece::Text(text) => self.response.text.push_str(text),
             Piece::ToolCall { id, name, .. } => {
                 let call = ToolCall { id: id.clone(), name: name.clone(), arguments: String::new() };

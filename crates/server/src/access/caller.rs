@@ -7,6 +7,7 @@ use super::reservation::Reservation;
 use super::scope::{Scope, Scopes};
 use crate::body_budget::HeldPermit;
 use crate::error::ApiError;
+use crate::ignored::IgnoredParams;
 use crate::observe::Notes;
 use crate::request_id::RequestId;
 
@@ -64,6 +65,11 @@ impl Caller {
     /// Records the model for the log and the metrics; only models that exist.
     pub fn note_model(&self, model: &str) {
         self.notes.set_model(model);
+    }
+
+    /// Returns where parameters without effect are noted.
+    pub(crate) fn ignored(&self) -> &IgnoredParams {
+        &self.notes.ignored
     }
 
     /// Records the end user for the log.

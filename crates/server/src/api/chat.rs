@@ -32,9 +32,10 @@ pub(crate) async fn chat_completions(
     Extension(caller): Extension<Caller>,
     Body(request): Body<ChatRequest>,
 ) -> Result<Response, ApiError> {
-    let asked = request.request()?;
+    let asked = request.request(caller.ignored())?;
     caller.note_user(request.user.as_deref());
     let mut generation = api.generate(&request.model, &caller, vec![asked]).await?;
+    request.reasoning()?.note(&generation, caller.ignored())?;
     let wants_logprobs = request.logprobs.unwrap_or(false);
     let mut envelope = Envelope {
         id: ids::new("chatcmpl-"),

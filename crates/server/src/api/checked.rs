@@ -14,6 +14,7 @@ use super::tokens::{DetokenizeRequest, TokenizeRequest};
 use super::tools::tools;
 use crate::body::parse;
 use crate::error::ApiError;
+use crate::ignored::IgnoredParams;
 
 /// The endpoints with a body.
 pub const PATHS: [&str; 10] = [
@@ -31,23 +32,33 @@ pub const PATHS: [&str; 10] = [
 
 /// What the engine would be asked, if the endpoint generates.
 pub fn requests(path: &str, body: &[u8]) -> Result<Vec<Request>, ApiError> {
+    ignoring(path, body, &IgnoredParams::default())
+}
+
+/// The same, with the parameters that have no effect.
+pub fn requests_and_ignored(path: &str, body: &[u8]) -> Result<(Vec<Request>, Vec<String>), ApiError> {
+    let ignored = IgnoredParams::default();
+    Ok((ignoring(path, body, &ignored)?, ignored.all()))
+}
+
+fn ignoring(path: &str, body: &[u8], ignored: &IgnoredParams) -> Result<Vec<Request>, ApiError> {
     match path {
-        "/v1/chat/completions" => Ok(vec![parse::<ChatRequest>(body)?.request()?]),
-        "/v1/completions" => parse::<CompletionRequest>(body)?.requests(),
+        "/v1/chat/completions" => Ok(vec![parse::<ChatRequest>(body, ignored)?.request(ignored)?]),
+        "/v1/completions" => parse::<CompletionRequest>(body, ignored)?.requests(ignored),
         "/v1/responses" => {
-            let asked = parse::<ResponsesRequest>(body)?.ask(&ResponseStore::default(), "")?;
+            let asked = parse::<ResponsesRequest>(body, ignored)?.ask(&ResponseStore::default(), "", ignored)?;
             Ok(vec![asked.request])
         }
-        "/v1/messages" => Ok(vec![parse::<MessagesRequest>(body)?.request()?]),
+        "/v1/messages" => Ok(vec![parse::<MessagesRequest>(body, ignored)?.request(ignored)?]),
         "/v1/messages/count_tokens" => {
-            let (prompt, tools) = parse::<CountTokensRequest>(body)?.prompt()?;
+            let (prompt, tools) = parse::<CountTokensRequest>(body, ignored)?.prompt(ignored)?;
             Ok(vec![Request { tools, ..Request::new(prompt) }])
         }
-        "/v1/embeddings" => parse::<EmbeddingRequest>(body)?.work().map(|_| Vec::new()),
-        "/v1/tokenize" => tokenize(&parse(body)?),
-        "/v1/detokenize" => parse::<DetokenizeRequest>(body).map(|_| Vec::new()),
-        "/v1/policies" => policy(parse(body)?),
-        _ => parse::<ModelName>(body).map(|_| Vec::new()),
+        "/v1/embeddings" => parse::<EmbeddingRequest>(body, ignored)?.work().map(|_| Vec::new()),
+        "/v1/tokenize" => tokenize(&parse(body, ignored)?),
+        "/v1/detokenize" => parse::<DetokenizeRequest>(body, ignored).map(|_| Vec::new()),
+        "/v1/policies" => policy(parse(body, ignored)?),
+        _ => parse::<ModelName>(body, ignored).map(|_| Vec::new()),
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) async fn completions(
     Extension(caller): Extension<Caller>,
     Body(request): Body<CompletionRequest>,
 ) -> Result<Response, ApiError> {
-    let requests = request.requests()?;
+    let requests = request.requests(caller.ignored())?;
     caller.note_user(request.user.as_deref());
     let mut generation = api.generate(&request.model, &caller, requests).await?;
     let tokenizer = generation.tokenizer();

@@ -47,6 +47,22 @@ impl Conversation {
         }
     }
 
+    /// Adds a text of the assistant, to the message with its reasoning if that came last.
+    pub(crate) fn answer(&mut self, text: &str) {
+        match self.messages.last_mut() {
+            Some(last) if last.reasoning.is_some() && last.content.is_empty() && last.tool_calls.is_empty() => {
+                last.content.push_str(text);
+                self.bytes += text.len();
+            }
+            _ => self.say("assistant", text),
+        }
+    }
+
+    /// Adds what the assistant wrote for itself before it answered.
+    pub(crate) fn reason(&mut self, text: &str) {
+        self.push(Message { reasoning: Some(text.to_owned()), ..Message::new("assistant", "") });
+    }
+
     /// Adds a tool call of the assistant, to its last message if that is its own.
     pub(crate) fn call(&mut self, call: ToolCall) {
         if self.messages.last().is_none_or(|last| last.role != "assistant") {
@@ -85,7 +101,11 @@ impl Conversation {
 }
 
 fn message_bytes(message: &Message) -> usize {
-    let names = [&message.tool_call_id, &message.name].into_iter().flatten().map(String::len).sum::<usize>();
+    let names = [&message.tool_call_id, &message.name, &message.reasoning]
+        .into_iter()
+        .flatten()
+        .map(String::len)
+        .sum::<usize>();
     let calls = message.tool_calls.iter().map(call_bytes).sum::<usize>();
     size_of::<Message>() + message.role.len() + message.content.len() + names + calls
 }

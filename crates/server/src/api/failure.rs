@@ -49,13 +49,25 @@ pub(crate) fn failure(error: &GenerateError) -> ApiError {
             ApiError::invalid_param("tool_choice", message)
         }
         GenerateError::Tools(_) => ApiError::invalid_param("tools", message).with_code("invalid_function_parameters"),
-        GenerateError::PromptTooLarge { .. } => {
+        GenerateError::PromptTooLarge { bytes, context } => {
+            let message =
+                format!("prompt is too long: {bytes} bytes, and the maximum context length is {context} tokens");
             ApiError::invalid_param("messages", message).with_code("context_length_exceeded")
         }
         GenerateError::Abandoned => ApiError::unavailable(message, None).with_code("preparation_timeout"),
         GenerateError::NoTemplate => ApiError::invalid_param("messages", message).with_code("no_chat_template"),
         GenerateError::Template(_) | GenerateError::Unencodable(_) => ApiError::invalid_param("messages", message),
     }
+}
+
+/// Agents recognise an overflow by one of these phrases, and then make their history shorter: Anthropic's, OpenAI's and
+/// llama.cpp's.
+fn context_exceeded(prompt: usize, context: usize) -> ApiError {
+    let message = format!(
+        "prompt is too long: {prompt} tokens > {context} maximum. The model's maximum context length is {context} tokens \
+         and the request exceeds the available context size; shorten it, or serve the model with a larger --context"
+    );
+    ApiError::invalid_param("messages", message).with_code("context_length_exceeded")
 }
 
 /// A session cannot be continued.
@@ -91,7 +103,8 @@ fn submission(error: &SubmitError) -> ApiError {
     let message = error.to_string();
     match error {
         SubmitError::QueueFull(_) | SubmitError::TenantQueueFull { .. } => queue_full(message),
-        SubmitError::PromptTooLong { .. } | SubmitError::TooLargeForCache { .. } => {
+        SubmitError::PromptTooLong { prompt, context } => context_exceeded(*prompt, *context),
+        SubmitError::TooLargeForCache { .. } => {
             ApiError::invalid_param("messages", message).with_code("context_length_exceeded")
         }
         SubmitError::TooLong { .. } => {

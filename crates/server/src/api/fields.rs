@@ -8,6 +8,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::ignored::IgnoredParams;
 
 /// Maximum number of answers per request, to all of its prompts together.
 pub(crate) const COUNT_MAX: usize = 128;
@@ -37,17 +38,16 @@ pub(crate) fn stop(stop: Option<&Stop>) -> Result<Vec<String>, ApiError> {
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct StreamOptions {
     /// Whether a last chunk reports the token usage of the request.
     pub include_usage: Option<bool>,
-    /// Chunks are never padded: only false is accepted.
+    /// Has no effect: chunks are never padded.
     pub include_obfuscation: Option<bool>,
 }
 
 /// Format of the answer.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "type", rename_all = "snake_case")]
 pub enum ResponseFormat {
     Text,
     /// Any JSON object.
@@ -59,7 +59,6 @@ pub enum ResponseFormat {
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 #[expect(
     dead_code,
     reason = "name and description are for people; strict has no effect, as answers always follow the schema"
@@ -85,7 +84,6 @@ pub enum GrammarField {
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct TypedGrammar {
     #[serde(rename = "type")]
     pub kind: GrammarKind,
@@ -163,34 +161,24 @@ pub(crate) fn with_seed(mut request: Request, seed: Option<i64>, choices: usize)
     request
 }
 
-pub(crate) fn refuse_store(store: Option<bool>) -> Result<(), ApiError> {
-    match store {
-        Some(true) => {
-            Err(ApiError::invalid_param("store", "store is not supported: this server does not store answers"))
-        }
+/// Notes a tier other than the only one.
+pub(crate) fn note_service_tier(tier: Option<&str>, only: [&str; 2], ignored: &IgnoredParams) -> Result<(), ApiError> {
+    match tier {
+        Some(tier) if !only.contains(&tier) => ignored.note("service_tier", "there is only one tier"),
         _ => Ok(()),
     }
 }
 
-pub(crate) fn check_service_tier(tier: Option<&str>) -> Result<(), ApiError> {
-    match tier {
-        None | Some("auto" | "default") => Ok(()),
-        Some(tier) => {
-            let message = format!("service_tier is {tier:?}; the only tier is auto or default");
-            Err(ApiError::invalid_param("service_tier", message))
-        }
-    }
-}
-
-pub(crate) fn check_stream_options(stream: Option<bool>, options: Option<&StreamOptions>) -> Result<(), ApiError> {
+pub(crate) fn note_stream_options(
+    stream: Option<bool>,
+    options: Option<&StreamOptions>,
+    ignored: &IgnoredParams,
+) -> Result<(), ApiError> {
     match options {
-        Some(_) if stream != Some(true) => {
-            Err(ApiError::invalid_param("stream_options", "stream_options needs stream: true"))
+        Some(_) if stream != Some(true) => ignored.note("stream_options", "it needs stream: true"),
+        Some(StreamOptions { include_obfuscation: Some(true), .. }) => {
+            ignored.note("stream_options.include_obfuscation", "chunks are never padded")
         }
-        Some(StreamOptions { include_obfuscation: Some(true), .. }) => Err(ApiError::invalid_param(
-            "stream_options.include_obfuscation",
-            "include_obfuscation is not supported; omit it",
-        )),
         _ => Ok(()),
     }
 }

@@ -60,7 +60,11 @@ impl Generation {
         let mut reservation = caller.reserve(&demand)?;
         let answer_tokens_max = reservation.answer_tokens_max();
         let tenant = Tenant::new(&caller.tenant);
-        let remember = RequestIdentity { request: caller.request.as_str().to_owned(), model: model.name.to_string() };
+        let remember = RequestIdentity {
+            request: caller.request.as_str().to_owned(),
+            model: model.name.to_string(),
+            ignored: caller.ignored().all(),
+        };
         let (memory, engine_of_streams) = (api.memory.clone(), engine.clone());
         let bytes = requests.iter().map(|request| preparing::bytes_of(&request.prompt)).sum();
         let permit = api.preparing.permit(&caller.tenant, bytes).await?;
@@ -100,6 +104,11 @@ impl Generation {
         self.engine.tokenizer()
     }
 
+    /// Returns whether the model reasons before it answers.
+    pub(crate) fn reasons(&self) -> bool {
+        self.engine.reasons()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.choices.len()
     }
@@ -120,6 +129,7 @@ impl Generation {
                 all.cached_tokens += usage.cached_tokens;
                 all.truncated_tokens += usage.truncated_tokens;
             }
+            all.reasoning_tokens += usage.reasoning_tokens;
         }
         all
     }

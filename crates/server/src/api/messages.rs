@@ -39,10 +39,11 @@ pub(crate) async fn create_message(
     Extension(request_id): Extension<RequestId>,
     Body(request): Body<MessagesRequest>,
 ) -> Result<Response, ApiError> {
-    let asked = request.request()?;
+    let asked = request.request(caller.ignored())?;
     caller.note_user(request.metadata.as_ref().and_then(|metadata| metadata.user_id.as_deref()));
     let started = api.generate(&request.model, &caller, vec![asked]).await;
     let mut generation = started.map_err(|error| failure::renamed(error, &FIELDS))?;
+    request.reasoning()?.note(&generation, caller.ignored())?;
     let stop_sequences = request.stop_sequences.clone().unwrap_or_default();
     let mut message = MessageObject {
         id: ids::new("msg_"),
@@ -77,7 +78,7 @@ pub(crate) async fn count_tokens(
     Extension(caller): Extension<Caller>,
     Body(request): Body<CountTokensRequest>,
 ) -> Result<Json<TokenCount>, ApiError> {
-    let (prompt, tools) = request.prompt()?;
+    let (prompt, tools) = request.prompt(caller.ignored())?;
     let model = api.models.get(&request.model).await?;
     let engine = model.generator()?.clone();
     caller.note_model(&model.name);

@@ -6,6 +6,7 @@ mod input;
 pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod store;
+mod tools;
 
 use std::sync::Arc;
 
@@ -62,14 +63,17 @@ async fn create_response(
     Extension(caller): Extension<Caller>,
     Body(request): Body<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
-    let Asked { request: asked, conversation, mut object, wants_logprobs } = request.ask(&store, &caller.tenant)?;
+    let Asked { request: asked, conversation, mut object, tools, wants_logprobs } =
+        request.ask(&store, &caller.tenant, caller.ignored())?;
     caller.note_user(request.user.as_deref());
     let started = api.generate(&request.model, &caller, vec![asked]).await;
     let mut generation = started.map_err(|error| failure::renamed(error, &FIELDS))?;
+    request.reasoning()?.note(&generation, caller.ignored())?;
     // A policy may have set what the request left unset.
     (object.temperature, object.top_p) = (generation.response(0).temperature, generation.response(0).top_p);
     let mut answer = Answer {
         object,
+        tools,
         wants_logprobs,
         conversation,
         store: request.stores().then_some(store),

@@ -1,4 +1,4 @@
-//! Splits an answer into sections: its texts and tool calls, in order.
+//! Splits an answer into sections: its reasoning, texts and tool calls, in order.
 //!
 //! Anthropic's messages and OpenAI's responses both have such lists, each with its own terms for the same changes.
 
@@ -9,6 +9,8 @@ use crate::error::ApiError;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
+    /// What the model wrote for itself before its answer.
+    Reasoning(String),
     Text(String),
     Call(ToolCall),
 }
@@ -30,6 +32,7 @@ impl Section {
     /// As it was when opened.
     pub(crate) fn opening(&self) -> Self {
         match self {
+            Self::Reasoning(_) => Self::Reasoning(String::new()),
             Self::Text(_) => Self::Text(String::new()),
             Self::Call(call) => Self::Call(ToolCall { arguments: String::new(), ..call.clone() }),
         }
@@ -38,7 +41,7 @@ impl Section {
     /// Whether the section is complete although the answer was cut off in it.
     pub(crate) fn is_whole(&self) -> bool {
         match self {
-            Self::Text(_) => false,
+            Self::Reasoning(_) | Self::Text(_) => false,
             Self::Call(call) => is_json(&call.arguments),
         }
     }
@@ -63,6 +66,15 @@ impl Sections {
 
     pub(crate) fn push(&mut self, piece: Piece) -> Vec<Change> {
         match (piece, self.0.last_mut()) {
+            (Piece::Reasoning(more), Some(Section::Reasoning(text))) => {
+                text.push_str(&more);
+                vec![Change::Grew(self.0.len() - 1, more)]
+            }
+            (Piece::Reasoning(text), _) => {
+                let mut changes = self.open(Section::Reasoning(text.clone()));
+                changes.push(Change::Grew(self.0.len() - 1, text));
+                changes
+            }
             (Piece::Text(text), _) if text.is_empty() => Vec::new(),
             (Piece::Text(more), Some(Section::Text(text))) => {
                 text.push_str(&more);
@@ -92,9 +104,10 @@ impl Sections {
         changes
     }
 
-    /// Adds an empty text where nothing was generated, for APIs that expect one.
+    /// Adds an empty text where no answer was generated, for APIs that expect one.
     pub(crate) fn open_if_none(&mut self) -> Vec<Change> {
-        if self.0.is_empty() { self.open(Section::Text(String::new())) } else { Vec::new() }
+        let has_answer = self.0.iter().any(|section| !matches!(section, Section::Reasoning(_)));
+        if has_answer { Vec::new() } else { self.open(Section::Text(String::new())) }
     }
 
     /// Closes the last section.

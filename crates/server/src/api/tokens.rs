@@ -17,7 +17,6 @@ use crate::openapi::ErrorBody;
 
 /// A text or a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct TokenizeRequest {
     #[schema(example = "smollm2")]
     pub model: String,
@@ -38,7 +37,6 @@ pub(crate) struct Tokens {
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct DetokenizeRequest {
     #[schema(example = "smollm2")]
     pub model: String,

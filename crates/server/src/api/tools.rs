@@ -9,7 +9,6 @@ use crate::error::ApiError;
 
 /// A function that the model may call.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct ToolField {
     /// `function`
     #[serde(rename = "type")]
@@ -18,7 +17,6 @@ pub struct ToolField {
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct FunctionField {
     /// 1 to 64 letters, digits, `_` and `-`
     pub name: String,
@@ -50,7 +48,6 @@ pub enum ToolMode {
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct NamedTool {
     /// `function`
     #[serde(rename = "type")]
@@ -59,7 +56,6 @@ pub struct NamedTool {
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct NamedFunction {
     pub name: String,
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::body;
 use crate::error::ApiError;
+use crate::ignored::{IgnoredParams, asks_for_nothing};
 
 /// An object of a request, and its path there.
 #[derive(Debug)]
@@ -15,6 +16,7 @@ pub(crate) struct Typed<'v> {
     pub kind: Option<&'v str>,
     pub place: String,
     fields: &'v Map<String, Value>,
+    ignored: &'v IgnoredParams,
 }
 
 /// A text or a list.
@@ -25,7 +27,7 @@ pub(crate) enum TextOrList<'v> {
 }
 
 impl<'v> Typed<'v> {
-    pub(crate) fn new(value: &'v Value, place: String) -> Result<Self, ApiError> {
+    pub(crate) fn new(value: &'v Value, place: String, ignored: &'v IgnoredParams) -> Result<Self, ApiError> {
         let Value::Object(fields) = value else {
             return Err(wrong_type(&place, "an object", value));
         };
@@ -34,11 +36,11 @@ impl<'v> Typed<'v> {
             Some(Value::String(kind)) => Some(kind.as_str()),
             Some(other) => return Err(wrong_type(&format!("{place}.type"), "a text", other)),
         };
-        Ok(Self { kind, place, fields })
+        Ok(Self { kind, place, fields, ignored })
     }
 
-    pub(crate) fn list(values: &'v [Value], place: &str) -> Result<Vec<Self>, ApiError> {
-        let one = |(index, value)| Self::new(value, format!("{place}[{index}]"));
+    pub(crate) fn list(values: &'v [Value], place: &str, ignored: &'v IgnoredParams) -> Result<Vec<Self>, ApiError> {
+        let one = |(index, value)| Self::new(value, format!("{place}[{index}]"), ignored);
         values.iter().enumerate().map(one).collect()
     }
 
@@ -49,7 +51,14 @@ impl<'v> Typed<'v> {
     /// Parses all fields but the type.
     pub(crate) fn read<T: Deserialize<'v>>(&self) -> Result<T, ApiError> {
         let fields = self.fields.iter().filter(|(name, _)| *name != "type");
-        body::parse_part(MapDeserializer::new(fields.map(|(name, value)| (name.as_str(), value))), &self.place)
+        let fields = MapDeserializer::new(fields.map(|(name, value)| (name.as_str(), value)));
+        body::parse_part(fields, &self.place, self.ignored)
+    }
+
+    /// Notes that the whole object has no effect.
+    pub(crate) fn ignore(&self, why: &str) -> Result<(), ApiError> {
+        let kind: String = self.kind.unwrap_or("no type").chars().take(64).collect();
+        self.ignored.note(&format!("{}:{kind}", self.place), why)
     }
 
     /// Names the invalid field in errors.
@@ -72,10 +81,10 @@ impl<'v> Typed<'v> {
 }
 
 impl<'v> TextOrList<'v> {
-    pub(crate) fn new(value: &'v Value, place: &str) -> Result<Self, ApiError> {
+    pub(crate) fn new(value: &'v Value, place: &str, ignored: &'v IgnoredParams) -> Result<Self, ApiError> {
         match value {
             Value::String(text) => Ok(Self::Text(text)),
-            Value::Array(values) => Ok(Self::List(Typed::list(values, place)?)),
+            Value::Array(values) => Ok(Self::List(Typed::list(values, place, ignored)?)),
             other => Err(wrong_type(place, "a text or a list", other)),
         }
     }
@@ -93,7 +102,7 @@ fn wrong_type(place: &str, expected: &str, got: &Value) -> ApiError {
     ApiError::invalid_param(place, format!("'{place}' is {got}; expected {expected}")).with_code("invalid_type")
 }
 
-/// Refuses a field that other servers support, unless its value asks for nothing.
+/// Refuses a field without which the answer would mean something else, unless its value asks for nothing.
 pub(crate) fn refuse(field: &str, given: Option<&Value>, why: &str) -> Result<(), ApiError> {
     match given {
         Some(value) if !asks_for_nothing(value) => {
@@ -101,15 +110,6 @@ pub(crate) fn refuse(field: &str, given: Option<&Value>, why: &str) -> Result<()
                 .with_code("unsupported_parameter"))
         }
         _ => Ok(()),
-    }
-}
-
-fn asks_for_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Array(values) => values.is_empty(),
-        Value::Object(fields) => fields.values().all(|value| matches!(value, Value::Null | Value::Bool(false))),
-        _ => false,
     }
 }
 
@@ -127,14 +127,17 @@ mod tests {
     }
 
     fn check(value: &Value, param: &str, code: &str) {
-        let error = Typed::new(value, "input[3]".to_owned()).and_then(|typed| typed.read::<Call>()).expect_err("wrong");
+        let ignored = IgnoredParams::default();
+        let typed = Typed::new(value, "input[3]".to_owned(), &ignored);
+        let error = typed.and_then(|typed| typed.read::<Call>()).expect_err("wrong");
         assert_eq!((error.param.as_deref(), error.code.as_deref()), (Some(param), Some(code)), "{error:?}");
     }
 
     #[test]
     fn what_is_wrong_is_named_by_its_place_in_the_whole_body() {
         let good = json!({"type": "call", "name": "f"});
-        let typed = Typed::new(&good, "input[3]".to_owned()).unwrap();
+        let ignored = IgnoredParams::default();
+        let typed = Typed::new(&good, "input[3]".to_owned(), &ignored).unwrap();
         assert_eq!(typed.kind, Some("call"));
         assert_eq!(typed.read::<Call>().unwrap(), Call { name: "f".to_owned(), size: None });
         check(&json!({"type": "call"}), "input[3].name", "missing_required_parameter");
@@ -142,15 +145,5 @@ mod tests {
         check(&json!({"type": "call", "name": "f", "size": "x"}), "input[3].size", "invalid_type");
         check(&json!({"type": 7}), "input[3].type", "invalid_type");
         check(&json!("call"), "input[3]", "invalid_type");
-    }
-
-    #[test]
-    fn only_values_that_ask_for_something_are_refused() {
-        for harmless in [json!(null), json!(false), json!({}), json!([]), json!({"effort": null})] {
-            assert!(refuse("reasoning", Some(&harmless), "").is_ok(), "{harmless}");
-        }
-        for asked in [json!(true), json!(0), json!("x"), json!([1]), json!({"effort": "low"})] {
-            assert!(refuse("reasoning", Some(&asked), "").is_err(), "{asked}");
-        }
     }
 }

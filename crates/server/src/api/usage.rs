@@ -10,12 +10,19 @@ pub(crate) struct UsageField {
     pub completion_tokens: usize,
     pub total_tokens: usize,
     pub prompt_tokens_details: PromptTokens,
+    pub completion_tokens_details: CompletionTokens,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 pub(crate) struct PromptTokens {
     /// Prompt tokens that were cached.
     pub cached_tokens: usize,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub(crate) struct CompletionTokens {
+    /// Tokens of the reasoning before the answer.
+    pub reasoning_tokens: usize,
 }
 
 impl From<Usage> for UsageField {
@@ -25,6 +32,7 @@ impl From<Usage> for UsageField {
             completion_tokens: usage.completion_tokens,
             total_tokens: usage.prompt_tokens + usage.completion_tokens,
             prompt_tokens_details: PromptTokens { cached_tokens: usage.cached_tokens },
+            completion_tokens_details: CompletionTokens { reasoning_tokens: usage.reasoning_tokens },
         }
     }
 }

@@ -2,22 +2,24 @@
 
 use ruvllm_runtime::{Message, Prompt, Request, ToolCall};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::api::fields::{self, GrammarField, ResponseFormat, Stop, StreamOptions};
+use crate::api::reasoning::{ReasoningParam, template_variables};
 use crate::api::sampling_fields;
 use crate::api::tools::{ToolChoiceField, ToolField, tools};
+use crate::api::typed::refuse;
 use crate::error::ApiError;
+use crate::ignored::IgnoredParams;
 
 /// Maximum length of the name of a participant.
 const NAME_BYTES_MAX: usize = 256;
 
 sampling_fields::with_sampling_fields! {
-    /// A conversation to continue. Unknown parameters are refused by name.
+    /// A conversation to continue. Unknown parameters are ignored and named in the header `x-ruvllm-ignored`.
     #[derive(Debug, Deserialize, ToSchema)]
-    #[serde(deny_unknown_fields)]
-    pub struct ChatRequest {
+        pub struct ChatRequest {
         /// A model of this server; `GET /v1/models` lists them.
         #[schema(example = "smollm2")]
         pub model: String,
@@ -54,16 +56,30 @@ sampling_fields::with_sampling_fields! {
         /// be sent.
         #[schema(max_length = 200)]
         pub session: Option<String>,
-        /// Answers are not stored: only false is accepted.
+        /// How much the model reasons before it answers, if it does: `none`, `minimal`, `low`, `medium`, `high`, `xhigh`
+        /// or `max`. Each is a maximum number of tokens.
+        pub reasoning_effort: Option<String>,
+        /// Variables for the model's chat template, such as `enable_thinking`.
+        #[schema(value_type = Option<Object>)]
+        pub chat_template_kwargs: Option<Map<String, Value>>,
+        /// `text`; the models of this server generate nothing else.
+        pub modalities: Option<Vec<String>>,
+        /// Has no effect: answers are not stored.
         pub store: Option<bool>,
-        /// There is only one tier: `auto` and `default` are accepted.
+        /// Has no effect: there is only one tier.
         pub service_tier: Option<String>,
+        // Refused: answers would mean something else without them.
+        #[schema(ignore)]
+        pub functions: Option<Value>,
+        #[schema(ignore)]
+        pub function_call: Option<Value>,
+        #[schema(ignore)]
+        pub audio: Option<Value>,
     }
 }
 
 /// One message of a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`
     pub role: String,
@@ -80,6 +96,9 @@ pub struct ChatMessage {
     #[schema(value_type = Option<Vec<Object>>)]
     #[expect(dead_code, reason = "annotations of an earlier answer are not part of the conversation")]
     pub annotations: Option<Vec<Value>>,
+    /// What the assistant wrote for itself before. The model's template decides whether the model sees it again.
+    #[serde(alias = "reasoning")]
+    pub reasoning_content: Option<String>,
 }
 
 /// A text, or its parts.
@@ -99,7 +118,6 @@ pub struct ContentPart {
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct ToolCallField {
     pub id: String,
     /// `function`
@@ -111,7 +129,6 @@ pub struct ToolCallField {
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct FunctionCallField {
     pub name: String,
     /// A JSON object, as text.
@@ -120,14 +137,16 @@ pub struct FunctionCallField {
 
 impl ChatRequest {
     /// Converts the request for the engine.
-    pub(crate) fn request(&self) -> Result<Request, ApiError> {
-        self.refuse_unsupported()?;
+    pub(crate) fn request(&self, ignored: &IgnoredParams) -> Result<Request, ApiError> {
+        self.refuse_unsupported(ignored)?;
         let n = fields::count("n", self.n)?;
         let messages = messages(&self.messages)?;
         let tools = tools(self.tools.as_deref(), self.tool_choice.as_ref(), self.parallel_tool_calls)?;
-        let request = Request {
+        let mut request = Request {
             sampling: self.sampling(self.top_logprobs()?)?,
             max_tokens: fields::max_tokens(self.max_completion_tokens, self.max_tokens)?,
+            clamps_max_tokens: true,
+            template_variables: template_variables(self.chat_template_kwargs.as_ref())?,
             stop: fields::stop(self.stop.as_ref())?,
             output_format: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             tools,
@@ -136,7 +155,12 @@ impl ChatRequest {
             unset: fields::unset_params(self.temperature, self.top_p, self.max_completion_tokens.or(self.max_tokens)),
             ..Request::new(Prompt::Messages(messages))
         };
+        self.reasoning()?.apply(&mut request);
         Ok(fields::with_seed(request, self.seed, n))
+    }
+
+    pub(crate) fn reasoning(&self) -> Result<ReasoningParam, ApiError> {
+        ReasoningParam::of_effort("reasoning_effort", self.reasoning_effort.as_deref())
     }
 
     pub(crate) fn streams(&self) -> bool {
@@ -156,11 +180,22 @@ impl ChatRequest {
         Ok(wants_logprobs.then(|| self.top_logprobs.unwrap_or(0)))
     }
 
-    /// Refuses values of fields that other servers support and this one does not.
-    fn refuse_unsupported(&self) -> Result<(), ApiError> {
-        fields::refuse_store(self.store)?;
-        fields::check_service_tier(self.service_tier.as_deref())?;
-        fields::check_stream_options(self.stream, self.stream_options.as_ref())
+    /// Refuses what would change the meaning of the answer and cannot be done; notes what only tunes it.
+    fn refuse_unsupported(&self, ignored: &IgnoredParams) -> Result<(), ApiError> {
+        let has_functions = self.functions.as_ref().or(self.function_call.as_ref());
+        refuse("functions", has_functions, "it was replaced by tools and tool_choice")?;
+        refuse("audio", self.audio.as_ref(), "the models of this server generate text only")?;
+        if let Some(kind) = self.modalities.iter().flatten().find(|kind| *kind != "text") {
+            let kind: String = kind.chars().take(64).collect();
+            let message =
+                format!("the modality {kind:?} is not supported: the models of this server generate text only");
+            return Err(ApiError::invalid_param("modalities", message));
+        }
+        if self.store == Some(true) {
+            ignored.note("store", "answers are not stored")?;
+        }
+        fields::note_service_tier(self.service_tier.as_deref(), ["auto", "default"], ignored)?;
+        fields::note_stream_options(self.stream, self.stream_options.as_ref(), ignored)
     }
 }
 
@@ -215,6 +250,7 @@ impl ChatMessage {
             tool_calls: tool_calls.iter().enumerate().map(call).collect::<Result<_, _>>()?,
             tool_call_id: self.tool_call_id.clone(),
             name: self.name.clone(),
+            reasoning: self.reasoning_content.clone().filter(|_| role == "assistant"),
             ..Message::new(role, "")
         })
     }

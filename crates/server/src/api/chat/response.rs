@@ -43,6 +43,9 @@ pub(crate) struct ChatChoice {
 pub(crate) struct AnswerMessage {
     pub role: &'static str,
     pub content: Option<String>,
+    /// What the model wrote for itself before, if it reasons.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
     pub refusal: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<AnswerCall>,
@@ -94,6 +97,8 @@ pub(crate) struct Delta {
     pub role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<CallDelta>,
 }
@@ -124,6 +129,7 @@ impl ChatChoice {
         let message = AnswerMessage {
             role: "assistant",
             content: has_content.then(|| response.text.clone()),
+            reasoning_content: (!response.reasoning.is_empty()).then(|| response.reasoning.clone()),
             refusal: None,
             tool_calls: calls,
         };
@@ -141,7 +147,7 @@ impl AnswerCall {
 impl Delta {
     /// The start of every answer.
     pub(crate) fn first() -> Self {
-        Self { role: Some("assistant"), content: Some(String::new()), tool_calls: Vec::new() }
+        Self { role: Some("assistant"), content: Some(String::new()), ..Self::default() }
     }
 
     pub(crate) fn of(piece: Piece) -> Self {
@@ -152,6 +158,7 @@ impl Delta {
             function: FunctionDelta { name, arguments },
         };
         match piece {
+            Piece::Reasoning(text) => Self { reasoning_content: Some(text), ..Self::default() },
             Piece::Text(text) if text.is_empty() => Self::default(),
             Piece::Text(text) => Self { content: Some(text), ..Self::default() },
             Piece::ToolCall { index, id, name } => {

@@ -7,15 +7,15 @@ use utoipa::ToSchema;
 use crate::api::fields::{self, GrammarField, ResponseFormat, Stop, StreamOptions};
 use crate::api::sampling_fields;
 use crate::error::ApiError;
+use crate::ignored::IgnoredParams;
 
 /// Default number of generated tokens, the same as OpenAI's.
 const MAX_TOKENS_DEFAULT: usize = 16;
 
 sampling_fields::with_sampling_fields! {
-    /// Texts to continue, without the model's chat template. Unknown parameters are refused by name.
+    /// Texts to continue, without the model's chat template. Unknown parameters are ignored and named in the header `x-ruvllm-ignored`.
     #[derive(Debug, Deserialize, ToSchema)]
-    #[serde(deny_unknown_fields)]
-    pub struct CompletionRequest {
+        pub struct CompletionRequest {
         /// A model of this server; `GET /v1/models` lists them.
         #[schema(example = "smollm2")]
         pub model: String,
@@ -76,8 +76,8 @@ impl PromptField {
 
 impl CompletionRequest {
     /// Converts each prompt to a request for the engine.
-    pub(crate) fn requests(&self) -> Result<Vec<Request>, ApiError> {
-        let n = self.check()?;
+    pub(crate) fn requests(&self, ignored: &IgnoredParams) -> Result<Vec<Request>, ApiError> {
+        let n = self.check(ignored)?;
         let (prompts, answers_max) = (self.prompt.count(), fields::COUNT_MAX);
         if prompts == 0 {
             return Err(ApiError::invalid_param("prompt", "prompt has no texts; give at least one"));
@@ -94,6 +94,7 @@ impl CompletionRequest {
         let request = Request {
             sampling: self.sampling(self.logprobs)?,
             max_tokens: Some(self.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT)),
+            clamps_max_tokens: true,
             stop: fields::stop(self.stop.as_ref())?,
             output_format: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             priority: self.priority.unwrap_or(0),
@@ -105,7 +106,7 @@ impl CompletionRequest {
     }
 
     /// Refuses invalid combinations; returns the number of answers per prompt.
-    fn check(&self) -> Result<usize, ApiError> {
+    fn check(&self, ignored: &IgnoredParams) -> Result<usize, ApiError> {
         let n = fields::count("n", self.n)?;
         if let Some(best_of) = self.best_of.filter(|best_of| *best_of != n) {
             let message = format!("best_of is {best_of} and n is {n}; only equal values are supported");
@@ -115,7 +116,7 @@ impl CompletionRequest {
             let message = "echo cannot be combined with logprobs: probabilities of the prompt are not supported";
             return Err(ApiError::invalid_param("echo", message));
         }
-        fields::check_stream_options(self.stream, self.stream_options.as_ref())?;
+        fields::note_stream_options(self.stream, self.stream_options.as_ref(), ignored)?;
         Ok(n)
     }
 

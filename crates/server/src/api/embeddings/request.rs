@@ -10,9 +10,8 @@ use crate::error::ApiError;
 /// Maximum number of texts per request, the same as OpenAI's.
 const INPUTS_MAX: usize = 2048;
 
-/// Texts to embed. Unknown parameters are refused by name.
+/// Texts to embed. Unknown parameters are ignored and named in the header `x-ruvllm-ignored`.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct EmbeddingRequest {
     /// An embedding model; `GET /v1/models` lists all models.
     #[schema(example = "minilm")]

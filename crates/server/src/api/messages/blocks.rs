@@ -6,14 +6,16 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::api::conversation::{Conversation, UnknownCall};
-use crate::api::typed::{TextOrList, Typed, refuse};
+use crate::api::signature::Signature;
+use crate::api::typed::{TextOrList, Typed};
 use crate::error::ApiError;
+use crate::ignored::IgnoredParams;
 
 /// One message of a conversation. Consecutive messages of one role are joined.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct MessageField {
-    /// `user` or `assistant`; the last one must be the user's.
+    /// `user` or `assistant`, or `system` for instructions within the conversation, which the model reads as the user's. The
+    /// last one must not be the assistant's.
     pub role: String,
     #[schema(value_type = MessageContent)]
     pub content: Value,
@@ -50,16 +52,26 @@ pub(crate) enum OnlyText {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Block {
     Text(TextBlock),
+    Thinking(ThinkingBlock),
     ToolUse(ToolUseBlock),
     ToolResult(ToolResultBlock),
 }
 
+/// What the assistant wrote for itself before its answer.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct ThinkingBlock {
+    thinking: String,
+    /// Proves that this server wrote it; what it did not write is left out.
+    signature: Option<String>,
+}
+
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "some fields are accepted and have no effect")]
-#[serde(deny_unknown_fields)]
 pub(crate) struct TextBlock {
     text: String,
-    cache_control: Option<CacheControl>,
+    #[schema(value_type = Option<CacheControl>)]
+    cache_control: Option<Value>,
+    // Clients send back whatever their types have.
     #[schema(ignore)]
     citations: Option<Value>,
 }
@@ -67,13 +79,13 @@ pub(crate) struct TextBlock {
 /// A tool call of the assistant.
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "some fields are accepted and have no effect")]
-#[serde(deny_unknown_fields)]
 pub(crate) struct ToolUseBlock {
     id: String,
     name: String,
     #[schema(value_type = Object)]
     input: Map<String, Value>,
-    cache_control: Option<CacheControl>,
+    #[schema(value_type = Option<CacheControl>)]
+    cache_control: Option<Value>,
     // Clients send back whatever their types have.
     #[schema(ignore)]
     caller: Option<Value>,
@@ -84,34 +96,48 @@ pub(crate) struct ToolUseBlock {
 /// The result of a tool call, sent by the user.
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "some fields are accepted and have no effect")]
-#[serde(deny_unknown_fields)]
 pub(crate) struct ToolResultBlock {
     tool_use_id: String,
     #[schema(value_type = Option<TextContent>)]
     content: Option<Value>,
     /// The model sees it as the word `Error:` before the content.
     is_error: Option<bool>,
-    cache_control: Option<CacheControl>,
+    #[schema(value_type = Option<CacheControl>)]
+    cache_control: Option<Value>,
     #[schema(ignore)]
     toolset_name: Option<Value>,
 }
 
 /// Accepted without effect: common prefixes of prompts are always cached.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-#[expect(dead_code, reason = "it has no effect")]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[expect(dead_code, reason = "only describes a field for the OpenAPI document")]
 pub enum CacheControl {
     Ephemeral { ttl: Option<String> },
 }
 
+/// Begins a system block that names the client's version and differs from request to request. It is meant for Anthropic's
+/// servers; in the prompt it would keep everything behind it out of the prefix cache.
+const BILLING_BLOCK: &str = "x-anthropic-billing-header:";
+
 /// Returns the whole conversation, with the system prompt first.
-pub(crate) fn messages(system: Option<&Value>, turns: &[MessageField]) -> Result<Vec<Message>, ApiError> {
+pub(crate) fn messages(
+    system: Option<&Value>,
+    turns: &[MessageField],
+    ignored: &IgnoredParams,
+) -> Result<Vec<Message>, ApiError> {
     let mut conversation = Conversation::default();
     if let Some(system) = system.filter(|system| !system.is_null()) {
-        conversation.say("system", &texts(system, "system")?);
+        let texts = texts(system, "system", ignored)?;
+        let system: Vec<&str> =
+            texts.iter().map(String::as_str).filter(|text| !text.starts_with(BILLING_BLOCK)).collect();
+        if system.len() < texts.len() {
+            ignored.note("system:x-anthropic-billing-header", "it is meant for other servers")?;
+        }
+        conversation.say("system", &system.join("\n"));
     }
     for (index, turn) in turns.iter().enumerate() {
-        add_turn(turn, &format!("messages[{index}]"), &mut conversation)?;
+        add_turn(turn, &format!("messages[{index}]"), &mut conversation, ignored)?;
     }
     match turns.last() {
         None => Err(ApiError::invalid_param("messages", "messages is empty; give at least one")),
@@ -124,13 +150,22 @@ pub(crate) fn messages(system: Option<&Value>, turns: &[MessageField]) -> Result
     }
 }
 
-fn add_turn(turn: &MessageField, place: &str, conversation: &mut Conversation) -> Result<(), ApiError> {
-    let role = turn.role.as_str();
-    if !["user", "assistant"].contains(&role) {
-        let message = format!("unknown role {role:?}; use user or assistant, and the field system");
-        return Err(ApiError::invalid_param(format!("{place}.role"), message));
-    }
-    match TextOrList::new(&turn.content, &format!("{place}.content"))? {
+fn add_turn(
+    turn: &MessageField,
+    place: &str,
+    conversation: &mut Conversation,
+    ignored: &IgnoredParams,
+) -> Result<(), ApiError> {
+    let role = match turn.role.as_str() {
+        // Chat templates know instructions at the beginning only.
+        "system" => "user",
+        role @ ("user" | "assistant") => role,
+        role => {
+            let message = format!("unknown role {role:?}; use user, assistant or system");
+            return Err(ApiError::invalid_param(format!("{place}.role"), message));
+        }
+    };
+    match TextOrList::new(&turn.content, &format!("{place}.content"), ignored)? {
         TextOrList::Text(text) => conversation.append_message(role, text),
         TextOrList::List(blocks) if blocks.is_empty() && role == "user" => {
             return Err(ApiError::invalid_param(format!("{place}.content"), "the content has no blocks"));
@@ -139,23 +174,41 @@ fn add_turn(turn: &MessageField, place: &str, conversation: &mut Conversation) -
         TextOrList::List(blocks) if blocks.is_empty() => conversation.append_message(role, ""),
         TextOrList::List(blocks) => {
             for block in &blocks {
-                add_block(block, role, conversation)?;
+                add_block(block, role, conversation, ignored)?;
             }
         }
     }
     Ok(())
 }
 
-fn add_block(block: &Typed<'_>, role: &str, conversation: &mut Conversation) -> Result<(), ApiError> {
+fn add_block(
+    block: &Typed<'_>,
+    role: &str,
+    conversation: &mut Conversation,
+    ignored: &IgnoredParams,
+) -> Result<(), ApiError> {
     match (block.kind, role) {
         (Some("text"), _) => conversation.append_message(role, &text(block)?),
+        (Some("thinking"), "assistant") => {
+            let ThinkingBlock { thinking, signature } = block.read()?;
+            match signature.is_some_and(|signature| Signature::of(&thinking).matches(&signature)) {
+                true => conversation.reason(&thinking),
+                false => block.ignore("this server did not write it")?,
+            }
+        }
+        // Encrypted by another server, or steps of tools that another server ran.
+        (
+            Some("redacted_thinking" | "server_tool_use" | "mcp_tool_use" | "mcp_tool_result" | "container_upload"),
+            "assistant",
+        ) => block.ignore("it belongs to another server")?,
+        (Some(kind), "assistant") if kind.ends_with("_tool_result") => {
+            block.ignore("it belongs to another server")?;
+        }
         (Some("tool_use"), "assistant") => {
-            let ToolUseBlock { id, name, input, caller, toolset_name, .. } = block.read()?;
-            refuse_in(block, "caller", caller.as_ref())?;
-            refuse_in(block, "toolset_name", toolset_name.as_ref())?;
+            let ToolUseBlock { id, name, input, .. } = block.read()?;
             conversation.call(ToolCall { id, name, arguments: Value::Object(input).to_string() });
         }
-        (Some("tool_result"), "user") => add_result(block, conversation)?,
+        (Some("tool_result"), "user") => add_result(block, conversation, ignored)?,
         (Some(kind @ ("tool_use" | "tool_result")), role) => {
             return Err(block.wrong("type", format!("messages of the {role} cannot have blocks of the type {kind}")));
         }
@@ -168,12 +221,11 @@ fn add_block(block: &Typed<'_>, role: &str, conversation: &mut Conversation) -> 
     Ok(())
 }
 
-fn add_result(block: &Typed<'_>, conversation: &mut Conversation) -> Result<(), ApiError> {
-    let ToolResultBlock { tool_use_id, content, is_error, toolset_name, .. } = block.read()?;
-    refuse_in(block, "toolset_name", toolset_name.as_ref())?;
+fn add_result(block: &Typed<'_>, conversation: &mut Conversation, ignored: &IgnoredParams) -> Result<(), ApiError> {
+    let ToolResultBlock { tool_use_id, content, is_error, .. } = block.read()?;
     let text = match content {
         None | Some(Value::Null) => String::new(),
-        Some(content) => texts(&content, &format!("{}.content", block.place))?,
+        Some(content) => texts(&content, &format!("{}.content", block.place), ignored)?.join("\n"),
     };
     let text = if is_error.unwrap_or(false) { format!("Error: {text}") } else { text };
     conversation.result(&tool_use_id, &text).map_err(|UnknownCall| {
@@ -182,27 +234,21 @@ fn add_result(block: &Typed<'_>, conversation: &mut Conversation) -> Result<(), 
 }
 
 /// A text, or text blocks only.
-fn texts(content: &Value, place: &str) -> Result<String, ApiError> {
-    match TextOrList::new(content, place)? {
-        TextOrList::Text(text) => Ok(text.to_owned()),
+fn texts(content: &Value, place: &str, ignored: &IgnoredParams) -> Result<Vec<String>, ApiError> {
+    match TextOrList::new(content, place, ignored)? {
+        TextOrList::Text(text) => Ok(vec![text.to_owned()]),
         TextOrList::List(blocks) => {
-            let all = blocks.iter().map(|block| match block.kind {
+            let text = |block: &Typed<'_>| match block.kind {
                 Some("text") => text(block),
                 _ => Err(block.unsupported("blocks", "text (the models of this server read text only)")),
-            });
-            Ok(all.collect::<Result<Vec<String>, ApiError>>()?.join("\n"))
+            };
+            blocks.iter().map(text).collect()
         }
     }
 }
 
 fn text(block: &Typed<'_>) -> Result<String, ApiError> {
-    let TextBlock { text, citations, .. } = block.read()?;
-    refuse_in(block, "citations", citations.as_ref())?;
-    Ok(text)
-}
-
-fn refuse_in(block: &Typed<'_>, field: &str, given: Option<&Value>) -> Result<(), ApiError> {
-    refuse(&format!("{}.{field}", block.place), given, "omit it")
+    Ok(block.read::<TextBlock>()?.text)
 }
 
 #[cfg(test)]
@@ -213,7 +259,7 @@ mod tests {
 
     fn read(turns: Value) -> Result<Vec<Message>, ApiError> {
         let turns: Vec<MessageField> = serde_json::from_value(turns).unwrap();
-        messages(None, &turns)
+        messages(None, &turns, &IgnoredParams::default())
     }
 
     fn check_refused(turns: Value, param: &str, message: &str) {
@@ -256,18 +302,53 @@ mod tests {
         let image =
             json!([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "source": {}}]}]);
         check_refused(image, "messages[0].content[1].type", "\"image\" are not supported");
-        let thinking = json!([{"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]}]);
-        check_refused(thinking, "messages[0].content[0].type", "\"thinking\" are not supported");
         let prefill = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]);
         check_refused(prefill, "messages[1].role", "continuing it is not supported");
-        check_refused(json!([{"role": "system", "content": "a"}]), "messages[0].role", "the field system");
+        check_refused(json!([{"role": "wizard", "content": "a"}]), "messages[0].role", "use user, assistant or system");
         let unknown = json!([{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]}]);
         check_refused(unknown, "messages[0].content[0].tool_use_id", "no tool_use");
         let misplaced =
             json!([{"role": "user", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": {}}]}]);
         check_refused(misplaced, "messages[0].content[0].type", "messages of the user");
         let misspelt = json!([{"role": "user", "content": [{"type": "text", "txt": "x"}]}]);
-        check_refused(misspelt, "messages[0].content[0].txt", "did you mean 'text'");
+        check_refused(misspelt, "messages[0].content[0].text", "required");
         check_refused(json!([]), "messages", "empty");
+    }
+
+    #[test]
+    fn thinking_is_taken_back_from_whoever_got_it_here_and_from_nobody_else() {
+        let read = |signature: &str| {
+            let thinking = json!({"type": "thinking", "thinking": "Hm.", "signature": signature});
+            let turns = json!([
+                {"role": "user", "content": "Why?"},
+                {"role": "assistant", "content": [thinking, {"type": "text", "text": "Because."}]},
+                {"role": "user", "content": "So?"},
+            ]);
+            let (turns, ignored): (Vec<MessageField>, _) =
+                (serde_json::from_value(turns).unwrap(), IgnoredParams::default());
+            (messages(None, &turns, &ignored).unwrap()[1].clone(), ignored.all())
+        };
+        let (message, ignored) = read(&Signature::of("Hm.").to_string());
+        assert_eq!((message.reasoning.as_deref(), message.content.as_str()), (Some("Hm."), "Because."));
+        assert!(ignored.is_empty());
+        for forged in ["", "x", &Signature::of("Hm!").to_string()] {
+            let (message, ignored) = read(forged);
+            assert_eq!((message.reasoning, message.content.as_str()), (None, "Because."));
+            assert_eq!(ignored, ["messages[1].content[0]:thinking"]);
+        }
+    }
+
+    #[test]
+    fn what_changes_with_every_request_is_left_out_of_the_prompt() {
+        let system = |id: &str| {
+            json!([
+                {"type": "text", "text": format!("x-anthropic-billing-header: cc_version=2.1; cch={id};")},
+                {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}},
+            ])
+        };
+        let turns: Vec<MessageField> = serde_json::from_value(json!([{"role": "user", "content": "Hi"}])).unwrap();
+        let read = |id: &str| messages(Some(&system(id)), &turns, &IgnoredParams::default()).unwrap();
+        assert_eq!(read("1"), read("2"));
+        assert_eq!(read("1")[0].content, "Be brief.");
     }
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::response::{AnswerBlock, MessageObject, MessageUsage, stop_reason};
 use crate::api::generation::{Generation, Part};
 use crate::api::sections::{Change, Section, Sections};
+use crate::api::signature::Signature;
 use crate::api::sse::{Events, Wire};
 use crate::error::ApiError;
 use crate::request_id::RequestId;
@@ -32,6 +33,7 @@ impl MessageWire {
             }
             Change::Grew(index, more) => {
                 let delta = match self.sections.all()[*index] {
+                    Section::Reasoning(_) => json!({ "type": "thinking_delta", "thinking": more }),
                     Section::Text(_) => json!({ "type": "text_delta", "text": more }),
                     Section::Call(_) => json!({ "type": "input_json_delta", "partial_json": more }),
                 };
@@ -39,6 +41,12 @@ impl MessageWire {
                 events.named("content_block_delta", &event);
             }
             Change::Closed(index) => {
+                if let Section::Reasoning(text) = &self.sections.all()[*index] {
+                    let signature = Signature::of(text).to_string();
+                    let delta = json!({ "type": "signature_delta", "signature": signature });
+                    let event = json!({ "type": "content_block_delta", "index": index, "delta": delta });
+                    events.named("content_block_delta", &event);
+                }
                 events.named("content_block_stop", &json!({ "type": "content_block_stop", "index": index }));
             }
         }

@@ -7,13 +7,14 @@ use utoipa::ToSchema;
 
 use super::blocks::{CacheControl, MessageField, TextContent, messages};
 use crate::api::fields;
+use crate::api::reasoning::ReasoningParam;
 use crate::api::typed::{Typed, refuse};
 use crate::error::ApiError;
+use crate::ignored::IgnoredParams;
 
-/// A conversation to continue. Unknown parameters are refused by name.
+/// A conversation to continue. Unknown parameters are ignored and named in the header `x-ruvllm-ignored`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "some fields are accepted and have no effect")]
-#[serde(deny_unknown_fields)]
 pub struct MessagesRequest {
     /// A model of this server; `GET /v1/models` lists them.
     #[schema(example = "smollm2")]
@@ -41,25 +42,36 @@ pub struct MessagesRequest {
     pub tools: Option<Vec<Value>>,
     pub tool_choice: Option<ToolChoiceField>,
     pub metadata: Option<Metadata>,
-    /// There is only one tier: `auto` and `standard_only` are accepted.
+    /// Has no effect: there is only one tier.
     pub service_tier: Option<String>,
-    pub cache_control: Option<CacheControl>,
+    #[schema(value_type = Option<CacheControl>)]
+    pub cache_control: Option<Value>,
     pub output_config: Option<OutputConfig>,
-    // Supported by other servers; refused with a reason if they ask for something.
-    #[schema(ignore)]
-    pub thinking: Option<Value>,
+    pub thinking: Option<Thinking>,
+    // Refused: answers would mean something else without them.
     #[schema(ignore)]
     pub container: Option<Value>,
     #[schema(ignore)]
     pub mcp_servers: Option<Value>,
-    #[schema(ignore)]
-    pub context_management: Option<Value>,
+}
+
+/// Whether the model reasons before it answers, if it does.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Thinking {
+    /// It reasons, for up to so many tokens.
+    Enabled {
+        #[schema(minimum = 1)]
+        budget_tokens: Option<usize>,
+    },
+    /// The model decides, or `output_config.effort` does.
+    Adaptive {},
+    Disabled {},
 }
 
 /// A prompt whose tokens are counted.
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "some fields are accepted and have no effect")]
-#[serde(deny_unknown_fields)]
 pub struct CountTokensRequest {
     #[schema(example = "smollm2")]
     pub model: String,
@@ -70,24 +82,24 @@ pub struct CountTokensRequest {
     #[schema(value_type = Option<Vec<ClientTool>>)]
     pub tools: Option<Vec<Value>>,
     pub tool_choice: Option<ToolChoiceField>,
-    pub cache_control: Option<CacheControl>,
+    #[schema(value_type = Option<CacheControl>)]
+    pub cache_control: Option<Value>,
     /// Has no effect on the prompt.
     pub output_config: Option<OutputConfig>,
-    #[schema(ignore)]
-    pub thinking: Option<Value>,
+    /// Has no effect on the number of tokens here.
+    pub thinking: Option<Thinking>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct OutputConfig {
     pub format: Option<OutputFormat>,
-    #[schema(ignore)]
-    pub effort: Option<Value>,
+    /// How much the model reasons before it answers, if it does: `low`, `medium`, `high`, `xhigh` or `max`.
+    pub effort: Option<String>,
 }
 
 /// Format of the answer.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "type", rename_all = "snake_case")]
 pub enum OutputFormat {
     /// JSON that follows a schema.
     JsonSchema {
@@ -99,7 +111,6 @@ pub enum OutputFormat {
 /// A tool that the model may call.
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "some fields are accepted and have no effect")]
-#[serde(deny_unknown_fields)]
 pub struct ClientTool {
     /// 1 to 64 letters, digits, `_` and `-`
     pub name: String,
@@ -108,12 +119,13 @@ pub struct ClientTool {
     #[schema(value_type = Object)]
     pub input_schema: Value,
     pub strict: Option<bool>,
-    pub cache_control: Option<CacheControl>,
+    #[schema(value_type = Option<CacheControl>)]
+    pub cache_control: Option<Value>,
 }
 
 /// Whether tools are called.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToolChoiceField {
     /// The model decides.
     Auto { disable_parallel_tool_use: Option<bool> },
@@ -126,17 +138,16 @@ pub enum ToolChoiceField {
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Metadata {
     /// End user of this request, for the log.
     pub user_id: Option<String>,
 }
 
 impl MessagesRequest {
-    pub(crate) fn request(&self) -> Result<Request, ApiError> {
-        self.refuse_unsupported()?;
+    pub(crate) fn request(&self, ignored: &IgnoredParams) -> Result<Request, ApiError> {
+        self.refuse_unsupported(ignored)?;
         let default = Sampling::default();
-        let request = Request {
+        let mut request = Request {
             sampling: Sampling {
                 temperature: self.temperature.unwrap_or(default.temperature),
                 top_p: self.top_p.unwrap_or(default.top_p),
@@ -144,12 +155,15 @@ impl MessagesRequest {
                 ..default
             },
             max_tokens: Some(self.max_tokens),
+            // Agents ask for what their own models can write.
+            clamps_max_tokens: true,
             unset: fields::unset_params(self.temperature, self.top_p, Some(self.max_tokens)),
             stop: self.stop_sequences.clone().unwrap_or_default(),
-            output_format: shape(self.output_config.as_ref())?,
-            tools: tools(self.tools.as_deref(), self.tool_choice.as_ref())?,
-            ..Request::new(Prompt::Messages(messages(self.system.as_ref(), &self.messages)?))
+            output_format: shape(self.output_config.as_ref()),
+            tools: tools(self.tools.as_deref(), self.tool_choice.as_ref(), ignored)?,
+            ..Request::new(Prompt::Messages(messages(self.system.as_ref(), &self.messages, ignored)?))
         };
+        self.reasoning()?.apply(&mut request);
         Ok(fields::with_seed(request, None, 1))
     }
 
@@ -157,53 +171,52 @@ impl MessagesRequest {
         self.stream.unwrap_or(false)
     }
 
-    fn refuse_unsupported(&self) -> Result<(), ApiError> {
-        if let Some(tier) = self.service_tier.as_deref().filter(|tier| !["auto", "standard_only"].contains(tier)) {
-            let message = format!("service_tier is {tier:?}; the only tier is auto or standard_only");
-            return Err(ApiError::invalid_param("service_tier", message));
+    pub(crate) fn reasoning(&self) -> Result<ReasoningParam, ApiError> {
+        let effort = self.output_config.as_ref().and_then(|config| config.effort.as_deref());
+        match &self.thinking {
+            Some(Thinking::Enabled { budget_tokens }) => Ok(ReasoningParam::on("thinking", *budget_tokens)),
+            Some(Thinking::Disabled {}) => Ok(ReasoningParam::off("thinking")),
+            Some(Thinking::Adaptive {}) if effort.is_none() => Ok(ReasoningParam::on("thinking", None)),
+            Some(Thinking::Adaptive {}) | None => ReasoningParam::of_effort("output_config.effort", effort),
         }
-        refuse_thinking(self.thinking.as_ref())?;
+    }
+
+    fn refuse_unsupported(&self, ignored: &IgnoredParams) -> Result<(), ApiError> {
+        fields::note_service_tier(self.service_tier.as_deref(), ["auto", "standard_only"], ignored)?;
         refuse("container", self.container.as_ref(), "this server does not run tools")?;
-        refuse("mcp_servers", self.mcp_servers.as_ref(), "this server does not run tools")?;
-        refuse("context_management", self.context_management.as_ref(), "omit old messages yourself")
+        refuse("mcp_servers", self.mcp_servers.as_ref(), "this server does not run tools")
     }
 }
 
 impl CountTokensRequest {
     /// Returns the prompt as an answer would start with it.
-    pub(crate) fn prompt(&self) -> Result<(Prompt, Tools), ApiError> {
-        refuse_thinking(self.thinking.as_ref())?;
-        shape(self.output_config.as_ref())?;
-        let messages = messages(self.system.as_ref(), &self.messages)?;
-        Ok((Prompt::Messages(messages), tools(self.tools.as_deref(), self.tool_choice.as_ref())?))
+    pub(crate) fn prompt(&self, ignored: &IgnoredParams) -> Result<(Prompt, Tools), ApiError> {
+        let messages = messages(self.system.as_ref(), &self.messages, ignored)?;
+        Ok((Prompt::Messages(messages), tools(self.tools.as_deref(), self.tool_choice.as_ref(), ignored)?))
     }
 }
 
-fn shape(config: Option<&OutputConfig>) -> Result<Option<ruvllm_runtime::OutputFormat>, ApiError> {
-    let Some(OutputConfig { format, effort }) = config else { return Ok(None) };
-    refuse("output_config.effort", effort.as_ref(), "every token of an answer takes the same effort")?;
-    Ok(format
-        .as_ref()
-        .map(|OutputFormat::JsonSchema { schema }| ruvllm_runtime::OutputFormat::JsonSchema(closed(schema))))
+fn shape(config: Option<&OutputConfig>) -> Option<ruvllm_runtime::OutputFormat> {
+    let OutputFormat::JsonSchema { schema } = config?.format.as_ref()?;
+    Some(ruvllm_runtime::OutputFormat::JsonSchema(closed(schema)))
 }
 
-fn refuse_thinking(thinking: Option<&Value>) -> Result<(), ApiError> {
-    match thinking.and_then(|thinking| thinking.get("type")).and_then(Value::as_str) {
-        Some("disabled") => Ok(()),
-        _ => refuse("thinking", thinking, "the models of this server do not think separately from their answers"),
-    }
-}
-
-fn tools(tools: Option<&[Value]>, choice: Option<&ToolChoiceField>) -> Result<Tools, ApiError> {
+fn tools(
+    tools: Option<&[Value]>,
+    choice: Option<&ToolChoiceField>,
+    ignored: &IgnoredParams,
+) -> Result<Tools, ApiError> {
     let tool = |tool: &Typed<'_>| match tool.kind {
         None | Some("custom") => {
             let ClientTool { name, description, input_schema, .. } = tool.read()?;
-            Ok(Tool { name, description, parameters: input_schema })
+            Ok(Some(Tool { name, description, parameters: input_schema }))
         }
-        Some(_) => Err(tool.unsupported("tools", "custom (this server does not run tools)")),
+        // Left out: those that Anthropic's servers run, and those whose form its models have learnt.
+        Some(_) => tool.ignore("this server offers only tools with an input_schema").map(|()| None),
     };
-    let tools = Typed::list(tools.unwrap_or_default(), "tools")?;
-    let definitions = tools.iter().map(tool).collect::<Result<Vec<Tool>, ApiError>>()?;
+    let tools = Typed::list(tools.unwrap_or_default(), "tools", ignored)?;
+    let definitions = tools.iter().filter_map(|given| tool(given).transpose());
+    let definitions = definitions.collect::<Result<Vec<Tool>, ApiError>>()?;
     let (choice, disables_parallel) = match choice {
         None => (ToolChoice::Auto, &None),
         Some(ToolChoiceField::Auto { disable_parallel_tool_use }) => (ToolChoice::Auto, disable_parallel_tool_use),
@@ -226,11 +239,12 @@ mod tests {
     use super::*;
     use crate::body::parse;
 
-    fn request(extra: Value) -> Result<Request, ApiError> {
+    fn request(extra: Value) -> Result<(Request, Vec<String>), ApiError> {
         let mut body = json!({"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]});
         body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-        let request: MessagesRequest = parse(body.to_string().as_bytes())?;
-        request.request()
+        let ignored = IgnoredParams::default();
+        let request: MessagesRequest = parse(body.to_string().as_bytes(), &ignored)?;
+        Ok((request.request(&ignored)?, ignored.all()))
     }
 
     fn check_refused(extra: Value, param: &str) {
@@ -247,7 +261,7 @@ mod tests {
             (json!({"type": "tool", "name": "f"}), ToolChoice::Named("f".to_owned()), None),
             (json!({"type": "none"}), ToolChoice::None, None),
         ] {
-            let tools = request(json!({"tools": tool, "tool_choice": choice})).unwrap().tools;
+            let tools = request(json!({"tools": tool, "tool_choice": choice})).unwrap().0.tools;
             assert_eq!((tools.choice, tools.are_parallel), (expected, are_parallel), "{choice}");
             assert_eq!(tools.definitions[0].parameters, json!({"type": "object"}));
         }
@@ -256,15 +270,37 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_named() {
-        check_refused(json!({"thinking": {"type": "enabled", "budget_tokens": 9}}), "thinking");
-        check_refused(json!({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}), "tools[0].type");
+    fn what_would_change_the_meaning_is_refused_by_name() {
+        check_refused(json!({"mcp_servers": [{"url": "x"}]}), "mcp_servers");
         check_refused(json!({"tools": [{"name": "f"}]}), "tools[0].input_schema");
-        check_refused(json!({"service_tier": "gold"}), "service_tier");
-        check_refused(json!({"output_config": {"effort": "low"}}), "output_config.effort");
+        check_refused(json!({"output_config": {"effort": "huge"}}), "output_config.effort");
         check_refused(json!({"output_config": {"format": {"type": "json_schema"}}}), "output_config.format.schema");
         check_refused(json!({"system": [{"type": "image"}]}), "system[0].type");
         check_refused(json!({"max_token": 5}), "max_token");
-        assert!(request(json!({"thinking": {"type": "disabled"}, "cache_control": {"type": "ephemeral"}})).is_ok());
+        check_refused(json!({"thinking": {"type": "sometimes"}}), "thinking.type");
+        let server_tool = json!([{"type": "web_search_20250305", "name": "web_search"}]);
+        check_refused(json!({"tools": server_tool, "tool_choice": {"type": "any"}}), "tool_choice");
+    }
+
+    #[test]
+    fn what_only_tunes_is_accepted_and_named() {
+        let (_, ignored) = request(json!({
+            "service_tier": "gold", "context_management": {"edits": []}, "speed": "fast",
+            "tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}],
+            "cache_control": {"type": "ephemeral", "scope": "global"},
+        }))
+        .unwrap();
+        assert_eq!(ignored, ["context_management", "speed", "service_tier", "tools[0]:web_search_20250305"]);
+    }
+
+    #[test]
+    fn thinking_is_a_budget() {
+        let budget = |extra: Value| request(extra).unwrap().0.reasoning_budget;
+        assert_eq!(budget(json!({"thinking": {"type": "enabled", "budget_tokens": 9}})), Some(9));
+        assert_eq!(budget(json!({"thinking": {"type": "disabled"}})), Some(0));
+        assert_eq!(budget(json!({"thinking": {"type": "adaptive"}})), None);
+        let adaptive = json!({"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}});
+        assert_eq!(budget(adaptive), Some(1024));
+        assert_eq!(budget(json!({})), None);
     }
 }

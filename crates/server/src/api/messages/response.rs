@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::api::sections::{Section, Sections};
+use crate::api::signature::Signature;
 
 /// An answer.
 #[derive(Debug, Serialize, ToSchema)]
@@ -30,6 +31,12 @@ pub(crate) struct MessageObject {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum AnswerBlock {
+    /// What the model wrote for itself before its answer.
+    Thinking {
+        thinking: String,
+        /// Sent back with the block, it proves that this server wrote it.
+        signature: String,
+    },
     Text {
         text: String,
     },
@@ -67,6 +74,9 @@ impl AnswerBlock {
 
     fn of(section: &Section) -> Option<Self> {
         match section {
+            Section::Reasoning(text) => {
+                Some(Self::Thinking { thinking: text.clone(), signature: Signature::of(text).to_string() })
+            }
             Section::Text(text) => Some(Self::Text { text: text.clone() }),
             Section::Call(call) => {
                 let input = RawValue::from_string(call.arguments.clone()).ok()?;
@@ -78,6 +88,7 @@ impl AnswerBlock {
     /// Returns the empty block that announces it.
     pub(crate) fn opening(section: &Section) -> Self {
         match section {
+            Section::Reasoning(_) => Self::Thinking { thinking: String::new(), signature: String::new() },
             Section::Text(_) => Self::Text { text: String::new() },
             Section::Call(call) => {
                 let input = RawValue::from_string("{}".to_owned()).expect("it is valid JSON");

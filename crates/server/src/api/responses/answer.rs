@@ -7,6 +7,7 @@ use ruvllm_runtime::FinishReason;
 use super::input::add_section;
 use super::response::{IncompleteDetails, OutputItem, ResponseFailure, ResponseObject};
 use super::store::{ResponseStore, Stored};
+use super::tools::OfferedTools;
 use crate::api::conversation::Conversation;
 use crate::api::generation::Generation;
 use crate::api::ids;
@@ -17,6 +18,8 @@ use crate::error::ApiError;
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub object: ResponseObject,
+    /// What the client calls the tools.
+    pub tools: OfferedTools,
     pub wants_logprobs: bool,
     /// The conversation before it.
     pub conversation: Conversation,
@@ -32,6 +35,7 @@ impl Answer {
     pub(crate) fn item_id(&mut self, index: usize, section: &Section) -> &str {
         if self.item_ids.len() == index {
             let prefix = match section {
+                Section::Reasoning(_) => "rs_",
                 Section::Text(_) => "msg_",
                 Section::Call(_) => "fc_",
             };
@@ -50,7 +54,8 @@ impl Answer {
     ) -> OutputItem {
         let status = if is_cut && !section.is_whole() { "incomplete" } else { "completed" };
         let logprobs = self.logprobs(0, generation);
-        OutputItem::of(section, self.item_id(index, section), status, logprobs)
+        let id = self.item_id(index, section).to_owned();
+        OutputItem::of(section, &id, status, logprobs, &self.tools)
     }
 
     /// Returns the log probabilities of all tokens from `first` on, if requested. There are no tool calls then, so all
@@ -82,7 +87,8 @@ impl Answer {
         for (index, section) in sections.all().iter().enumerate() {
             let is_last = index + 1 == sections.all().len();
             let status = if is_last && !section.is_whole() { "incomplete" } else { "completed" };
-            let item = OutputItem::of(section, self.item_id(index, section), status, Vec::new());
+            let id = self.item_id(index, section).to_owned();
+            let item = OutputItem::of(section, &id, status, Vec::new(), &self.tools);
             self.object.output.push(item);
         }
         self.object.status = "failed";

@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, is_cut};
-use super::response::{OutputItem, OutputPart};
+use super::response::{OutputItem, OutputPart, ReasoningPart};
+use super::tools::CallKind;
 use crate::api::generation::{Generation, Part};
 use crate::api::sections::{Change, Section, Sections};
 use crate::api::sse::{Events, Wire};
@@ -58,20 +59,33 @@ impl ResponseWire {
     fn send_opened(&mut self, index: usize, events: &mut Events) {
         let section = self.sections.all()[index].opening();
         let id = self.answer.item_id(index, &section).to_owned();
-        let item = OutputItem::opening(&section, &id);
+        let item = OutputItem::opening(&section, &id, &self.answer.tools);
         self.send("response.output_item.added", &json!({ "output_index": index, "item": item }), events);
-        if let Section::Text(_) = section {
-            let part = OutputPart::new("", Vec::new());
-            let fields = json!({ "item_id": id, "output_index": index, "content_index": 0, "part": part });
-            self.send("response.content_part.added", &fields, events);
-        }
+        let part = match section {
+            Section::Text(_) => json!(OutputPart::new("", Vec::new())),
+            Section::Reasoning(_) => json!(ReasoningPart::ReasoningText { text: String::new() }),
+            Section::Call(_) => return,
+        };
+        let fields = json!({ "item_id": id, "output_index": index, "content_index": 0, "part": part });
+        self.send("response.content_part.added", &fields, events);
     }
 
     fn send_more(&mut self, index: usize, delta: &str, generation: &Generation, events: &mut Events) {
         let id = &self.answer.item_ids[index];
-        if let Section::Call(_) = self.sections.all()[index] {
-            let fields = json!({ "item_id": id, "output_index": index, "delta": delta });
-            return self.send("response.function_call_arguments.delta", &fields, events);
+        match &self.sections.all()[index] {
+            Section::Call(call) => {
+                // Other kinds have no arguments; what the client sees of them is known at the end.
+                if let CallKind::Function | CallKind::Namespaced { .. } = self.answer.tools.kind(call) {
+                    let fields = json!({ "item_id": id, "output_index": index, "delta": delta });
+                    self.send("response.function_call_arguments.delta", &fields, events);
+                }
+                return;
+            }
+            Section::Reasoning(_) => {
+                let fields = json!({ "item_id": id, "output_index": index, "content_index": 0, "delta": delta });
+                return self.send("response.reasoning_text.delta", &fields, events);
+            }
+            Section::Text(_) => {}
         }
         let logprobs = self.answer.logprobs(self.reported, generation);
         self.reported += logprobs.len();
@@ -94,6 +108,22 @@ impl ResponseWire {
                     self.send("response.content_part.done", &with(&place, &json!({ "part": part })), events);
                 }
             }
+            OutputItem::Reasoning(reasoning) => {
+                let place = json!({ "item_id": reasoning.id, "output_index": index, "content_index": 0 });
+                for part in &reasoning.content {
+                    let ReasoningPart::ReasoningText { text } = part;
+                    self.send("response.reasoning_text.done", &with(&place, &json!({ "text": text })), events);
+                    self.send("response.content_part.done", &with(&place, &json!({ "part": part })), events);
+                }
+            }
+            OutputItem::CustomToolCall(call) => {
+                let place = json!({ "item_id": call.id, "output_index": index });
+                let delta = with(&place, &json!({ "delta": call.input }));
+                self.send("response.custom_tool_call_input.delta", &delta, events);
+                let done = with(&place, &json!({ "input": call.input }));
+                self.send("response.custom_tool_call_input.done", &done, events);
+            }
+            OutputItem::LocalShellCall(_) => {}
             OutputItem::FunctionCall(call) => {
                 let fields = json!({
                     "item_id": call.id, "output_index": index, "name": call.name, "arguments": call.arguments

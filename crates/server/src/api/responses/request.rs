@@ -10,18 +10,20 @@ use utoipa::ToSchema;
 use super::input::{self, Input};
 use super::response::{ResponseObject, TextConfig};
 use super::store::ResponseStore;
+use super::tools::{OfferedTools, ToolItem};
 use crate::api::conversation::Conversation;
-use crate::api::tools::{FunctionField, NamedFunction, NamedTool, ToolChoiceField, ToolField, ToolMode, tools};
-use crate::api::typed::{Typed, refuse};
+use crate::api::reasoning::ReasoningParam;
+use crate::api::typed::refuse;
 use crate::api::{fields, ids};
 use crate::error::ApiError;
+use crate::ignored::IgnoredParams;
 
-/// The supported value of `include`.
+/// The supported values of `include`. Reasoning always comes with the second.
 const LOGPROBS: &str = "message.output_text.logprobs";
+const ENCRYPTED_REASONING: &str = "reasoning.encrypted_content";
 
-/// What to answer, and how. Unknown parameters are refused by name.
+/// What to answer, and how. Unknown parameters are ignored and named in the header `x-ruvllm-ignored`.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct ResponsesRequest {
     /// A model of this server; `GET /v1/models` lists them.
     #[schema(example = "smollm2")]
@@ -45,10 +47,10 @@ pub struct ResponsesRequest {
     #[schema(exclusive_minimum = 0, maximum = 1)]
     pub top_p: Option<f32>,
     pub stream: Option<bool>,
-    /// Functions that the model may call. The server itself calls none.
-    #[schema(value_type = Option<Vec<FlatTool>>)]
+    /// Tools that the model may call. The server itself calls none.
+    #[schema(value_type = Option<Vec<ToolItem>>)]
     pub tools: Option<Vec<Value>>,
-    /// `auto`, `none`, `required` or `{"type": "function", "name": "..."}`
+    /// `auto`, `none`, `required`, `{"type": "function", "name": "..."}` or `{"type": "allowed_tools", ...}`
     #[schema(value_type = Option<Object>)]
     pub tool_choice: Option<Value>,
     /// Whether one answer may call several tools; true by default.
@@ -64,49 +66,40 @@ pub struct ResponsesRequest {
     pub safety_identifier: Option<String>,
     /// Has no effect: common prefixes of prompts are always cached.
     pub prompt_cache_key: Option<String>,
-    /// `message.output_text.logprobs`
+    /// `message.output_text.logprobs` and `reasoning.encrypted_content`
     pub include: Option<Vec<String>>,
     /// Number of the most likely tokens to report at each position, if `include` asks for log probabilities.
     #[schema(maximum = 20)]
     pub top_logprobs: Option<usize>,
-    /// There is only one tier: `auto` and `default` are accepted.
+    /// Has no effect: there is only one tier.
     pub service_tier: Option<String>,
-    // Supported by other servers; refused with a reason if they ask for something.
-    #[schema(ignore)]
-    pub reasoning: Option<Value>,
+    pub reasoning: Option<ReasoningField>,
+    // Refused: answers would mean something else without them.
     #[schema(ignore)]
     pub background: Option<Value>,
     #[schema(ignore)]
     pub conversation: Option<Value>,
     #[schema(ignore)]
     pub prompt: Option<Value>,
+    // Accepted without effect.
     #[schema(ignore)]
     pub max_tool_calls: Option<Value>,
     #[schema(ignore)]
     pub stream_options: Option<Value>,
 }
 
-/// A function that the model may call.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum FlatTool {
-    Function(FlatFunction),
-}
-
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FlatFunction {
-    /// 1 to 64 letters, digits, `_` and `-`
-    pub name: String,
-    pub description: Option<String>,
-    /// JSON Schema of the arguments, which always follow it.
-    #[schema(value_type = Option<Object>)]
-    pub parameters: Option<Value>,
-    pub strict: Option<bool>,
+/// How much the model reasons before it answers, if it does.
+#[derive(Debug, Deserialize, ToSchema)]
+pub struct ReasoningField {
+    /// `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`; each is a maximum number of tokens.
+    pub effort: Option<String>,
+    /// The reasoning itself is returned, whatever this says: the models of this server do not summarise.
+    #[schema(ignore)]
+    #[expect(dead_code, reason = "it is accepted and has no effect")]
+    pub summary: Option<Value>,
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct TextField {
     pub format: Option<TextFormat>,
     #[schema(ignore)]
@@ -115,7 +108,7 @@ pub struct TextField {
 
 /// Format of the answer.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "type", rename_all = "snake_case")]
 pub enum TextFormat {
     #[default]
     Text,
@@ -128,7 +121,6 @@ pub enum TextFormat {
         description: Option<String>,
         #[schema(value_type = Object)]
         schema: Value,
-        /// Answers always follow the schema, whatever this says.
         strict: Option<bool>,
     },
 }
@@ -149,33 +141,41 @@ pub(crate) struct Asked {
     pub conversation: Conversation,
     /// The response before anything was generated.
     pub object: ResponseObject,
+    pub tools: OfferedTools,
     pub wants_logprobs: bool,
 }
 
 impl ResponsesRequest {
-    pub(crate) fn ask(&self, store: &ResponseStore, tenant: &str) -> Result<Asked, ApiError> {
-        self.refuse_unsupported()?;
-        let conversation = self.conversation(store, tenant)?;
-        let functions = self.functions()?;
-        let tools = self.tools(&functions)?;
-        let wants_logprobs = self.wants_logprobs(&tools)?;
+    pub(crate) fn ask(&self, store: &ResponseStore, tenant: &str, ignored: &IgnoredParams) -> Result<Asked, ApiError> {
+        self.refuse_unsupported(ignored)?;
+        let conversation = self.conversation(store, tenant, ignored)?;
+        let given = self.tools.as_deref().unwrap_or_default();
+        let tools = OfferedTools::new(given, self.tool_choice.as_ref(), self.parallel_tool_calls, ignored)?;
+        let wants_logprobs = self.wants_logprobs(&tools.tools, ignored)?;
         let sampling = self.sampling(wants_logprobs);
-        let object = self.object(&sampling, functions);
+        let object = self.object(&sampling);
         let instructions = self.instructions.as_deref().map(Message::system);
         let messages = instructions.into_iter().chain(conversation.messages().iter().cloned()).collect();
-        let request = Request {
+        let mut request = Request {
             sampling,
             max_tokens: self.max_output_tokens,
+            clamps_max_tokens: true,
             unset: fields::unset_params(self.temperature, self.top_p, self.max_output_tokens),
             output_format: self.shape(),
-            tools,
+            tools: tools.tools.clone(),
             truncation: match self.truncation.unwrap_or_default() {
                 TruncationField::Auto => Truncation::DropOldest,
                 TruncationField::Disabled => Truncation::Refuse,
             },
             ..Request::new(Prompt::Messages(messages))
         };
-        Ok(Asked { request: fields::with_seed(request, None, 1), conversation, object, wants_logprobs })
+        self.reasoning()?.apply(&mut request);
+        Ok(Asked { request: fields::with_seed(request, None, 1), conversation, object, tools, wants_logprobs })
+    }
+
+    pub(crate) fn reasoning(&self) -> Result<ReasoningParam, ApiError> {
+        let effort = self.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_deref());
+        ReasoningParam::of_effort("reasoning.effort", effort)
     }
 
     pub(crate) fn streams(&self) -> bool {
@@ -186,7 +186,12 @@ impl ResponsesRequest {
         self.store.unwrap_or(true)
     }
 
-    fn conversation(&self, store: &ResponseStore, tenant: &str) -> Result<Conversation, ApiError> {
+    fn conversation(
+        &self,
+        store: &ResponseStore,
+        tenant: &str,
+        ignored: &IgnoredParams,
+    ) -> Result<Conversation, ApiError> {
         let mut conversation = match &self.previous_response_id {
             None => Conversation::default(),
             Some(id) => {
@@ -200,63 +205,18 @@ impl ResponsesRequest {
                 Conversation::after(&previous.messages)
             }
         };
-        input::add(&self.input, &mut conversation, store, tenant)?;
+        input::add(&self.input, &mut conversation, store, tenant, ignored)?;
         Ok(conversation)
     }
 
-    fn functions(&self) -> Result<Vec<FlatFunction>, ApiError> {
-        let tools = Typed::list(self.tools.as_deref().unwrap_or_default(), "tools")?;
-        let function = |tool: &Typed<'_>| match tool.kind {
-            Some("function") => tool.read(),
-            _ => Err(tool.unsupported("tools", "function (this server does not run tools)")),
-        };
-        tools.iter().map(function).collect()
-    }
-
-    fn tools(&self, functions: &[FlatFunction]) -> Result<Tools, ApiError> {
-        let field = |function: &FlatFunction| {
-            let FlatFunction { name, description, parameters, strict } = function.clone();
-            ToolField { kind: "function".to_owned(), function: FunctionField { name, description, parameters, strict } }
-        };
-        let fields: Vec<ToolField> = functions.iter().map(field).collect();
-        tools(Some(&fields), self.tool_choice()?.as_ref(), self.parallel_tool_calls)
-    }
-
-    fn tool_choice(&self) -> Result<Option<ToolChoiceField>, ApiError> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Named {
-            name: String,
-        }
-        let mode = match &self.tool_choice {
-            None => return Ok(None),
-            Some(Value::String(mode)) => match mode.as_str() {
-                "auto" => ToolMode::Auto,
-                "none" => ToolMode::None,
-                "required" => ToolMode::Required,
-                mode => {
-                    let message = format!("tool_choice is {mode:?}; use auto, none, required or a function");
-                    return Err(ApiError::invalid_param("tool_choice", message));
-                }
-            },
-            Some(choice) => {
-                let choice = Typed::new(choice, "tool_choice".to_owned())?;
-                let Some("function") = choice.kind else { return Err(choice.unsupported("choices", "function")) };
-                let function = NamedFunction { name: choice.read::<Named>()?.name };
-                return Ok(Some(ToolChoiceField::Named(NamedTool { kind: "function".to_owned(), function })));
-            }
-        };
-        Ok(Some(ToolChoiceField::Mode(mode)))
-    }
-
-    fn wants_logprobs(&self, tools: &Tools) -> Result<bool, ApiError> {
-        for (index, asked) in self.include.iter().flatten().enumerate() {
-            if asked != LOGPROBS {
-                let message = format!("{asked:?} cannot be included; only {LOGPROBS} can");
-                return Err(ApiError::invalid_param(format!("include[{index}]"), message));
+    fn wants_logprobs(&self, tools: &Tools, ignored: &IgnoredParams) -> Result<bool, ApiError> {
+        let include = self.include.as_deref().unwrap_or_default();
+        for (index, asked) in include.iter().enumerate() {
+            if ![LOGPROBS, ENCRYPTED_REASONING].contains(&asked.as_str()) {
+                ignored.note(&format!("include[{index}]:{asked}"), "it cannot be included")?;
             }
         }
-        let wants_logprobs = self.include.as_ref().is_some_and(|include| !include.is_empty());
+        let wants_logprobs = include.iter().any(|asked| asked == LOGPROBS);
         if !wants_logprobs && self.top_logprobs.unwrap_or(0) > 0 {
             let message = format!("top_logprobs needs include: [\"{LOGPROBS}\"]");
             return Err(ApiError::invalid_param("top_logprobs", message));
@@ -292,7 +252,7 @@ impl ResponsesRequest {
     }
 
     /// Returns the initial response, with the parameters as understood.
-    fn object(&self, sampling: &Sampling, functions: Vec<FlatFunction>) -> ResponseObject {
+    fn object(&self, sampling: &Sampling) -> ResponseObject {
         ResponseObject {
             id: ids::new("resp_"),
             object: "response",
@@ -311,7 +271,7 @@ impl ResponsesRequest {
             temperature: sampling.temperature,
             text: TextConfig { format: self.format() },
             tool_choice: self.tool_choice.clone().unwrap_or_else(|| json!("auto")),
-            tools: functions.into_iter().map(FlatTool::Function).collect(),
+            tools: self.tools.clone().unwrap_or_default(),
             top_logprobs: self.top_logprobs.unwrap_or(0),
             top_p: sampling.top_p,
             truncation: self.truncation.unwrap_or_default(),
@@ -320,24 +280,14 @@ impl ResponsesRequest {
         }
     }
 
-    fn refuse_unsupported(&self) -> Result<(), ApiError> {
-        fields::check_service_tier(self.service_tier.as_deref())?;
-        let verbosity = self.text.as_ref().and_then(|text| text.verbosity.as_ref());
-        refuse(
-            "reasoning",
-            self.reasoning.as_ref(),
-            "the models of this server do not reason separately from their \
-                                                      answers",
-        )?;
+    fn refuse_unsupported(&self, ignored: &IgnoredParams) -> Result<(), ApiError> {
         refuse("background", self.background.as_ref(), "responses are generated while the client waits; use stream")?;
         refuse("conversation", self.conversation.as_ref(), "continue with previous_response_id instead")?;
         refuse("prompt", self.prompt.as_ref(), "there are no prompt templates; use instructions and input")?;
-        refuse(
-            "max_tool_calls",
-            self.max_tool_calls.as_ref(),
-            "it limits tools that the server runs, and it runs none",
-        )?;
-        refuse("stream_options", self.stream_options.as_ref(), "events are never padded; omit it")?;
-        refuse("text.verbosity", verbosity, "say in the instructions how long answers should be")
+        fields::note_service_tier(self.service_tier.as_deref(), ["auto", "default"], ignored)?;
+        let verbosity = self.text.as_ref().and_then(|text| text.verbosity.as_ref());
+        ignored.note_given("text.verbosity", verbosity, "say in the instructions how long answers should be")?;
+        ignored.note_given("max_tool_calls", self.max_tool_calls.as_ref(), "the server runs no tools")?;
+        ignored.note_given("stream_options", self.stream_options.as_ref(), "events are never padded")
     }
 }

@@ -140,10 +140,12 @@ impl StoredResponses {
 mod tests {
     use super::*;
     use crate::api::responses::response::OutputItem;
+    use crate::api::responses::tools::OfferedTools;
 
     fn stored(id: &str, tenant: &str, text: &str) -> Stored {
         let section = Section::Text(text.to_owned());
-        let output = vec![OutputItem::of(&section, &format!("msg_{id}"), "completed", Vec::new())];
+        let output =
+            vec![OutputItem::of(&section, &format!("msg_{id}"), "completed", Vec::new(), &OfferedTools::default())];
         let object = ResponseObject { output, id: id.to_owned(), ..ResponseObject::default() };
         let mut conversation = Conversation::default();
         conversation.say("assistant", text);
