@@ -36,6 +36,7 @@ struct Cli {
 enum Command {
     Run(commands::run::Run),
     Serve(Box<commands::serve::Serve>),
+    Launch(commands::launch::Launch),
     Ps(commands::ps::Ps),
     Cache(commands::cache::Cache),
     Keys(commands::keys::Keys),
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(command) => command.execute(),
         Command::Serve(command) => command.execute(),
+        Command::Launch(command) => command.execute(),
         Command::Ps(command) => command.execute(),
         Command::Cache(command) => command.execute(),
         Command::Keys(command) => command.execute(),

@@ -7,6 +7,7 @@ pub mod config;
 pub mod doctor;
 pub mod embed;
 pub mod keys;
+pub mod launch;
 pub mod list;
 pub mod man;
 pub mod memory;

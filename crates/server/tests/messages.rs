@@ -54,6 +54,6 @@ async fn the_document_describes_all_of_these_endpoints() {
     let schemas = &document["components"]["schemas"];
     for (schema, field) in [("MessagesRequest", "max_tokens"), ("ResponsesRequest", "previous_response_id")] {
         assert!(schemas[schema]["properties"][field].is_object(), "{schema}.{field}");
-        assert_eq!(schemas[schema]["additionalProperties"], false, "{schema}");
+        assert_ne!(schemas[schema]["additionalProperties"], false, "{schema}: unknown parameters are accepted");
     }
 }
