@@ -153,7 +153,7 @@ impl Constraint for ReasoningConstraint {
                     *word |= bit;
                 }
             }
-            (Phase::Reasoning | Phase::Closing(_), Some(_)) => {
+            (Phase::Reasoning | Phase::Closing(_), _) => {
                 self.allow_all(allowed);
                 // The answer is still to come.
                 for &token in self.tokenizer.end_of_generation() {
@@ -203,9 +203,9 @@ impl Constraint for ReasoningConstraint {
         }
         // As far as the model is free; what comes behind is drafted again.
         let mut state = self.state.clone();
-        let ends = |token: &TokenId| self.answer.is_some() && self.tokenizer.is_end_of_generation(*token);
         let is_free = |token: &&TokenId| {
-            let is_free = state.phase != Phase::Answer && !self.is_spent(&state) && !ends(token);
+            let ends = self.tokenizer.is_end_of_generation(**token);
+            let is_free = state.phase != Phase::Answer && !self.is_spent(&state) && !ends;
             state = self.after(&state, **token);
             is_free
         };
