@@ -230,15 +230,15 @@ def test_what_was_computed_before_is_told(client):
             {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_none"}]}]},
             "messages[0].content[0].tool_use_id",
         ),
-        ({"extra_body": {"thinking": {"type": "enabled", "budget_tokens": 1024}}}, "thinking"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
+        ({"extra_body": {"thinking": {"type": "sometimes"}}}, "thinking.type"),
+        ({"extra_body": {"mcp_servers": [{"type": "url", "url": "x", "name": "y"}]}}, "mcp_servers"),
         ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "other"}}, "tool_choice"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
         ({"output_config": {"format": {"type": "json_schema", "schema": {"type": "banana"}}}}, "output_config.format"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"stop_sequences": [""]}, "stop_sequences"),
         ({"extra_body": {"temperature": -1}}, "temperature"),
-        ({"extra_body": {"top_kk": 1}}, "top_kk"),
+        ({"extra_body": {"temperture": 1}}, "temperture"),
         ({"messages": [{"role": "user", "content": "fox " * 40_000}]}, "messages"),
     ],
 )
@@ -249,6 +249,33 @@ def test_what_is_wrong_or_unsupported_is_named(client, extra, field):
     assert body["type"] == "error" and body["error"]["type"] == "invalid_request_error"
     assert body["error"]["message"].startswith(f"{field}: "), body
     assert body["request_id"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "names"),
+    [
+        ({"extra_body": {"thinking": {"type": "enabled", "budget_tokens": 1024}}}, "thinking"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0]:web_search_20250305"),
+        ({"extra_body": {"context_management": {"edits": []}, "speed": "fast"}}, "context_management, speed"),
+        ({"extra_headers": {"anthropic-beta": "some-feature-2026-01-01"}, "max_tokens": 5}, None),
+    ],
+)
+def test_what_only_tunes_is_accepted_and_named(client, extra, names):
+    parameters = {"model": MODEL, "messages": HELLO, "max_tokens": 5}
+    answer = client.messages.with_raw_response.create(**{**parameters, **extra})
+    assert answer.headers.get("x-ruvllm-ignored") == names
+
+
+def test_more_tokens_than_the_context_has_are_as_many_as_it_has(client):
+    answer = ask(client, max_tokens=64_000, stop_sequences=[" "])
+    assert answer.stop_reason in ("stop_sequence", "end_turn")
+
+
+def test_an_overflow_is_told_in_words_that_agents_look_for(client):
+    with pytest.raises(anthropic.BadRequestError) as raised:
+        ask(client, messages=[{"role": "user", "content": "fox " * 40_000}])
+    message = raised.value.body["error"]["message"]
+    assert "prompt is too long" in message and "maximum context length is" in message
 
 
 def test_an_unknown_model_is_not_found(client):

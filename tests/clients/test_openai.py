@@ -198,8 +198,10 @@ def test_models_and_tokens(client, model):
         ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages[0].content[0].type"),
-        ({"extra_body": {"frobnicate": 1}}, "frobnicate"),
-        ({"store": True}, "store"),
+        ({"extra_body": {"temperture": 1}}, "temperture"),
+        ({"extra_body": {"functions": [{"name": "f"}]}}, "functions"),
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"reasoning_effort": "enormous"}, "reasoning_effort"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [{"type": "function", "function": {"name": "a b", "parameters": {}}}]}, "tools"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "frob": 1}}}]}, "tools"),
@@ -214,6 +216,22 @@ def test_what_is_wrong_is_told_by_name(client, model, options, param):
     error = raised.value
     assert error.status_code == 400 and error.type == "invalid_request_error"
     assert error.param == param, error.message
+
+
+def test_what_only_tunes_is_accepted_and_named(client, model):
+    answer = client.chat.completions.with_raw_response.create(
+        model=model,
+        messages=[{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hello"}],
+        max_completion_tokens=5,
+        store=True,
+        metadata={"a": "b"},
+        modalities=["text"],
+        reasoning_effort="low",
+        prediction={"type": "content", "content": "Hello"},
+        extra_body={"no_stop_trim": True, "top_a": 0.1},
+    )
+    names = answer.headers["x-ruvllm-ignored"].split(", ")
+    assert set(names) == {"store", "metadata", "reasoning_effort", "prediction", "no_stop_trim", "top_a"}
 
 
 @pytest.mark.parametrize("field, text", [("regex", "(" * 60_000 + ")" * 60_000), ("grammar", "root ::= " + "(" * 60_000)])

@@ -271,27 +271,24 @@ def test_a_conversation_that_is_too_long_is_refused_or_cut(client):
 @pytest.mark.parametrize(
     ("extra", "param"),
     [
-        ({"reasoning": {"effort": "high"}}, "reasoning"),
+        ({"reasoning": {"effort": "enormous"}}, "reasoning.effort"),
         ({"background": True}, "background"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"tools": [{**WEATHER, "parameters": {"type": "string"}}]}, "tools"),
         ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [WEATHER], "include": [LOGPROBS]}, "include"),
-        ({"include": ["file_search_call.results"]}, "include[0]"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"temperature": -1}, "temperature"),
         ({"input": []}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content[0].type"),
-        ({"input": [{"role": "user", "content": [{"type": "input_text", "txt": "x"}]}]}, "input[0].content[0].txt"),
+        ({"input": [{"role": "user", "content": [{"type": "input_text", "txt": "x"}]}]}, "input[0].content[0].text"),
         ({"input": [{"role": "wizard", "content": "x"}]}, "input[0].role"),
-        ({"input": [{"type": "reasoning", "id": "rs_1", "summary": []}]}, "input[0].type"),
+        ({"input": [{"type": "incantation", "id": "x"}]}, "input[0].type"),
         ({"input": [{"type": "item_reference", "id": "msg_none"}]}, "input[0].id"),
         ({"input": [{"type": "function_call_output", "call_id": "call_none", "output": "x"}]}, "input[0].call_id"),
         ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "banana"}}}}, "text.format"),
-        ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"extra_body": {"temprature": 1}}, "temprature"),
     ],
 )
@@ -299,6 +296,39 @@ def test_what_is_wrong_or_unsupported_is_named(client, extra, param):
     error = refused(client, **extra)
     assert error.param == param, error
     assert error.type == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("extra", "names"),
+    [
+        ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]:web_search"),
+        ({"include": ["file_search_call.results"]}, "include[0]:file_search_call.results"),
+        ({"include": ["reasoning.encrypted_content"]}, None),
+        ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"extra_body": {"client_metadata": {"a": "b"}}}, "client_metadata"),
+        (
+            {"input": [{"role": "user", "content": "Hi"}, {"type": "reasoning", "id": "rs_1", "summary": []}]},
+            "input[1]:reasoning",
+        ),
+    ],
+)
+def test_what_only_tunes_is_accepted_and_named(client, extra, names):
+    parameters = {"model": MODEL, "input": "Say hello.", "max_output_tokens": 5}
+    answer = client.responses.with_raw_response.create(**{**parameters, **extra})
+    assert answer.headers.get("x-ruvllm-ignored") == names
+
+
+def test_tools_of_other_kinds_are_called_in_their_own_form(client):
+    custom = {"type": "custom", "name": "note", "description": "Writes a note", "format": {"type": "text"}}
+    response = ask(client, tools=[custom], tool_choice={"type": "custom", "name": "note"}, max_output_tokens=200)
+    call = response.output[0]
+    assert call.type == "custom_tool_call" and call.name == "note" and isinstance(call.input, str)
+    history = [{"role": "user", "content": "Note it."}, call.model_dump(), {
+        "type": "custom_tool_call_output", "call_id": call.call_id, "output": "noted"}]
+    assert ask(client, input=history, tools=[custom]).output
+    shell = ask(client, tools=[{"type": "local_shell"}], tool_choice="required", max_output_tokens=200).output[0]
+    assert shell.type == "local_shell_call" and shell.action.type == "exec" and shell.action.command
 
 
 def test_an_unknown_model_is_not_found(client):
