@@ -1,6 +1,6 @@
 //! `POST /v1/messages`: the request, its validation and conversion for the runtime.
 
-use ruvllm_runtime::{Prompt, Request, Sampling, Tool, ToolChoice, Tools, closed};
+use ruvllm_runtime::{Prompt, Request, Sampling, Strictness, Tool, ToolChoice, Tools, closed};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -104,7 +104,7 @@ pub struct ClientTool {
     /// 1 to 64 letters, digits, `_` and `-`
     pub name: String,
     pub description: Option<String>,
-    /// JSON Schema of the input, which always follows it.
+    /// JSON Schema of the input.
     #[schema(value_type = Object)]
     pub input_schema: Value,
     pub strict: Option<bool>,
@@ -184,7 +184,7 @@ fn shape(config: Option<&OutputConfig>) -> Result<Option<ruvllm_runtime::OutputF
     refuse("output_config.effort", effort.as_ref(), "every token of an answer takes the same effort")?;
     Ok(format
         .as_ref()
-        .map(|OutputFormat::JsonSchema { schema }| ruvllm_runtime::OutputFormat::JsonSchema(closed(schema))))
+        .map(|OutputFormat::JsonSchema { schema }| ruvllm_runtime::OutputFormat::relaxed_schema(closed(schema))))
 }
 
 fn refuse_thinking(thinking: Option<&Value>) -> Result<(), ApiError> {
@@ -197,8 +197,8 @@ fn refuse_thinking(thinking: Option<&Value>) -> Result<(), ApiError> {
 fn tools(tools: Option<&[Value]>, choice: Option<&ToolChoiceField>) -> Result<Tools, ApiError> {
     let tool = |tool: &Typed<'_>| match tool.kind {
         None | Some("custom") => {
-            let ClientTool { name, description, input_schema, .. } = tool.read()?;
-            Ok(Tool { name, description, parameters: input_schema })
+            let ClientTool { name, description, input_schema, strict, .. } = tool.read()?;
+            Ok(Tool { name, description, parameters: input_schema, strictness: Strictness::of_flag(strict) })
         }
         Some(_) => Err(tool.unsupported("tools", "custom (this server does not run tools)")),
     };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ruvllm_runtime::{Message, OutputFormat, Prompt, Request, Sampling, Tools, Truncation, closed};
+use ruvllm_runtime::{Message, OutputFormat, Prompt, Request, Sampling, Strictness, Tools, Truncation, closed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -99,7 +99,7 @@ pub struct FlatFunction {
     /// 1 to 64 letters, digits, `_` and `-`
     pub name: String,
     pub description: Option<String>,
-    /// JSON Schema of the arguments, which always follow it.
+    /// JSON Schema of the arguments.
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Value>,
     pub strict: Option<bool>,
@@ -128,7 +128,7 @@ pub enum TextFormat {
         description: Option<String>,
         #[schema(value_type = Object)]
         schema: Value,
-        /// Answers always follow the schema, whatever this says.
+        /// Whether a schema that cannot be enforced completely is refused.
         strict: Option<bool>,
     },
 }
@@ -287,7 +287,9 @@ impl ResponsesRequest {
         match self.format() {
             TextFormat::Text => None,
             TextFormat::JsonObject => Some(OutputFormat::JsonObject),
-            TextFormat::JsonSchema { schema, .. } => Some(OutputFormat::JsonSchema(closed(&schema))),
+            TextFormat::JsonSchema { schema, strict, .. } => {
+                Some(OutputFormat::JsonSchema { schema: closed(&schema), strictness: Strictness::of_flag(strict) })
+            }
         }
     }
 
