@@ -594,10 +594,10 @@ impl<'s> Rewriter<'s> {
                     open.extend(fields.values());
                     let name =
                         fields.get("$ref").and_then(Value::as_str).and_then(|path| path.strip_prefix("#/$defs/"));
-                    if let Some((name, schema)) = name.and_then(|name| self.definitions.get_key_value(name)) {
-                        if reached.insert(name.clone()) {
-                            open.push(schema);
-                        }
+                    if let Some((name, schema)) = name.and_then(|name| self.definitions.get_key_value(name))
+                        && reached.insert(name.clone())
+                    {
+                        open.push(schema);
                     }
                 }
                 _ => {}

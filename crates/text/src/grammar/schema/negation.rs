@@ -98,7 +98,7 @@ impl<'d> Negation<'d> {
         self.is_narrowed |= names.contains(&"integer") && !names.contains(&"number");
         let others = ["null", "boolean", "number", "string", "array", "object"];
         let others: Vec<&str> =
-            others.into_iter().filter(|name| !names.contains(name) && !(are_numbers && *name == "number")).collect();
+            others.into_iter().filter(|name| !(names.contains(name) || are_numbers && *name == "number")).collect();
         if others.is_empty() { Value::Bool(false) } else { json!({ "type": others }) }
     }
 
