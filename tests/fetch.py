@@ -21,6 +21,11 @@ KNOWN = {
     "grammars": ("llama-cpp-python", "0.3.36", "/vendor/llama.cpp/grammars/", 0),
     # The JSON Schema Test Suite, in Python's jsonschema.
     "json-schema-suite": ("jsonschema", "4.25.1", "/json/tests/draft2020-12/", 0),
+    # JSON schemas that people published: SchemaStore's, those of check-jsonschema, Ansible's and Kubernetes'.
+    "schemas-schemastore": ("schemastore", "0.2.3", "/vendor/schemastore/src/schemas/json/", 0),
+    "schemas-check-jsonschema": ("check-jsonschema", "0.39.0", "/check_jsonschema/builtin_schemas/vendor/", 0),
+    "schemas-ansible": ("ansible-lint", "26.10.1", "/ansiblelint/schemas/", 0),
+    "schemas-kubernetes": ("kubernetes-validate", "1.37.0", "/kubernetes-json-schema/v1.37.0-local/", 0),
     # PostgreSQL with pgvector: all of the package, since its programs look for their libraries beside them.
     "postgres": ("pgserver", "0.1.4", "", 9),
 }

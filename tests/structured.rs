@@ -4,7 +4,7 @@ mod support;
 
 use ruvllm_runtime::{
     Engine, FinishReason, GenerateError, Message, OutputFormat, Piece, Prompt, Request, Response, Sampling,
-    Speculation, Tool, ToolChoice, Tools,
+    Speculation, Strictness, Tool, ToolChoice, Tools,
 };
 use serde_json::{Value, json};
 use support::smollm2;
@@ -23,7 +23,7 @@ fn ask(text: &str, shape: OutputFormat) -> Request {
 }
 
 fn person() -> OutputFormat {
-    OutputFormat::JsonSchema(json!({
+    OutputFormat::strict_schema(json!({
         "type": "object",
         "properties": {
             "first_name": { "type": "string", "maxLength": 20 },
@@ -119,6 +119,7 @@ fn weather_and_mail() -> Vec<Tool> {
         name: name.to_owned(),
         description: Some(description.to_owned()),
         parameters,
+        strictness: Strictness::Strict,
     };
     vec![
         tool(
@@ -214,7 +215,7 @@ fn an_answer_calls_a_tool_or_has_the_shape_that_was_asked_for() {
                          "required": ["answer"], "additionalProperties": false });
     for seed in 0..6 {
         let mut request = call(ToolChoice::Auto, true, Sampling { seed, ..Sampling::default() });
-        request.output_format = Some(OutputFormat::JsonSchema(schema.clone()));
+        request.output_format = Some(OutputFormat::strict_schema(schema.clone()));
         request.max_tokens = Some(200);
         let response = engine.generate(request).expect("a sound request");
         match response.finish_reason {
@@ -227,11 +228,11 @@ fn an_answer_calls_a_tool_or_has_the_shape_that_was_asked_for() {
         }
     }
     let mut request = call(ToolChoice::Required, false, Sampling::greedy());
-    request.output_format = Some(OutputFormat::JsonSchema(schema));
+    request.output_format = Some(OutputFormat::strict_schema(schema));
     let response = engine.generate(request).expect("a sound request");
     assert_eq!((response.tool_calls.len(), response.text.as_str()), (1, ""));
     let mut request = call(ToolChoice::Auto, false, Sampling::greedy());
-    request.output_format = Some(OutputFormat::JsonSchema(json!({ "frobnicate": 3 })));
+    request.output_format = Some(OutputFormat::strict_schema(json!({ "uniqueItems": true })));
     assert!(matches!(engine.generate(request), Err(GenerateError::OutputFormat(_))));
 }
 
@@ -242,14 +243,15 @@ fn shapes_that_cannot_be_kept_to_are_refused_by_name() {
         let error = engine.generate(ask("Answer.", shape)).expect_err("it is refused").to_string();
         assert!(error.contains(wanted), "{error}");
     };
-    check(OutputFormat::JsonSchema(json!({ "type": "object", "frobnicate": 3 })), "frobnicate");
+    check(OutputFormat::strict_schema(json!({ "type": "array", "uniqueItems": true })), "uniqueItems");
     check(OutputFormat::Regex("(unclosed".to_owned()), "(unclosed");
     check(OutputFormat::Gbnf("root ::= missing".to_owned()), "missing");
     check(OutputFormat::Lark("start: (".to_owned()), "Expected token");
     let mut request = call(ToolChoice::Auto, true, Sampling::greedy());
-    request.tools.definitions[1].parameters = json!({ "type": "object", "frobnicate": 3 });
+    request.tools.definitions[1].parameters =
+        json!({ "type": "object", "properties": { "a": { "uniqueItems": true } } });
     let error = engine.generate(request.clone()).expect_err("it is refused").to_string();
-    assert!(error.contains("send_mail") && error.contains("frobnicate"), "{error}");
+    assert!(error.contains("send_mail") && error.contains("uniqueItems"), "{error}");
     request.tools.definitions[1] = weather_and_mail()[0].clone();
     let error = engine.generate(request).expect_err("it is refused").to_string();
     assert!(error.contains("get_weather"), "{error}");

@@ -41,7 +41,9 @@ impl OutputCompiler {
 
     /// Compiles the grammar of the requested output format, of the tool calls, or of either.
     fn grammar(&self, request: &Request) -> Result<Option<Matcher>, GenerateError> {
-        let compile = |format: &OutputFormat| self.grammars.compile_for(request.tenant.name(), format);
+        let compile = |format: &OutputFormat| {
+            self.grammars.compile_for(request.tenant.name(), format).map(|compiled| compiled.matcher)
+        };
         let calls = self.tool_calls(request);
         // An output format that is wrong is reported as such, even where tools may be called instead.
         let by_format = request.output_format.as_ref().map(compile).transpose().map_err(GenerateError::OutputFormat)?;

@@ -11,7 +11,7 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ruvllm_text::{GrammarCompiler, OutputFormat, SpecialTokens, Tokenizer, Tool, ToolChoice, ToolFormat};
+use ruvllm_text::{GrammarCompiler, OutputFormat, SpecialTokens, Strictness, Tokenizer, Tool, ToolChoice, ToolFormat};
 use serde_json::{Value, json};
 
 const ROUNDS: usize = 30;
@@ -181,8 +181,9 @@ ws ::= | " " | "\n" [ \t]{0,20}
             name: "get_weather".into(),
             description: None,
             parameters: json!({"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1, "maximum": 14}}, "required": ["city"], "additionalProperties": false}),
+            strictness: Strictness::Strict,
         },
-        Tool { name: "search".into(), description: None, parameters: person.clone() },
+        Tool { name: "search".into(), description: None, parameters: person.clone(), strictness: Strictness::Strict },
     ];
     let tools_format =
         |choice| ToolFormat::Hermes.output_format(&tools, &choice, true).expect("good tools").expect("a output format");
@@ -192,9 +193,9 @@ ws ::= | " " | "\n" [ \t]{0,20}
     let case = |name, output_format, answer: &str| Case { name, output_format, answer: answer.to_owned() };
     vec![
         case("json object", OutputFormat::JsonObject, json_answer),
-        case("schema: person", OutputFormat::JsonSchema(person), person_answer),
-        case("schema: recursive", OutputFormat::JsonSchema(tree), tree_answer),
-        case("schema: 20 variants", OutputFormat::JsonSchema(events), events_answer),
+        case("schema: person", OutputFormat::strict_schema(person), person_answer),
+        case("schema: recursive", OutputFormat::strict_schema(tree), tree_answer),
+        case("schema: 20 variants", OutputFormat::strict_schema(events), events_answer),
         case(
             "regex: date and e-mail",
             OutputFormat::Regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [a-z0-9._]+@[a-z0-9-]+(\.[a-z]{2,6})+".into()),

@@ -2,9 +2,11 @@
 //!
 //! A [`GrammarCompiler`] turns a [`OutputFormat`] into a [`Matcher`], which returns at every step the tokens that may come next.
 //! The automata are llguidance's. This module decides what reaches them: output formats come from users, so their size and
-//! depth are bounded before anything recurses, and whatever could not be enforced is refused by name rather than
-//! dropped. It knows nothing of logits, sampling or requests.
+//! depth are bounded before anything recurses, and whatever could not be enforced is refused by name, or, where the schema
+//! is not strict, left out and named ([`NotEnforced`]); a [`SchemaValidator`] checks a finished answer against all of
+//! its schema. It knows nothing of logits, sampling or requests.
 
+mod attempts;
 mod cache;
 mod closed;
 mod compiler;
@@ -12,15 +14,19 @@ mod gbnf;
 mod lark;
 mod limits;
 mod matcher;
+mod not_enforced;
 mod regex;
 pub(crate) mod schema;
 mod semaphore;
 mod token_trie;
 mod tool_calls;
+mod validator;
 
 pub use closed::closed;
-pub use compiler::GrammarCompiler;
+pub use compiler::{Compiled, GrammarCompiler};
 pub use matcher::{MatchError, Matcher};
+pub use not_enforced::{NotEnforced, Place, Strictness};
+pub use validator::{SchemaValidator, Violation};
 
 use serde_json::json;
 
@@ -32,7 +38,7 @@ pub enum OutputFormat {
     /// Any JSON object.
     JsonObject,
     /// JSON that this JSON Schema accepts. Properties come in the order in which the schema lists them.
-    JsonSchema(serde_json::Value),
+    JsonSchema { schema: serde_json::Value, strictness: Strictness },
     /// Text that the regular expression (syntax of Rust's `regex`) matches from beginning to end.
     Regex(String),
     /// llama.cpp's grammar format; begins at `root`.
@@ -44,10 +50,20 @@ pub enum OutputFormat {
 }
 
 impl OutputFormat {
+    /// Returns the format of JSON that all of this schema accepts.
+    pub fn strict_schema(schema: serde_json::Value) -> Self {
+        Self::JsonSchema { schema, strictness: Strictness::Strict }
+    }
+
+    /// Returns the format of JSON that this schema accepts as far as that can be enforced.
+    pub fn relaxed_schema(schema: serde_json::Value) -> Self {
+        Self::JsonSchema { schema, strictness: Strictness::Relaxed }
+    }
+
     /// Returns its name in error messages.
     fn what(&self) -> &'static str {
         match self {
-            Self::JsonObject | Self::JsonSchema(_) => "JSON schema",
+            Self::JsonObject | Self::JsonSchema { .. } => "JSON schema",
             Self::Regex(_) => "regular expression",
             Self::Gbnf(_) => "GBNF grammar",
             Self::Lark(_) => "Lark grammar",
@@ -58,7 +74,7 @@ impl OutputFormat {
     /// Returns the JSON schemas in it.
     pub(crate) fn schemas(&self) -> Vec<&serde_json::Value> {
         match self {
-            Self::JsonSchema(schema) => vec![schema],
+            Self::JsonSchema { schema, .. } => vec![schema],
             Self::ToolCalls(calls) => calls.schemas(),
             Self::JsonObject | Self::Regex(_) | Self::Gbnf(_) | Self::Lark(_) => Vec::new(),
         }
@@ -68,7 +84,7 @@ impl OutputFormat {
     pub(crate) fn to_json(&self) -> serde_json::Value {
         match self {
             Self::JsonObject => json!("json_object"),
-            Self::JsonSchema(schema) => json!({ "json_schema": schema }),
+            Self::JsonSchema { schema, strictness } => json!({ "json_schema": schema, "mode": strictness.name() }),
             Self::Regex(pattern) => json!({ "regex": pattern }),
             Self::Gbnf(source) => json!({ "gbnf": source }),
             Self::Lark(source) => json!({ "lark": source }),
@@ -84,10 +100,12 @@ pub enum GrammarError {
     TooLong { what: &'static str, got: usize, max: usize },
     #[error("the {what} is nested more than {max} levels deep")]
     TooDeep { what: &'static str, max: usize },
-    #[error("the keyword {keyword:?} at {pointer} is unknown and would not be enforced; remove it")]
-    UnknownKeyword { keyword: String, pointer: String },
+    /// The keyword's value makes no sense.
     #[error("the keyword {keyword:?} at {pointer} {problem}")]
     Keyword { keyword: String, pointer: String, problem: String },
+    /// The keyword makes sense, but a strict schema must not have it.
+    #[error("the keyword {keyword:?} at {pointer} {problem}")]
+    NotEnforceable { keyword: String, pointer: String, problem: String },
     #[error("the schema at {pointer} {problem}")]
     Schema { pointer: String, problem: String },
     #[error("the regular expression {pattern:?} {problem}")]

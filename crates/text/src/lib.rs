@@ -21,7 +21,10 @@ pub use chat_template::{
     ChatTemplate, ChatTemplateError, Conversation, NextTurn, RenderLimits, RenderedPrompt, strftime,
 };
 pub use detokenizer::Detokenizer;
-pub use grammar::{GrammarCompiler, GrammarError, MatchError, Matcher, OutputFormat, closed};
+pub use grammar::{
+    Compiled, GrammarCompiler, GrammarError, MatchError, Matcher, NotEnforced, OutputFormat, Place, SchemaValidator,
+    Strictness, Violation, closed,
+};
 pub use priority::lower_priority;
 pub use reasoning::{ReasoningFormat, ReasoningParser, ReasoningPhase, ReasoningPiece};
 pub use stop::{StopMatcher, StopOutcome, StopStringError};

@@ -10,20 +10,24 @@ mod conversation;
 mod format;
 
 pub use call_parser::{ToolCallParser, ToolPiece};
-pub(crate) use calls::ToolCallMode;
 pub use calls::ToolCalls;
+pub(crate) use calls::{CallableTool, ToolCallMode};
 pub(crate) use format::{CALL_CLOSES, CALL_OPENS};
 pub use format::{Explanation, ToolFormat};
 
 use serde_json::Value;
+
+use crate::grammar::Strictness;
 
 /// A function that the model may ask to be called.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
     pub name: String,
     pub description: Option<String>,
-    /// JSON Schema of the arguments, which are always held to it; null means that there are none, `{}` any object.
+    /// JSON Schema of the arguments; null means that there are none, `{}` any object.
     pub parameters: Value,
+    /// Whether arguments are held to all of the schema, or as far as that can be enforced.
+    pub strictness: Strictness,
 }
 
 /// Whether the model calls tools.

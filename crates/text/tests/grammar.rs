@@ -63,7 +63,7 @@ fn lark_grammars_work_and_cannot_name_tokens() {
         ("start: @other", "other grammars"),
         ("start: a\na[max_tokens=3]: /x*/", "line 2: the attribute \"max_tokens\""),
         ("start: a\na[stop=\"x\"]: /.*/", "line 2: the attribute \"stop\""),
-        ("start: %json {\"type\": \"object\", \"x-guidance\": {\"lenient\": true}}", "\"x-guidance\" at #"),
+        ("start: %json {\"x-guidance\": {\"lenient\": true}, \"uniqueItems\": true}", "\"uniqueItems\" at #"),
         ("start: missing", "unknown name"),
         ("rule: \"a\"", "no start rule"),
         ("start: /(/", "line 1: the regular expression \"(\""),
@@ -161,7 +161,7 @@ fn forced_text_is_cut_as_the_tokenizer_would() {
     assert_eq!(allowed_ids(&mask), forced[..1]);
     // Also where far more is forced than is cut at once.
     let long: String = (0..20_000).map(|index| format!("{index} ")).collect();
-    let mut matcher = COMPILER.compile(&OutputFormat::JsonSchema(json!({"const": long}))).unwrap();
+    let mut matcher = COMPILER.compile(&OutputFormat::strict_schema(json!({"const": long}))).unwrap();
     let expected = TOKENIZER.encode(&json!(long).to_string(), SpecialTokens::AsText);
     let mut taken = Vec::new();
     while taken.len() < 3_000 {
@@ -244,7 +244,7 @@ fn schemas() -> Vec<Value> {
 fn random_answers_parse_and_validate() {
     let mut finished = 0;
     for (seed, schema) in schemas().into_iter().enumerate() {
-        let output_format = OutputFormat::JsonSchema(schema.clone());
+        let output_format = OutputFormat::strict_schema(schema.clone());
         let validator = jsonschema::validator_for(&schema).unwrap();
         let mut dice = Dice::new(seed as u64 + 100);
         for _ in 0..25 {
@@ -271,7 +271,7 @@ fn other_vocabularies_write_valid_answers_too() {
         let compiler = GrammarCompiler::new(&tokenizer).unwrap();
         let mut finished = 0;
         for seed in 0..5 {
-            let mut matcher = compiler.compile(&OutputFormat::JsonSchema(schema.clone())).unwrap();
+            let mut matcher = compiler.compile(&OutputFormat::strict_schema(schema.clone())).unwrap();
             let answer = random_answer_of(&tokenizer, &mut matcher, &mut Dice::new(seed), 400);
             let Some(text) = answer else { continue };
             let value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}: {text}"));
@@ -284,16 +284,17 @@ fn other_vocabularies_write_valid_answers_too() {
 
 #[test]
 fn what_a_schema_cannot_enforce_is_named_with_its_place() {
-    let at = |schema: Value| refusal(OutputFormat::JsonSchema(schema));
+    let at = |schema: Value| refusal(OutputFormat::strict_schema(schema));
     for (schema, expected) in [
-        (json!({"properties": {"a": {"not": {}}}}), "the keyword \"not\" at #/properties/a is not supported"),
-        (json!({"items": {"uniqueItems": true}}), "the keyword \"uniqueItems\" at #/items is not supported"),
-        (json!({"anyOf": [{}, {"if": {}}]}), "the keyword \"if\" at #/anyOf/1 is not supported"),
         (
-            json!({"properties": {"a/b": {"nullable": true}}}),
-            "the keyword \"nullable\" at #/properties/a~1b is unknown",
+            json!({"properties": {"a": {"not": {"multipleOf": 2}}}}),
+            "the keyword \"not\" at #/properties/a is not supported",
         ),
-        (json!({"x-guidance": {}}), "the keyword \"x-guidance\" at # is unknown"),
+        (json!({"items": {"uniqueItems": true}}), "the keyword \"uniqueItems\" at #/items is not supported"),
+        (
+            json!({"anyOf": [{}, {"if": {"multipleOf": 2}, "then": {"minimum": 3}}]}),
+            "the keyword \"if\" at #/anyOf/1 is not supported",
+        ),
         (
             json!({"$ref": "other.json"}),
             "the keyword \"$ref\" at # is \"other.json\", which refers to another document",
@@ -301,10 +302,9 @@ fn what_a_schema_cannot_enforce_is_named_with_its_place() {
         (json!({"$ref": "https://example.com/x"}), "refers to another document"),
         (json!({"$ref": "#/$defs/x"}), "which does not exist in the schema"),
         (
-            json!({"$defs": {"x": {"format": "color"}}, "$ref": "#/$defs/x"}),
-            "the keyword \"format\" at #/$defs/x is \"color\"",
+            json!({"$defs": {"x": {"uniqueItems": true}}, "$ref": "#/$defs/x"}),
+            "the keyword \"uniqueItems\" at #/$defs/x",
         ),
-        (json!({"format": "unknown"}), "the keyword \"format\" at #"),
         (json!({"pattern": "(?=a)b"}), "the keyword \"pattern\" at # cannot be enforced"),
         (json!({"pattern": "a(b"}), "unclosed group"),
         (json!({"pattern": "a\\u0001"}), "the keyword \"pattern\" at # cannot be enforced"),
@@ -316,9 +316,9 @@ fn what_a_schema_cannot_enforce_is_named_with_its_place() {
         (json!({"enum": ["a\u{1}b"]}), "the keyword \"enum\" at # has a control character"),
         (json!({"multipleOf": 0}), "must be greater than 0"),
         (json!({"minProperties": 2.0}), "the keyword \"minProperties\" at # cannot be enforced"),
-        (json!({"$schema": "http://json-schema.org/draft-04/schema#"}), "the keyword \"$schema\" at # must be one of"),
+        (json!({"$schema": 4}), "the keyword \"$schema\" at # must be a string"),
         (json!({"items": 3}), "the schema at #/items must be an object or a boolean"),
-        (json!({"oneOf": [{"type": "integer"}, {"minimum": 2}]}), "\"oneOf\" (at #) has options that may overlap"),
+        (json!({"oneOf": [{"multipleOf": 2}, {"minimum": 2}]}), "\"oneOf\" at # has options that may overlap"),
         (json!({"type": "object", "properties": {"a": false}, "required": ["a"]}), "Unsatisfiable"),
         (json!({"$ref": "#"}), "nothing satisfies it"),
         (json!(false), "nothing satisfies it"),
@@ -327,6 +327,52 @@ fn what_a_schema_cannot_enforce_is_named_with_its_place() {
         let message = at(schema.clone());
         assert!(message.contains(expected), "{schema}: {message}");
     }
+}
+
+#[test]
+fn relaxed_schemas_are_enforced_as_far_as_possible_and_tell_the_rest() {
+    let schema = json!({
+        "$schema": "http://json-schema.org/draft-04/schema#", "id": "http://example.com/a", "x-order": 1, "type": "object",
+        "properties": {
+            "n": {"type": "integer", "minimum": 3, "exclusiveMinimum": true},
+            "list": {"type": "array", "items": [{"type": "string"}], "additionalItems": false, "uniqueItems": true},
+            "unique": {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": true},
+            "other": {"$ref": "http://example.com/b#/definitions/c"}
+        },
+        "required": ["n"], "dependencies": {"list": ["unique"]}, "additionalProperties": false
+    });
+    let output_format = OutputFormat::relaxed_schema(schema);
+    for _ in 0..2 {
+        let compiled = COMPILER.compile_for("a tenant", &output_format).unwrap();
+        let places = compiled.not_enforced.constraints.iter();
+        let places: Vec<_> = places.map(|place| (place.keyword.as_str(), place.pointer.as_str())).collect();
+        assert_eq!(places, [("uniqueItems", "#/properties/unique"), ("$ref", "#/properties/other")]);
+        assert_eq!(compiled.not_enforced.annotations[0].keyword, "x-order");
+    }
+    check(
+        &output_format,
+        &[r#"{"n": 4}"#, r#"{"n": 4, "unique": ["a", "a"], "other": [1]}"#, r#"{"n": 4, "list": ["x"], "unique": []}"#],
+        &[
+            r#"{"n": 3}"#,
+            r#"{"n": 4, "list": ["x"]}"#,
+            r#"{"n": 4, "list": ["x", 1], "unique": []}"#,
+            r#"{"n": 4, "x": 1}"#,
+        ],
+    );
+}
+
+#[test]
+fn conditions_on_one_property_are_enforced_together() {
+    let case = |kind: &str, name: &str| json!({"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": {"required": [name]}});
+    let cases: Vec<Value> = (0..20).map(|number| case(&format!("kind {number}"), &format!("name {number}"))).collect();
+    let output_format = OutputFormat::strict_schema(json!({
+        "type": "object", "properties": {"kind": {"type": "string"}}, "required": ["kind"], "allOf": cases
+    }));
+    check(
+        &output_format,
+        &[r#"{"kind": "kind 3", "name 3": 1}"#, r#"{"kind": "kind"}"#, r#"{"kind": "kind 30"}"#],
+        &[r#"{"kind": "kind 3"}"#, r#"{"kind": "kind 3", "name 4": 1}"#, r#"{"kind": 3}"#],
+    );
 }
 
 /// Twenty definitions, each of which refers to the next one four times, as generated schemas do.
@@ -347,9 +393,9 @@ fn references_may_be_many() {
         })
         .chain([("20".to_owned(), json!({"type": "integer"}))])
         .collect();
-    let output_format = OutputFormat::JsonSchema(json!({"$ref": "#/$defs/17", "$defs": definitions}));
+    let output_format = OutputFormat::strict_schema(json!({"$ref": "#/$defs/17", "$defs": definitions}));
     check(&output_format, &[r#"{"a":{"b":{"c":1,"d":[2]}},"b":null}"#], &[r#"{"a":{"b":{"c":"x"}}}"#]);
-    let output_format = OutputFormat::JsonSchema(json!({"$ref": "#/$defs/0", "$defs": definitions}));
+    let output_format = OutputFormat::strict_schema(json!({"$ref": "#/$defs/0", "$defs": definitions}));
     check(&output_format, &["{}"], &["[]"]);
 }
 
@@ -361,7 +407,7 @@ fn annotations_are_no_obstacle() {
         "readOnly": true, "writeOnly": false, "type": "array", "uniqueItems": false,
         "items": {"$ref": "https://example.com/a#/$defs/n"}, "$defs": {"n": {"type": "integer"}, "unused": {"not": {}}}
     });
-    check(&OutputFormat::JsonSchema(annotated), &["[1,2]"], &["[\"a\"]"]);
+    check(&OutputFormat::strict_schema(annotated), &["[1,2]"], &["[\"a\"]"]);
 }
 
 #[test]
@@ -379,7 +425,7 @@ fn compiled_grammars_are_kept_up_to_a_limit() {
 
 #[test]
 fn answers_do_not_disturb_each_other() {
-    let output_format = OutputFormat::JsonSchema(schemas().swap_remove(0));
+    let output_format = OutputFormat::strict_schema(schemas().swap_remove(0));
     let alone = random_answer(&mut COMPILER.compile(&output_format).unwrap(), &mut Dice::new(5), 400);
     let together: Vec<_> = std::thread::scope(|scope| {
         let answer = || random_answer(&mut COMPILER.compile(&output_format).unwrap(), &mut Dice::new(5), 400);

@@ -9,14 +9,16 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use grammar_support::{COMPILER, Dice, follow, random_answer};
-use ruvllm_text::{GrammarError, OutputFormat};
+use ruvllm_text::{GrammarError, OutputFormat, SchemaValidator, Violation};
 use serde_json::Value;
 
 /// Valid instances that we do not accept: we write object properties in one order only, that of the schema.
-const OTHER_ORDER: [&str; 3] = [
+const OTHER_ORDER: [&str; 5] = [
     "allOf: allOf: allOf",
     "allOf: allOf with base schema: valid",
     "const: const with object: same object with different property order is valid",
+    "dependentRequired: dependencies with escaped characters: CRLF",
+    "unevaluatedProperties: unevaluatedProperties with $ref: with no unevaluated properties",
 ];
 
 /// Valid instances that we do not accept: we write whole numbers without a fraction.
@@ -31,11 +33,33 @@ const WITH_FRACTION: [&str; 8] = [
     "type: integer type matches integers: a float with zero fractional part is an integer",
 ];
 
+/// Valid instances that we do not accept: we write what must be contained among the first items, and no number where a
+/// schema excludes integers.
+const NARROWED: [&str; 1] = ["oneOf: oneOf: second oneOf valid"];
+
+/// Valid instances that we do not accept: a meta-schema of one's own may leave keywords out, and is never fetched.
+const OWN_META_SCHEMA: [&str; 1] = [
+    "vocabulary: schema that uses custom metaschema with with no validation vocabulary: no validation: invalid number, \
+     but it still validates",
+];
+
+/// Valid instances that we do not accept where the schema is relaxed, and refuse with the schema where it is strict: we
+/// write no `\u`.
+const WITH_UNICODE_ESCAPE: [&str; 2] = [
+    "const: nul characters in strings: match string with nul",
+    "enum: nul characters in strings: match string with nul",
+];
+
+/// Tests of schemas that are refused.
+const STRICT_REFUSED_MAX: usize = 200;
+const RELAXED_REFUSED_MAX: usize = 40;
+
 /// To the suite, formats are annotations; to us, they are promises.
 const ANNOTATION_ONLY: &str = "is only an annotation by default";
 
 /// What messages of llguidance speak of, where it is the one that refuses.
-const NAMED_BY_THE_COMPILER: [&str; 4] = ["\"oneOf\"", "patternProperty", "multipleOf", "Unsatisfiable"];
+const NAMED_BY_THE_COMPILER: [&str; 5] =
+    ["patternProperty", "multipleOf", "Unsatisfiable", "nothing satisfies it", "min/maxProperties"];
 
 struct Group {
     /// `file: description`.
@@ -61,39 +85,88 @@ fn suite() -> Vec<Group> {
     groups.collect()
 }
 
-#[test]
-fn verdicts_are_those_of_the_suite() {
-    let known: BTreeSet<String> = OTHER_ORDER.iter().chain(&WITH_FRACTION).map(|&name| name.to_owned()).collect();
-    let (mut agree, mut annotations) = (0, 0);
-    let mut too_strict = BTreeSet::new();
-    let mut refused: BTreeMap<String, usize> = BTreeMap::new();
+/// Groups of one and the same kind of verdict.
+#[derive(Default)]
+struct Verdicts {
+    agree: usize,
+    annotations: usize,
+    /// Valid instances that are not accepted.
+    too_strict: BTreeSet<String>,
+    /// Invalid instances that are accepted where something is not enforced.
+    too_wide: usize,
+    /// Tests of schemas that are refused, by the keyword that the error names.
+    refused: BTreeMap<String, usize>,
+    refused_groups: BTreeMap<String, String>,
+}
+
+fn verdicts(output_format: impl Fn(Value) -> OutputFormat) -> Verdicts {
+    let mut all = Verdicts::default();
     for group in suite() {
-        let output_format = OutputFormat::JsonSchema(group.schema.clone());
-        if let Err(error) = COMPILER.compile(&output_format) {
-            *refused.entry(name_in(&error, &group.name)).or_default() += group.tests.len();
-            continue;
-        }
+        let compiled = match COMPILER.compile_for("", &output_format(group.schema.clone())) {
+            Ok(compiled) => compiled,
+            Err(error) => {
+                *all.refused.entry(name_in(&error, &group.name)).or_default() += group.tests.len();
+                all.refused_groups.insert(group.name, error.to_string());
+                continue;
+            }
+        };
         for test in &group.tests {
             let name = format!("{}: {}", group.name, test["description"].as_str().unwrap());
-            let is_accepted = follow(&mut COMPILER.compile(&output_format).unwrap(), &test["data"].to_string()).is_ok();
+            let is_accepted = follow(&mut compiled.matcher.clone(), &test["data"].to_string()).is_ok();
             match (is_accepted, test["valid"].as_bool().unwrap()) {
-                (true, true) | (false, false) => agree += 1,
+                (true, true) | (false, false) => all.agree += 1,
+                (true, false) if !compiled.not_enforced.is_valid_by_construction() => all.too_wide += 1,
                 (true, false) => panic!("{name}: accepts {}, which is invalid by {}", test["data"], group.schema),
-                (false, true) if name.ends_with(ANNOTATION_ONLY) => annotations += 1,
-                (false, true) => drop(too_strict.insert(name)),
+                (false, true) if name.ends_with(ANNOTATION_ONLY) => all.annotations += 1,
+                (false, true) => drop(all.too_strict.insert(name)),
             }
         }
     }
-    println!("{agree} verdicts agree, {} known differences, {annotations} formats enforced", too_strict.len());
-    println!("not enforced, with an error that names it: {refused:?}");
-    assert_eq!(too_strict, known);
-    assert!(agree >= 550, "{agree}");
+    let refused: usize = all.refused.values().sum();
+    println!(
+        "{} verdicts agree, {} are too strict, {} formats enforced, {} invalid ones accepted where that was said, {refused} \
+         tests refused: {:?}",
+        all.agree,
+        all.too_strict.len(),
+        all.annotations,
+        all.too_wide,
+        all.refused
+    );
+    for (group, error) in &all.refused_groups {
+        println!("  {group}: {error}");
+    }
+    all
+}
+
+fn known_differences() -> BTreeSet<String> {
+    let all = OTHER_ORDER.iter().chain(&WITH_FRACTION).chain(&NARROWED).chain(&OWN_META_SCHEMA);
+    all.map(|&name| name.to_owned()).collect()
+}
+
+#[test]
+fn strict_verdicts_are_those_of_the_suite() {
+    let all = verdicts(OutputFormat::strict_schema);
+    assert_eq!(all.too_wide, 0);
+    assert_eq!(all.too_strict, known_differences());
+    let refused: usize = all.refused.values().sum();
+    assert!(refused <= STRICT_REFUSED_MAX, "{refused}");
+    assert!(all.agree >= 1_000, "{}", all.agree);
+}
+
+#[test]
+fn relaxed_schemas_are_refused_only_if_they_make_no_sense() {
+    let all = verdicts(OutputFormat::relaxed_schema);
+    let known: BTreeSet<String> =
+        known_differences().into_iter().chain(WITH_UNICODE_ESCAPE.map(str::to_owned)).collect();
+    assert!(all.too_strict.is_subset(&known), "{:?}", all.too_strict.difference(&known));
+    let refused: usize = all.refused.values().sum();
+    assert!(refused <= RELAXED_REFUSED_MAX, "{refused}");
 }
 
 /// The keyword that an error names.
 fn name_in(error: &GrammarError, group: &str) -> String {
     match error {
-        GrammarError::Keyword { keyword, pointer, .. } | GrammarError::UnknownKeyword { keyword, pointer } => {
+        GrammarError::Keyword { keyword, pointer, .. } | GrammarError::NotEnforceable { keyword, pointer, .. } => {
             assert!(pointer.starts_with('#'), "{group}: {error}");
             keyword.clone()
         }
@@ -110,22 +183,25 @@ fn name_in(error: &GrammarError, group: &str) -> String {
 fn whatever_is_generated_validates() {
     let mut generated = 0;
     for (seed, group) in suite().into_iter().enumerate() {
-        let output_format = OutputFormat::JsonSchema(group.schema.clone());
-        if COMPILER.compile(&output_format).is_err() {
+        let output_format = OutputFormat::relaxed_schema(group.schema.clone());
+        let Ok(compiled) = COMPILER.compile_for("", &output_format) else { continue };
+        if !compiled.not_enforced.is_valid_by_construction() {
             continue;
         }
-        let validator = jsonschema::validator_for(&group.schema).unwrap();
+        // Some refer to schemas elsewhere, where nothing needs them.
+        let Ok(validator) = SchemaValidator::new(&group.schema) else { continue };
         let mut dice = Dice::new(seed as u64);
         for _ in 0..8 {
-            let mut matcher = COMPILER.compile(&output_format).unwrap();
+            let mut matcher = compiled.matcher.clone();
             let Some(text) = random_answer(&mut matcher, &mut dice, 200) else { continue };
-            let Ok(value) = serde_json::from_str(&text) else {
+            match validator.check(&text) {
+                Ok(()) => generated += 1,
                 // A float that is too large is JSON, but not for this parser.
-                serde_json::from_str::<serde::de::IgnoredAny>(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
-                continue;
-            };
-            assert!(validator.is_valid(&value), "{}: {text} is invalid by {}", group.name, group.schema);
-            generated += 1;
+                Err(Violation::NotJson { reason }) => {
+                    assert!(serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok(), "{text}: {reason}");
+                }
+                Err(violation) => panic!("{}: {text}: {violation} ({})", group.name, group.schema),
+            }
         }
     }
     println!("{generated} random answers validated");

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use grammar_support::{COMPILER, Dice, TOKENIZER, follow, random_answer};
 use ruvllm_text::{
-    ChatTemplate, Conversation, Explanation, GrammarCompiler, GrammarError, NextTurn, OutputFormat, TokenKind,
-    Tokenizer, Tool, ToolCallParser, ToolChoice, ToolFormat, ToolPiece, Vocabulary,
+    ChatTemplate, Conversation, Explanation, GrammarCompiler, GrammarError, NextTurn, OutputFormat, Strictness,
+    TokenKind, Tokenizer, Tool, ToolCallParser, ToolChoice, ToolFormat, ToolPiece, Vocabulary,
 };
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ const FORMATS: [ToolFormat; 3] =
     [ToolFormat::Hermes, ToolFormat::BareJson, ToolFormat::Generic(Explanation::SystemMessage)];
 
 fn tool(name: &str, parameters: Value) -> Tool {
-    Tool { name: name.into(), description: Some(format!("Does {name}.")), parameters }
+    Tool { name: name.into(), description: Some(format!("Does {name}.")), parameters, strictness: Strictness::Strict }
 }
 
 fn tools() -> Vec<Tool> {
@@ -160,7 +160,7 @@ fn beside_calls_an_answer_may_have_a_format_of_its_own() {
         "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\", \"unit\": \"C\"}}\n</tool_call>";
     let sums = "start: NUMBER (\"+\" NUMBER)*\nNUMBER: /[0-9]+/\n%ignore \" \"\n";
     let answers = [
-        (OutputFormat::JsonSchema(person), r#"{"name": "Ada"}"#, r#"{"name": 1}"#),
+        (OutputFormat::strict_schema(person), r#"{"name": "Ada"}"#, r#"{"name": 1}"#),
         (OutputFormat::Regex("yes|no".into()), "yes", "maybe"),
         (OutputFormat::Gbnf("root ::= \"a\"+ body\nbody ::= \"b\"".into()), "aab", "aa"),
         (OutputFormat::Lark(sums.into()), "1 + 22+3", "1 +"),
@@ -196,6 +196,20 @@ fn without_a_choice_there_is_no_output_format() {
 }
 
 #[test]
+fn what_is_not_enforced_is_named_with_its_tool() {
+    let unique = json!({"type": "object", "properties": {"a": {"type": "array", "uniqueItems": true}}});
+    let relaxed = Tool { strictness: Strictness::Relaxed, ..tool("relaxed", unique.clone()) };
+    let output_format = |tools: &[Tool]| ToolFormat::Hermes.output_format(tools, &ToolChoice::Required, true).unwrap();
+    let compiled = COMPILER.compile_for("", &output_format(&[tools().remove(0), relaxed]).unwrap()).unwrap();
+    let [place] = compiled.not_enforced.constraints.as_slice() else { panic!("{:?}", compiled.not_enforced) };
+    assert_eq!((place.tool.as_deref(), place.keyword.as_str()), (Some("relaxed"), "uniqueItems"));
+    assert_eq!(place.pointer, "#/properties/a");
+    let strict = output_format(&[tool("strict", unique)]).unwrap();
+    let error = COMPILER.compile_for("", &strict).unwrap_err().to_string();
+    assert!(error.contains("tool \"strict\": the keyword \"uniqueItems\" at #/properties/a"), "{error}");
+}
+
+#[test]
 fn bad_tools_are_named() {
     let format = ToolFormat::Hermes;
     let output_format = |tools: &[Tool], choice: ToolChoice| format.output_format(tools, &choice, true);
@@ -208,7 +222,7 @@ fn bad_tools_are_named() {
     let with = |parameters: Value| vec![good[0].clone(), tool("bad_one", parameters)];
     for (tools, choice, expected) in [
         (
-            with(json!({"properties": {"a": {"not": {}}}})),
+            with(json!({"properties": {"a": {"not": {"multipleOf": 2}}}})),
             ToolChoice::Auto,
             "tool \"bad_one\": the keyword \"not\" at #/properties/a",
         ),

@@ -2,7 +2,7 @@
 //!
 //! The first byte says what kind of output format it is.
 
-use ruvllm_text::{MatchError, Matcher, OutputFormat, Tool, ToolChoice, ToolFormat};
+use ruvllm_text::{MatchError, Matcher, OutputFormat, Strictness, Tool, ToolChoice, ToolFormat};
 
 use super::vocabulary::{COMPILER, TOKENIZER};
 
@@ -18,13 +18,13 @@ pub fn run(bytes: &[u8]) {
 
 fn output_format(kind: u8, source: &str) -> Option<OutputFormat> {
     Some(match kind % 5 {
-        0 => OutputFormat::JsonSchema(serde_json::from_str(source).ok()?),
+        0 => OutputFormat::strict_schema(serde_json::from_str(source).ok()?),
         1 => OutputFormat::Regex(source.to_owned()),
         2 => OutputFormat::Gbnf(source.to_owned()),
         3 => OutputFormat::Lark(source.to_owned()),
         _ => {
             let parameters = serde_json::from_str(source).ok()?;
-            let tool = Tool { name: "tool".into(), description: None, parameters };
+            let tool = Tool { name: "tool".into(), description: None, parameters, strictness: Strictness::Relaxed };
             ToolFormat::Hermes.output_format(&[tool], &ToolChoice::Auto, true).ok()??
         }
     })

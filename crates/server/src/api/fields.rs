@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use ruvllm_runtime::{OutputFormat, Request, StopMatcher, UnsetParams, closed};
+use ruvllm_runtime::{OutputFormat, Request, StopMatcher, Strictness, UnsetParams, closed};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -59,16 +59,13 @@ pub enum ResponseFormat {
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
-#[expect(
-    dead_code,
-    reason = "name and description are for people; strict has no effect, as answers always follow the schema"
-)]
+#[expect(dead_code, reason = "name and description are for people")]
 pub struct JsonSchemaField {
     pub name: Option<String>,
     pub description: Option<String>,
     #[schema(value_type = Object)]
     pub schema: Value,
-    /// Answers always follow the schema, whatever this says.
+    /// Whether a schema that cannot be enforced completely is refused.
     pub strict: Option<bool>,
 }
 
@@ -106,7 +103,10 @@ pub(crate) fn shape(
     let by_format = format.and_then(|format| match format {
         ResponseFormat::Text => None,
         ResponseFormat::JsonObject => Some(OutputFormat::JsonObject),
-        ResponseFormat::JsonSchema { json_schema } => Some(OutputFormat::JsonSchema(closed(&json_schema.schema))),
+        ResponseFormat::JsonSchema { json_schema } => Some(OutputFormat::JsonSchema {
+            schema: closed(&json_schema.schema),
+            strictness: Strictness::of_flag(json_schema.strict),
+        }),
     });
     let by_grammar = grammar.map(|grammar| match grammar {
         GrammarField::Gbnf(text) => OutputFormat::Gbnf(text.clone()),
@@ -127,7 +127,7 @@ pub(crate) fn shape(
 /// Returns the field that an output format came from.
 pub(crate) fn field_of(shape: &OutputFormat) -> &'static str {
     match shape {
-        OutputFormat::JsonObject | OutputFormat::JsonSchema(_) => "response_format",
+        OutputFormat::JsonObject | OutputFormat::JsonSchema { .. } => "response_format",
         OutputFormat::Regex(_) => "regex",
         OutputFormat::Gbnf(_) | OutputFormat::Lark(_) => "grammar",
         OutputFormat::ToolCalls(_) => "tools",

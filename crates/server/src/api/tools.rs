@@ -1,6 +1,6 @@
 //! Tools in OpenAI's format.
 
-use ruvllm_runtime::{Tool, ToolChoice, Tools};
+use ruvllm_runtime::{Strictness, Tool, ToolChoice, Tools};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -21,10 +21,10 @@ pub struct FunctionField {
     /// 1 to 64 letters, digits, `_` and `-`
     pub name: String,
     pub description: Option<String>,
-    /// JSON Schema of the arguments, which always follow it.
+    /// JSON Schema of the arguments.
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Value>,
-    #[expect(dead_code, reason = "arguments always follow the schema")]
+    /// Whether a schema that cannot be enforced completely is refused.
     pub strict: Option<bool>,
 }
 
@@ -68,11 +68,12 @@ pub(crate) fn tools(
     let tools = tools.unwrap_or_default();
     let one = |(index, tool): (usize, &ToolField)| {
         check_kind(&tool.kind, &format!("tools[{index}].type"))?;
-        let FunctionField { name, description, parameters, .. } = &tool.function;
+        let FunctionField { name, description, parameters, strict } = &tool.function;
         Ok(Tool {
             name: name.clone(),
             description: description.clone(),
             parameters: parameters.clone().unwrap_or(Value::Null),
+            strictness: Strictness::of_flag(*strict),
         })
     };
     let choice = match choice {

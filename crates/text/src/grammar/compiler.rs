@@ -5,21 +5,19 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::{ParserFactory, toktrie::TokEnv};
-use serde_json::json;
 
-use super::cache::Cache;
+use super::attempts::Attempts;
+use super::cache::{Cache, Entry};
 use super::limits::{
-    COMPILE_STACK_BYTES, COMPILE_TIME_MAX, COMPILING_MAX, COMPILING_OF_TENANT_MAX, GRAMMAR_BYTES_MAX, SCHEMA_BYTES_MAX,
-    parser_limits,
+    COMPILE_STACK_BYTES, COMPILE_TIME_MAX, COMPILE_WAIT_MAX, COMPILING_MAX, COMPILING_OF_TENANT_MAX, GRAMMAR_BYTES_MAX,
+    SCHEMA_BYTES_MAX, parser_limits,
 };
 use super::semaphore::Semaphore;
 use super::token_trie::TokenTrie;
-use super::{GrammarError, Matcher, OutputFormat, gbnf, lark, regex, schema, tool_calls};
+use super::{GrammarError, Matcher, NotEnforced, OutputFormat, schema};
 use crate::priority::lower_priority;
 use crate::tokenizer::Tokenizer;
-use crate::tools::ToolCallMode;
 
 /// Compiles output formats for one tokenizer, and keeps what it compiled. One per model, shared by all requests.
 pub struct GrammarCompiler {
@@ -30,11 +28,20 @@ pub struct GrammarCompiler {
     permits: Semaphore,
 }
 
+/// A compiled output format.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// At the beginning of an answer.
+    pub matcher: Matcher,
+    /// What of its schemas the matcher does not enforce.
+    pub not_enforced: Arc<NotEnforced>,
+}
+
 /// What all compilations share.
 #[derive(Clone)]
-struct Vocabulary {
-    trie: Arc<TokenTrie>,
-    factory: Arc<ParserFactory>,
+pub(super) struct Vocabulary {
+    pub trie: Arc<TokenTrie>,
+    pub factory: Arc<ParserFactory>,
 }
 
 impl GrammarCompiler {
@@ -50,23 +57,22 @@ impl GrammarCompiler {
 
     /// Returns a matcher at the beginning of an answer of this output format.
     pub fn compile(&self, output_format: &OutputFormat) -> Result<Matcher, GrammarError> {
-        self.compile_for("", output_format)
+        self.compile_for("", output_format).map(|compiled| compiled.matcher)
     }
 
-    /// Returns a matcher as [`Self::compile`] does, within the limits of a tenant.
-    pub fn compile_for(&self, tenant: &str, output_format: &OutputFormat) -> Result<Matcher, GrammarError> {
+    /// Returns a matcher as [`Self::compile`] does, within the limits of a tenant, and what it does not enforce.
+    pub fn compile_for(&self, tenant: &str, output_format: &OutputFormat) -> Result<Compiled, GrammarError> {
         let key = key(output_format)?;
         let cached = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(&key);
-        let inner = match cached {
-            Some(matcher) => matcher,
+        let Entry { matcher, not_enforced } = match cached {
+            Some(entry) => entry,
             None => {
-                let compiled = self.compile_anew(tenant, output_format)?;
-                let matcher = compiled.deep_clone();
-                self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(key, compiled);
-                matcher
+                let entry = self.compile_anew(tenant, output_format)?;
+                self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(key, entry.clone());
+                entry
             }
         };
-        Ok(Matcher::new(inner, self.vocabulary()?.trie))
+        Ok(Compiled { matcher: Matcher::new(matcher, self.vocabulary()?.trie), not_enforced })
     }
 
     /// Returns the number of compiled grammars in the cache.
@@ -75,19 +81,17 @@ impl GrammarCompiler {
     }
 
     /// Compiles on its own thread, because compiling needs much stack and must be over in time.
-    fn compile_anew(&self, tenant: &str, output_format: &OutputFormat) -> Result<llguidance::Matcher, GrammarError> {
+    fn compile_anew(&self, tenant: &str, output_format: &OutputFormat) -> Result<Entry, GrammarError> {
         let what = output_format.what();
         let vocabulary = self.vocabulary()?;
-        let permit = self.permits.acquire(tenant, COMPILE_TIME_MAX).ok_or(GrammarError::Busy)?;
+        let permit = self.permits.acquire(tenant, COMPILE_WAIT_MAX).ok_or(GrammarError::Busy)?;
         let (sender, receiver) = mpsc::channel();
         let output_format = output_format.clone();
         let job = move || {
             // Held until the thread ends, which cannot be stopped when its time is over.
             let _permit = permit;
             lower_priority();
-            drop(
-                sender.send(grammar(&output_format).and_then(|grammar| matcher(&vocabulary, grammar, &output_format))),
-            );
+            drop(sender.send(Attempts::new(&vocabulary, &output_format).run()));
         };
         let failed = |reason: String| GrammarError::Uncompilable { what, reason };
         thread::Builder::new()
@@ -130,9 +134,9 @@ fn key(output_format: &OutputFormat) -> Result<String, GrammarError> {
     };
     match output_format {
         OutputFormat::JsonObject => Ok("object".to_owned()),
-        OutputFormat::JsonSchema(schema) => {
+        OutputFormat::JsonSchema { schema, strictness } => {
             schema::check_depth(schema)?;
-            limited("schema ", &schema.to_string(), SCHEMA_BYTES_MAX)
+            limited(&format!("{} schema ", strictness.name()), &schema.to_string(), SCHEMA_BYTES_MAX)
         }
         OutputFormat::Regex(pattern) => limited("regex ", pattern, GRAMMAR_BYTES_MAX),
         OutputFormat::Gbnf(source) => limited("gbnf ", source, GRAMMAR_BYTES_MAX),
@@ -142,67 +146,4 @@ fn key(output_format: &OutputFormat) -> Result<String, GrammarError> {
             limited("tools ", &calls.key(), SCHEMA_BYTES_MAX)
         }
     }
-}
-
-fn grammar(output_format: &OutputFormat) -> Result<TopLevelGrammar, GrammarError> {
-    Ok(match output_format {
-        OutputFormat::JsonObject => TopLevelGrammar::from_json_schema(schema::prepared(&json!({"type": "object"}))?),
-        OutputFormat::JsonSchema(schema) => TopLevelGrammar::from_json_schema(schema::prepared(schema)?),
-        OutputFormat::Regex(pattern) => TopLevelGrammar::from_lark(regex::to_lark(pattern)?),
-        OutputFormat::Gbnf(source) => TopLevelGrammar::from_lark(gbnf::to_lark(source)?),
-        OutputFormat::Lark(source) => TopLevelGrammar::from_lark(lark::checked(source)?),
-        OutputFormat::ToolCalls(calls) => {
-            let mut whole = TopLevelGrammar::from_lark(tool_calls::to_lark(calls)?);
-            if let ToolCallMode::FormatOrCalls(answer) = &calls.mode {
-                let name = Some(tool_calls::ANSWER.to_owned());
-                let answer = grammar(answer)?.grammars.into_iter().next();
-                whole.grammars.extend(answer.map(|answer| GrammarWithLexer { name, ..answer }));
-            }
-            whole
-        }
-    })
-}
-
-fn matcher(
-    vocabulary: &Vocabulary,
-    grammar: TopLevelGrammar,
-    output_format: &OutputFormat,
-) -> Result<llguidance::Matcher, GrammarError> {
-    let refused = |reason: &str| uncompilable(output_format, reason);
-    let parser = vocabulary.factory.create_parser(grammar).map_err(|error| refused(&error.to_string()))?;
-    let mut matcher = llguidance::Matcher::new(Ok(parser));
-    if let Some(warning) = matcher.grammar_warnings().first() {
-        return Err(refused(warning));
-    }
-    // The first step is taken here, where an output format that nothing satisfies is still its author's error.
-    if !vocabulary.trie.can_write(&matcher.compute_ff_bytes()) {
-        return Err(refused("the model's vocabulary cannot write what it begins with"));
-    }
-    if !matcher.is_stopped() {
-        matcher.compute_mask().map_err(|error| refused(&error.to_string()))?;
-    }
-    match matcher.get_error() {
-        None => Ok(matcher),
-        Some(reason) => Err(refused(&reason)),
-    }
-}
-
-/// Puts a message of llguidance into the words of users: without the backtrace of a panic and without advice about
-/// options that they do not have.
-fn uncompilable(output_format: &OutputFormat, reason: &str) -> GrammarError {
-    const SHOWN_MAX: usize = 500;
-    let reason = reason.split("\n<").next().unwrap_or(reason).trim();
-    let reason = if reason.contains("oneOf constraints are not supported") {
-        let places = schema::places_of("oneOf", output_format.schemas());
-        format!(
-            "the keyword \"oneOf\" (at {}) has options that may overlap; make them distinct (by type, or by a \
-             required property with different constants), or use \"anyOf\"",
-            places.join(", ")
-        )
-    } else if reason.contains("NoExtension") {
-        "nothing satisfies it".to_owned()
-    } else {
-        reason.chars().take(SHOWN_MAX).collect()
-    };
-    GrammarError::Uncompilable { what: output_format.what(), reason }
 }

@@ -5,8 +5,8 @@
 
 use serde_json::Value;
 
-use super::GrammarError;
 use super::limits::GRAMMAR_DEPTH_MAX;
+use super::{GrammarError, Strictness};
 use super::{regex, schema};
 
 const WHAT: &str = "Lark grammar";
@@ -100,8 +100,9 @@ impl<'s> Scanner<'s> {
                 let value = values.next().ok_or_else(|| self.error("%json needs a schema"))?;
                 let value = value.map_err(|error| self.error(&format!("the schema after %json: {error}")))?;
                 let end = word_len + values.byte_offset();
-                let schema = schema::prepared(&value).map_err(|error| self.error(&error.to_string()))?;
-                self.out.push_str(&format!("%json {schema}"));
+                let prepared = schema::prepared(&value, Strictness::Strict, schema::Effort::FULL)
+                    .map_err(|error| self.error(&error.to_string()))?;
+                self.out.push_str(&format!("%json {}", prepared.schema));
                 self.at += end;
             }
             "%ignore" | "%import" => self.copy(word_len),

@@ -3,7 +3,8 @@
 //! The frame of a call is spelled exactly as models are trained to write it, so most of it is forced; arguments follow
 //! their tool's schema.
 
-use super::{GrammarError, schema};
+use serde_json::Value;
+
 use crate::tools::{CALL_CLOSES, CALL_OPENS, ToolCallMode, ToolCalls, ToolFormat};
 
 /// Nobody waits for more calls than this in one answer; a model that repeats itself would.
@@ -12,7 +13,8 @@ const PARALLEL_CALLS_MAX: usize = 32;
 /// What an answer without calls is called in the grammar, where it has an output format of its own.
 pub(super) const ANSWER: &str = "answer";
 
-pub(super) fn to_lark(calls: &ToolCalls) -> Result<String, GrammarError> {
+/// The grammar of calls; `schemas` are those of the tools' arguments, for llguidance.
+pub(super) fn to_lark(calls: &ToolCalls, schemas: &[&Value]) -> String {
     let mut lark = match calls.format {
         ToolFormat::Hermes | ToolFormat::Generic(_) => tagged(calls),
         ToolFormat::BareJson => bare(calls),
@@ -20,13 +22,11 @@ pub(super) fn to_lark(calls: &ToolCalls) -> Result<String, GrammarError> {
     let key = calls.format.arguments_key();
     let names: Vec<String> = (0..calls.tools.len()).map(|index| format!("call_{index}")).collect();
     lark += &format!("body: {}\n", names.join(" | "));
-    for (index, (name, parameters)) in calls.tools.iter().enumerate() {
-        let schema = schema::prepared(parameters)
-            .map_err(|error| GrammarError::Tool { name: name.clone(), error: Box::new(error) })?;
-        let head = quoted(&format!("{{\"name\": \"{name}\", \"{key}\": "));
+    for (index, (tool, schema)) in calls.tools.iter().zip(schemas).enumerate() {
+        let head = quoted(&format!("{{\"name\": \"{}\", \"{key}\": ", tool.name));
         lark += &format!("call_{index}: {head} %json {schema}\n");
     }
-    Ok(lark)
+    lark
 }
 
 fn tagged(calls: &ToolCalls) -> String {
@@ -59,5 +59,5 @@ fn bare(calls: &ToolCalls) -> String {
 
 /// A Lark string is written as in JSON.
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    Value::from(text).to_string()
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Tool, ToolFormat};
 use crate::grammar::schema::check_depth;
-use crate::grammar::{GrammarError, OutputFormat};
+use crate::grammar::{GrammarError, OutputFormat, Strictness};
 
 /// Maximum number of tools, as in OpenAI's API.
 const TOOLS_MAX: usize = 128;
@@ -21,12 +21,19 @@ pub(crate) enum ToolCallMode {
     CallsOnly,
 }
 
+/// A tool with the schema of its arguments.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CallableTool {
+    pub name: String,
+    pub schema: Value,
+    pub strictness: Strictness,
+}
+
 /// The output format of an answer that calls tools. Made by [`ToolFormat::output_format`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolCalls {
     pub(crate) format: ToolFormat,
-    /// Names and schemas of the arguments.
-    pub(crate) tools: Vec<(String, Value)>,
+    pub(crate) tools: Vec<CallableTool>,
     pub(crate) mode: ToolCallMode,
     /// More than one call.
     pub(crate) is_parallel: bool,
@@ -49,12 +56,13 @@ impl ToolCalls {
             ToolCallMode::FormatOrCalls(output_format) => output_format.schemas(),
             ToolCallMode::TextOrCalls | ToolCallMode::CallsOnly => Vec::new(),
         };
-        self.tools.iter().map(|(_, schema)| schema).chain(of_answer).collect()
+        self.tools.iter().map(|tool| &tool.schema).chain(of_answer).collect()
     }
 
     /// Returns a text that is the same for equal tool calls only.
     pub(crate) fn key(&self) -> String {
-        let tools: Vec<Value> = self.tools.iter().map(|(name, schema)| json!([name, schema])).collect();
+        let tools: Vec<Value> =
+            self.tools.iter().map(|tool| json!([tool.name, tool.strictness.name(), tool.schema])).collect();
         let mode = match &self.mode {
             ToolCallMode::TextOrCalls => json!("text_or_calls"),
             ToolCallMode::FormatOrCalls(answer) => answer.to_json(),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::calls::check_tools;
-use super::{Tool, ToolCallMode, ToolCalls, ToolChoice};
+use super::{CallableTool, Tool, ToolCallMode, ToolCalls, ToolChoice};
 use crate::grammar::{GrammarError, OutputFormat, closed};
 
 /// How a model writes tool calls.
@@ -83,7 +83,8 @@ impl ToolFormat {
             .iter()
             .map(|tool| {
                 let refused = |error| GrammarError::Tool { name: tool.name.clone(), error: Box::new(error) };
-                Ok((tool.name.clone(), arguments_schema(&tool.parameters).map_err(refused)?))
+                let schema = arguments_schema(&tool.parameters).map_err(refused)?;
+                Ok(CallableTool { name: tool.name.clone(), schema, strictness: tool.strictness })
             })
             .collect::<Result<_, _>>()?;
         let is_parallel = parallel && *self != Self::BareJson;

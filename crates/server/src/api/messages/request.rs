@@ -1,6 +1,6 @@
 //! `POST /v1/messages`: the request, its validation and conversion for the runtime.
 
-use ruvllm_runtime::{Prompt, Request, Sampling, Tool, ToolChoice, Tools, closed};
+use ruvllm_runtime::{Prompt, Request, Sampling, Strictness, Tool, ToolChoice, Tools, closed};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -115,7 +115,7 @@ pub struct ClientTool {
     /// 1 to 64 letters, digits, `_` and `-`
     pub name: String,
     pub description: Option<String>,
-    /// JSON Schema of the input, which always follows it.
+    /// JSON Schema of the input.
     #[schema(value_type = Object)]
     pub input_schema: Value,
     pub strict: Option<bool>,
@@ -198,7 +198,7 @@ impl CountTokensRequest {
 
 fn shape(config: Option<&OutputConfig>) -> Option<ruvllm_runtime::OutputFormat> {
     let OutputFormat::JsonSchema { schema } = config?.format.as_ref()?;
-    Some(ruvllm_runtime::OutputFormat::JsonSchema(closed(schema)))
+    Some(ruvllm_runtime::OutputFormat::relaxed_schema(closed(schema)))
 }
 
 fn tools(
@@ -208,8 +208,9 @@ fn tools(
 ) -> Result<Tools, ApiError> {
     let tool = |tool: &Typed<'_>| match tool.kind {
         None | Some("custom") => {
-            let ClientTool { name, description, input_schema, .. } = tool.read()?;
-            Ok(Some(Tool { name, description, parameters: input_schema }))
+            let ClientTool { name, description, input_schema, strict, .. } = tool.read()?;
+            let strictness = Strictness::of_flag(strict);
+            Ok(Some(Tool { name, description, parameters: input_schema, strictness }))
         }
         // Left out: those that Anthropic's servers run, and those whose form its models have learnt.
         Some(_) => tool.ignore("this server offers only tools with an input_schema").map(|()| None),

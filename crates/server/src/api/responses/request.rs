@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ruvllm_runtime::{Message, OutputFormat, Prompt, Request, Sampling, Tools, Truncation, closed};
+use ruvllm_runtime::{Message, OutputFormat, Prompt, Request, Sampling, Strictness, Tools, Truncation, closed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -121,6 +121,7 @@ pub enum TextFormat {
         description: Option<String>,
         #[schema(value_type = Object)]
         schema: Value,
+        /// Whether a schema that cannot be enforced completely is refused.
         strict: Option<bool>,
     },
 }
@@ -247,7 +248,9 @@ impl ResponsesRequest {
         match self.format() {
             TextFormat::Text => None,
             TextFormat::JsonObject => Some(OutputFormat::JsonObject),
-            TextFormat::JsonSchema { schema, .. } => Some(OutputFormat::JsonSchema(closed(&schema))),
+            TextFormat::JsonSchema { schema, strict, .. } => {
+                Some(OutputFormat::JsonSchema { schema: closed(&schema), strictness: Strictness::of_flag(strict) })
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ruvllm_runtime::{Tool, ToolCall, ToolChoice, Tools};
+use ruvllm_runtime::{Strictness, Tool, ToolCall, ToolChoice, Tools};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -38,7 +38,7 @@ pub(crate) struct FlatFunction {
     /// JSON Schema of the arguments.
     #[schema(value_type = Option<Object>)]
     parameters: Option<Value>,
-    #[expect(dead_code, reason = "arguments follow the schema as far as it can be enforced")]
+    /// Whether a schema that cannot be enforced completely is refused.
     strict: Option<bool>,
 }
 
@@ -138,7 +138,8 @@ impl OfferedTools {
                 }
                 let parameters =
                     json!({ "type": "object", "properties": { CUSTOM_INPUT: input }, "required": [CUSTOM_INPUT] });
-                self.offer(Tool { name, description, parameters }, CallKind::Custom);
+                let strictness = Strictness::Relaxed;
+                self.offer(Tool { name, description, parameters, strictness }, CallKind::Custom);
             }
             Some("local_shell") => self.offer(local_shell(), CallKind::LocalShell),
             Some(_) => tool.ignore("this server does not run tools")?,
@@ -202,8 +203,8 @@ impl OfferedTools {
 }
 
 fn function(function: FlatFunction) -> Tool {
-    let FlatFunction { name, description, parameters, .. } = function;
-    Tool { name, description, parameters: parameters.unwrap_or(Value::Null) }
+    let FlatFunction { name, description, parameters, strict } = function;
+    Tool { name, description, parameters: parameters.unwrap_or(Value::Null), strictness: Strictness::of_flag(strict) }
 }
 
 fn local_shell() -> Tool {
@@ -219,6 +220,7 @@ fn local_shell() -> Tool {
             },
             "required": ["command"],
         }),
+        strictness: Strictness::Relaxed,
     }
 }
 

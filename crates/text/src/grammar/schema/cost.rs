@@ -4,7 +4,11 @@
 //! copied. The compiler counts merges, not the bytes copied; a small schema could ask for gigabytes. A reference stays a
 //! reference until it is merged with something.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
+
+use super::keywords;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cost {
@@ -29,9 +33,36 @@ impl Cost {
         Self { as_it_is: size, written_out: size }
     }
 
-    /// Keywords besides `type` that hold for values of some type, when `types` types are possible.
+    /// Keywords besides `type` that hold for values of some type, when `types` types are possible. Types do not multiply:
+    /// one of a schema goes together with one of the other only.
     pub(super) fn of_types(types: usize) -> Self {
-        Self::new(1, types as u64)
+        Self::new(types as u64, 1)
+    }
+
+    /// Returns the cost of a schema that was written anew; `definitions` are those of what it refers to.
+    pub(super) fn of(schema: &Value, definitions: &HashMap<String, Self>) -> Self {
+        let Value::Object(fields) = schema else { return Self::ANYTHING };
+        let of = |schema: &Value| Self::of(schema, definitions);
+        let mut cost = Self::of_types(keywords::possible_types(fields));
+        for (keyword, value) in fields {
+            cost = match (keyword.as_str(), value) {
+                ("anyOf", Value::Array(options)) => {
+                    cost.and(options.iter().map(of).reduce(Self::or).unwrap_or(Self::ANYTHING))
+                }
+                ("allOf", Value::Array(schemas)) => schemas.iter().map(of).fold(cost, Self::and),
+                ("prefixItems", Value::Array(items)) => items.iter().map(of).fold(cost, Self::with_child),
+                ("properties" | "patternProperties", Value::Object(properties)) => {
+                    properties.values().map(of).fold(cost, Self::with_child)
+                }
+                ("items" | "additionalProperties", item) => cost.with_child(of(item)),
+                ("$ref", Value::String(path)) => {
+                    let name = path.strip_prefix("#/$defs/").unwrap_or_default();
+                    cost.and(definitions.get(name).copied().unwrap_or(Self::ANYTHING).referred_to())
+                }
+                _ => cost.with_literal(keyword, value),
+            };
+        }
+        cost
     }
 
     pub(super) fn nodes(&self) -> u64 {

@@ -1,17 +1,82 @@
 //! Checks of keywords with plain values, so that mistakes are told with their position.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::super::limits::NUMBER_MAX;
 use super::super::regex;
-use super::{GrammarError, Position};
+use super::written::Written;
+use super::{GrammarError, Position, Rewriter};
 
 /// Returns the value as it is to be enforced.
 pub(super) type Check = fn(&str, &Value, &Position) -> Result<Value, GrammarError>;
 
-const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
-const FORMATS: [&str; 10] =
-    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
+/// Digits of a number whose multiples are enforced.
+const DIGITS_MAX: usize = 9;
+pub(super) const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
+
+impl Rewriter<'_> {
+    /// A keyword with a plain value that was checked.
+    pub(super) fn literal(
+        &mut self,
+        keyword: &str,
+        checked: Result<Value, GrammarError>,
+        value: &Value,
+        written: &mut Written,
+    ) -> Result<(), GrammarError> {
+        match checked {
+            Ok(value) => {
+                written.cost = written.cost.with_literal(keyword, &value);
+                written.set(keyword, value);
+                Ok(())
+            }
+            Err(error @ GrammarError::NotEnforceable { .. }) => {
+                self.relax(error)?;
+                // At least a value of the same type.
+                match (keyword, value) {
+                    ("const", value) => written.conjuncts.push(json!({ "type": type_of(value) })),
+                    ("enum", Value::Array(values)) => {
+                        let mut types: Vec<&str> = values.iter().map(type_of).collect();
+                        types.sort_unstable();
+                        types.dedup();
+                        written.conjuncts.push(json!({ "type": types }));
+                    }
+                    _ => {}
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `exclusiveMinimum` and `exclusiveMaximum`; in draft 04, they tell how `minimum` and `maximum` are meant.
+    pub(super) fn limit(
+        &mut self,
+        keyword: &str,
+        value: &Value,
+        fields: &Map<String, Value>,
+        position: &Position,
+        written: &mut Written,
+    ) -> Result<(), GrammarError> {
+        let plain = if keyword == "exclusiveMinimum" { "minimum" } else { "maximum" };
+        let value = match (value, fields.get(plain)) {
+            (Value::Bool(true), Some(limit)) => limit,
+            (Value::Bool(_), _) => return Ok(()),
+            (value, _) => value,
+        };
+        self.literal(keyword, number(keyword, value, position), value, written)
+    }
+}
+
+pub(super) fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
 
 pub(super) fn types(keyword: &str, value: &Value, position: &Position) -> Result<Value, GrammarError> {
     let is_type = |value: &Value| value.as_str().is_some_and(|name| TYPES.contains(&name));
@@ -20,7 +85,11 @@ pub(super) fn types(keyword: &str, value: &Value, position: &Position) -> Result
         single => is_type(single),
     };
     let problem = || format!("must be one of {} or a list of them", TYPES.join(", "));
-    if is_good { Ok(value.clone()) } else { Err(position.error(keyword, problem())) }
+    match value {
+        _ if !is_good => Err(position.wrong(keyword, problem())),
+        Value::Array(types) if types.len() == 1 => Ok(types[0].clone()),
+        value => Ok(value.clone()),
+    }
 }
 
 pub(super) fn constant(keyword: &str, value: &Value, position: &Position) -> Result<Value, GrammarError> {
@@ -32,7 +101,7 @@ pub(super) fn constant(keyword: &str, value: &Value, position: &Position) -> Res
             Ok(Value::Object(constants.collect::<Result<_, GrammarError>>()?))
         }
         Value::String(text) if text.contains(regex::needs_unicode_escape) => {
-            Err(position.error(keyword, "has a control character, which cannot be written without \\u"))
+            Err(position.unenforceable(keyword, "has a control character, which cannot be written without \\u"))
         }
         plain => Ok(plain.clone()),
     }
@@ -41,19 +110,20 @@ pub(super) fn constant(keyword: &str, value: &Value, position: &Position) -> Res
 pub(super) fn constants(keyword: &str, value: &Value, position: &Position) -> Result<Value, GrammarError> {
     match value {
         Value::Array(values) if !values.is_empty() => constant(keyword, value, position),
-        _ => Err(position.error(keyword, "must be a non-empty array")),
+        _ => Err(position.wrong(keyword, "must be a non-empty array")),
     }
 }
 
 pub(super) fn names(keyword: &str, value: &Value, position: &Position) -> Result<Value, GrammarError> {
     let is_good = value.as_array().is_some_and(|names| names.iter().all(Value::is_string));
-    if is_good { Ok(value.clone()) } else { Err(position.error(keyword, "must be an array of strings")) }
+    if is_good { Ok(value.clone()) } else { Err(position.wrong(keyword, "must be an array of strings")) }
 }
 
 pub(super) fn number(keyword: &str, value: &Value, position: &Position) -> Result<Value, GrammarError> {
-    let number = value.as_f64().ok_or_else(|| position.error(keyword, "must be a number"))?;
+    let number = value.as_f64().ok_or_else(|| position.wrong(keyword, "must be a number"))?;
     if number.abs() > NUMBER_MAX {
-        return Err(position.error(keyword, "has a number of 2^53 or beyond, which cannot be enforced exactly"));
+        let problem = "has a number of 2^53 or beyond, which cannot be enforced exactly";
+        return Err(position.unenforceable(keyword, problem));
     }
     // 1.0 and 1 are the same number, and an integer is what models write.
     let is_integer = number.fract() == 0.0;
@@ -62,24 +132,19 @@ pub(super) fn number(keyword: &str, value: &Value, position: &Position) -> Resul
 
 pub(super) fn positive_number(keyword: &str, value: &Value, position: &Position) -> Result<Value, GrammarError> {
     let number = number(keyword, value, position)?;
-    let is_good = number.as_f64().is_some_and(|number| number > 0.0);
-    if is_good { Ok(number) } else { Err(position.error(keyword, "must be greater than 0")) }
+    let digits = number.to_string().bytes().filter(u8::is_ascii_digit).count();
+    match number.as_f64() {
+        Some(positive) if positive > 0.0 && digits <= DIGITS_MAX => Ok(number),
+        Some(positive) if positive > 0.0 => Err(position.unenforceable(keyword, "has too many digits to be enforced")),
+        _ => Err(position.wrong(keyword, "must be greater than 0")),
+    }
 }
 
 pub(super) fn count(keyword: &str, value: &Value, position: &Position) -> Result<Value, GrammarError> {
     let number = number(keyword, value, position)?;
-    let is_good = number.as_u64().is_some_and(|count| count <= u64::from(u32::MAX));
-    if is_good { Ok(number) } else { Err(position.error(keyword, "must be a whole number from 0 to 4294967295")) }
-}
-
-pub(super) fn pattern(keyword: &str, value: &Value, position: &Position) -> Result<Value, GrammarError> {
-    let pattern = value.as_str().ok_or_else(|| position.error(keyword, "must be a string"))?;
-    regex::check_in_json(pattern).map_err(|error| position.error(keyword, format!("cannot be enforced: {error}")))?;
-    Ok(value.clone())
-}
-
-pub(super) fn format(keyword: &str, value: &Value, position: &Position) -> Result<Value, GrammarError> {
-    let is_good = value.as_str().is_some_and(|format| FORMATS.contains(&format));
-    let problem = || format!("is {value}, which cannot be enforced; known are {}", FORMATS.join(", "));
-    if is_good { Ok(value.clone()) } else { Err(position.error(keyword, problem())) }
+    match number.as_u64() {
+        Some(count) if count <= u64::from(u32::MAX) => Ok(number),
+        Some(_) => Err(position.unenforceable(keyword, "must be at most 4294967295 to be enforced")),
+        None => Err(position.wrong(keyword, "must be a whole number from 0 to 4294967295")),
+    }
 }

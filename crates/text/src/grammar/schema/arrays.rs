@@ -1,0 +1,180 @@
+//! Arrays: tuples, items that must be there, items that differ.
+
+use serde_json::{Map, Value, json};
+
+use super::super::limits::CONTAINS_WAYS_MAX;
+use super::cost::Cost;
+use super::draft::Draft;
+use super::negation::Negation;
+use super::written::{Written, any_of, is_anything};
+use super::{GrammarError, Position, Rewriter, values};
+
+impl Rewriter<'_> {
+    /// Until draft 2019-09, a list in `items` meant what `prefixItems` means now, and `additionalItems` the rest.
+    pub(super) fn items(
+        &mut self,
+        value: &Value,
+        fields: &Map<String, Value>,
+        position: &Position,
+        written: &mut Written,
+    ) -> Result<(), GrammarError> {
+        let rest = match value {
+            Value::Array(_) if fields.contains_key("prefixItems") => {
+                return Err(position.wrong("items", "must be a schema where prefixItems stands beside it"));
+            }
+            Value::Array(tuple) => {
+                if !tuple.is_empty() {
+                    let (schemas, costs) = self.schemas("items", value, position)?;
+                    written.add_children(costs);
+                    written.set("prefixItems", Value::Array(schemas));
+                }
+                fields.get("additionalItems").map(|rest| ("additionalItems", rest))
+            }
+            _ => Some(("items", value)),
+        };
+        if let Some((keyword, rest)) = rest {
+            let (schema, cost) = self.schema(rest, &position.below(keyword, ""))?;
+            written.add_children([cost]);
+            written.set("items", schema);
+        }
+        Ok(())
+    }
+
+    pub(super) fn unique_items(
+        &mut self,
+        value: &Value,
+        fields: &Map<String, Value>,
+        position: &Position,
+    ) -> Result<(), GrammarError> {
+        if value != &Value::Bool(true) {
+            return Err(position.wrong("uniqueItems", "must be true or false"));
+        }
+        let max = fields.get("maxItems").and_then(Value::as_f64);
+        let has_no_others = |keyword: &str| fields.get(keyword) == Some(&Value::Bool(false));
+        let is_short =
+            |keyword: &str| fields.get(keyword).and_then(Value::as_array).is_some_and(|list| list.len() <= 1);
+        let is_single = max.is_some_and(|max| max <= 1.0)
+            || has_no_others("items") && (is_short("prefixItems") || !fields.contains_key("prefixItems"))
+            || has_no_others("additionalItems") && is_short("items");
+        if is_single { Ok(()) } else { self.relax(position.unenforceable("uniqueItems", "is not supported")) }
+    }
+
+    /// An array that must contain something has it among its first items.
+    pub(super) fn contains(
+        &mut self,
+        fields: &Map<String, Value>,
+        position: &Position,
+        written: &mut Written,
+    ) -> Result<(), GrammarError> {
+        let Some(value) = fields.get("contains") else { return Ok(()) };
+        let counts_are_known = position.scope.draft >= Draft::Draft2019;
+        let count = |keyword: &str| match fields.get(keyword).filter(|_| counts_are_known) {
+            Some(count) => values::count(keyword, count, position).map(|count| count.as_u64()),
+            None => Ok(None),
+        };
+        let (min, max) = (count("minContains")?.unwrap_or(1), count("maxContains")?);
+        if min == 0 && max.is_none() {
+            return Ok(());
+        }
+        let unenforceable = |problem: &str| position.unenforceable("contains", problem);
+        if !self.effort.rewrites() {
+            return self.relax(unenforceable("belongs to a schema that is too large"));
+        }
+        let inside = position.below("contains", "");
+        let schema = match self.exactly("contains", position, |rewriter| rewriter.schema(value, &inside)) {
+            Ok((schema, _)) => schema,
+            Err(error @ GrammarError::NotEnforceable { .. }) => {
+                return self.relax(unenforceable(&format!("cannot be enforced: {error}")));
+            }
+            Err(error) => return Err(error),
+        };
+        let ways = if is_anything(&schema) {
+            let max = max.map_or(json!({}), |max| json!({ "maxItems": max }));
+            Some(vec![json!({ "allOf": [{ "minItems": min }, max], "type": "array" })])
+        } else {
+            let others = max.map_or(Some(Value::Bool(true)), |_| self.negation(&schema));
+            others.and_then(|others| ways(&schema, &others, min, max))
+        };
+        let Some(mut ways) = ways else {
+            return self.relax(unenforceable("is not supported"));
+        };
+        if written.fields.get("type").is_none_or(|kind| kind != "array") {
+            ways.push(json!({ "type": ["null", "boolean", "number", "string", "object"] }));
+        }
+        if !is_anything(&schema) {
+            self.narrow();
+        }
+        let ways = any_of(ways);
+        let cost = Cost::of(&ways, &self.costs);
+        self.conjunct("contains", (ways, cost), position, written)
+    }
+
+    /// Returns what a schema that is exact does not accept.
+    pub(super) fn negation(&mut self, schema: &Value) -> Option<Value> {
+        let mut negation = Negation::new(&self.definitions);
+        let negated = negation.of(schema);
+        if negation.is_narrowed {
+            self.narrow();
+        }
+        negated
+    }
+}
+
+/// The arrays with `min` to `max` items of a kind, which stand among the first.
+fn ways(schema: &Value, others: &Value, min: u64, max: Option<u64>) -> Option<Vec<Value>> {
+    let mut all = Vec::new();
+    if schema == &Value::Bool(false) && min > 0 || max.is_some_and(|max| max < min) {
+        return Some(all);
+    }
+    for count in min..=max.unwrap_or(min) {
+        let room = CONTAINS_WAYS_MAX.saturating_sub(all.len());
+        let count = usize::try_from(count).ok().filter(|&count| count <= 4 && room > 0)?;
+        let places = (count..).take_while(|&places| choices(places, count) <= room.min(8)).last()?;
+        for chosen in chosen(places, count) {
+            let len = chosen.last().map_or(0, |last| last + 1);
+            let prefix = (0..len).map(|index| if chosen.contains(&index) { schema.clone() } else { others.clone() });
+            let prefix: Vec<Value> = prefix.collect();
+            let mut way = json!({ "type": "array", "minItems": len });
+            if len > 0 {
+                way["prefixItems"] = Value::Array(prefix);
+            }
+            if max.is_some() {
+                way["items"] = others.clone();
+            }
+            all.push(way);
+        }
+    }
+    Some(all)
+}
+
+/// In how many ways `count` of `places` can be chosen.
+fn choices(places: usize, count: usize) -> usize {
+    (0..count).fold(1, |ways, index| ways * (places - index) / (index + 1)) + if count == 0 { places } else { 0 }
+}
+
+/// All ways to choose, each in ascending order.
+fn chosen(places: usize, count: usize) -> Vec<Vec<usize>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    let last = |last: usize| {
+        chosen(last, count - 1).into_iter().map(move |mut chosen| {
+            chosen.push(last);
+            chosen
+        })
+    };
+    (count - 1..places).flat_map(last).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_are_complete() {
+        assert_eq!(chosen(3, 2), [[0, 1], [0, 2], [1, 2]]);
+        assert_eq!(chosen(5, 0), [Vec::<usize>::new()]);
+        assert_eq!(chosen(4, 1).len(), choices(4, 1));
+        assert_eq!(chosen(6, 3).len(), choices(6, 3));
+    }
+}
