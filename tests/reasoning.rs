@@ -7,7 +7,8 @@ mod server;
 mod support;
 
 use ruvllm_runtime::{
-    Engine, FinishReason, Message, OutputFormat, Piece, Prompt, Request, Sampling, Speculation, Tool, ToolChoice, Tools,
+    Engine, FinishReason, Message, OutputFormat, Piece, Prompt, Request, Sampling, Speculation, Strictness, Tool,
+    ToolChoice, Tools,
 };
 use serde_json::{Value, json};
 use support::smollm2;
@@ -86,13 +87,18 @@ fn structured_output_and_tool_calls_begin_behind_it() {
         ),
     ] {
         let request = Request { sampling, speculation, ..ask("Name a colour.") };
-        let format = Some(OutputFormat::JsonSchema(schema.clone()));
+        let format = Some(OutputFormat::relaxed_schema(schema.clone()));
         let response = engine.generate(Request { output_format: format, ..request.clone() }).expect("sound");
         let value = serde_json::from_str::<Value>(&response.text).unwrap_or_else(|_| panic!("{response:?}"));
         assert!(["red", "blue"].contains(&value["colour"].as_str().unwrap_or_default()), "{value}");
         assert!(!response.reasoning.is_empty() && response.finish_reason == Some(FinishReason::Stop));
 
-        let paint = Tool { name: "paint".into(), description: None, parameters: schema.clone() };
+        let paint = Tool {
+            name: "paint".into(),
+            description: None,
+            parameters: schema.clone(),
+            strictness: Strictness::Relaxed,
+        };
         let tools = Tools { definitions: vec![paint], choice: ToolChoice::Required, are_parallel: Some(false) };
         let response = engine.generate(Request { tools, ..request }).expect("sound");
         assert_eq!(response.tool_calls.len(), 1, "{response:?}");

@@ -256,3 +256,32 @@ fn shapes_that_cannot_be_kept_to_are_refused_by_name() {
     let error = engine.generate(request).expect_err("it is refused").to_string();
     assert!(error.contains("get_weather"), "{error}");
 }
+
+/// Every answer keeps to what a grammar can hold; whether it keeps to the rest is found out at its end.
+#[test]
+fn what_a_grammar_cannot_hold_is_named_and_checked() {
+    let engine = engine();
+    let list = |items: usize| {
+        json!({ "type": "array", "items": { "enum": ["a", "b"] }, "minItems": items,
+                                      "maxItems": items, "uniqueItems": true })
+    };
+    let answer = |schema: Value| {
+        let mut stream = engine.stream(ask("List letters.", OutputFormat::relaxed_schema(schema))).expect("sound");
+        (&mut stream).for_each(|piece| drop(piece.expect("sound logits")));
+        let named: Vec<String> = stream.not_enforced().places().map(ToString::to_string).collect();
+        (named, stream.into_response())
+    };
+    // Nothing can satisfy it, which no grammar notices.
+    let (named, response) = answer(list(3));
+    assert_eq!(named, ["uniqueItems at #"]);
+    let found = response.validity.expect("it was checked").expect_err("two letters in three places");
+    assert!(found.contains("uniqueItems"), "{found}");
+    let (named, response) = answer(list(1));
+    assert!(named.is_empty() && response.validity.is_none(), "one item is always unique: {named:?}");
+    let (named, response) =
+        answer(json!({ "type": "integer", "not": { "const": 100_000_000 }, "x-note": 1, "minimum": 1 }));
+    assert!(response.validity.is_none_or(|validity| validity.is_ok()), "{named:?}");
+    assert!(named.contains(&"x-note at #".to_owned()), "{named:?}");
+    let error = engine.generate(ask("List letters.", OutputFormat::strict_schema(list(3)))).expect_err("strict");
+    assert!(error.to_string().contains("uniqueItems"), "{error}");
+}

@@ -204,8 +204,8 @@ def test_models_and_tokens(client, model):
         ({"reasoning_effort": "enormous"}, "reasoning_effort"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [{"type": "function", "function": {"name": "a b", "parameters": {}}}]}, "tools"),
-        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "frob": 1}}}]}, "tools"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"frob": 1}}}}, "response_format"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "string"}}}]}, "tools"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "frob"}}}}, "response_format"),
         ({"extra_body": {"regex": "(unclosed"}}, "regex"),
         ({"extra_body": {"grammar": "root ::= missing"}}, "grammar"),
     ],
@@ -232,6 +232,19 @@ def test_what_only_tunes_is_accepted_and_named(client, model):
     )
     names = answer.headers["x-ruvllm-ignored"].split(", ")
     assert set(names) == {"store", "metadata", "reasoning_effort", "prediction", "no_stop_trim", "top_a"}
+
+
+def test_what_a_schema_says_and_no_grammar_holds_is_named_and_checked(client, model):
+    schema = {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 3, "maxItems": 3, "uniqueItems": True}
+    format = {"type": "json_schema", "json_schema": {"name": "letters", "schema": schema}}
+    question = [{"role": "user", "content": "List letters."}]
+    answer = client.chat.completions.with_raw_response.create(model=model, messages=question, response_format=format)
+    assert answer.headers["x-ruvllm-not-enforced"] == "uniqueItems at #"
+    assert answer.headers["x-ruvllm-valid"] == "false"
+    format["json_schema"]["strict"] = True
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.chat.completions.create(model=model, messages=question, response_format=format)
+    assert raised.value.param == "response_format" and "uniqueItems" in raised.value.message
 
 
 @pytest.mark.parametrize("field, text", [("regex", "(" * 60_000 + ")" * 60_000), ("grammar", "root ::= " + "(" * 60_000)])

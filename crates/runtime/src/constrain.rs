@@ -2,8 +2,13 @@
 
 mod reasoning;
 
+use std::sync::Arc;
+
 use ruvllm_engine::{Constraint, ConstraintError, TokenId};
-use ruvllm_text::{GrammarCompiler, MatchError, Matcher, OutputFormat, StopMatcher, ToolCallParser, ToolFormat};
+use ruvllm_text::{
+    Compiled, GrammarCompiler, MatchError, Matcher, NotEnforced, OutputFormat, SchemaValidator, StopMatcher,
+    ToolCallParser, ToolFormat,
+};
 
 pub(crate) use reasoning::ReasoningConstraint;
 
@@ -17,6 +22,10 @@ pub(crate) struct OutputRules {
     pub grammar: Option<Matcher>,
     /// Finds tool calls in the answer, where tools are offered.
     pub tool_calls: Option<ToolCallParser>,
+    /// What of the schemas the grammar does not enforce.
+    pub not_enforced: Arc<NotEnforced>,
+    /// Checks the answer against all of its schema, where the grammar does not enforce all of it.
+    pub validator: Option<SchemaValidator>,
 }
 
 /// Compiles output rules for one model.
@@ -36,14 +45,22 @@ impl OutputCompiler {
         let stop = StopMatcher::new(request.stop.clone())?;
         let offers_tools = matches!(request.prompt, Prompt::Messages(_)) && !request.tools.offered().is_empty();
         let tool_calls = offers_tools.then(|| ToolCallParser::new(self.tool_format));
-        Ok(OutputRules { stop, grammar: self.grammar(request)?, tool_calls })
+        let Some(Compiled { matcher, not_enforced }) = self.grammar(request)? else {
+            return Ok(OutputRules { stop, grammar: None, tool_calls, not_enforced: Arc::default(), validator: None });
+        };
+        let validator = match &request.output_format {
+            Some(OutputFormat::JsonSchema { schema, .. }) if !not_enforced.is_valid_by_construction() => {
+                // A schema that refers to others cannot be checked either; what is not enforced is told in any case.
+                SchemaValidator::new(schema).ok()
+            }
+            _ => None,
+        };
+        Ok(OutputRules { stop, grammar: Some(matcher), tool_calls, not_enforced, validator })
     }
 
     /// Compiles the grammar of the requested output format, of the tool calls, or of either.
-    fn grammar(&self, request: &Request) -> Result<Option<Matcher>, GenerateError> {
-        let compile = |format: &OutputFormat| {
-            self.grammars.compile_for(request.tenant.name(), format).map(|compiled| compiled.matcher)
-        };
+    fn grammar(&self, request: &Request) -> Result<Option<Compiled>, GenerateError> {
+        let compile = |format: &OutputFormat| self.grammars.compile_for(request.tenant.name(), format);
         let calls = self.tool_calls(request);
         // An output format that is wrong is reported as such, even where tools may be called instead.
         let by_format = request.output_format.as_ref().map(compile).transpose().map_err(GenerateError::OutputFormat)?;

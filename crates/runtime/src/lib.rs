@@ -64,6 +64,8 @@ pub use ruvllm_engine::{
     Sampling, SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
 };
 pub use ruvllm_kernels::{Cores, bound_allocator, trim_allocator};
-pub use ruvllm_text::{GrammarError, OutputFormat, StopMatcher, Strictness, Tokenizer, Tool, ToolChoice, closed};
+pub use ruvllm_text::{
+    GrammarError, NotEnforced, OutputFormat, StopMatcher, Strictness, Tokenizer, Tool, ToolChoice, closed,
+};
 pub use stream::{Piece, Stream};
 pub use submit::{EngineStatus, StepMetrics};

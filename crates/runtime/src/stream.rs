@@ -3,12 +3,15 @@
 mod answer;
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use ruvllm_engine::SequenceId;
+use ruvllm_text::{NotEnforced, Violation};
+use tokio::sync::oneshot;
 
 use answer::Answer;
 
@@ -50,6 +53,8 @@ pub struct Stream {
     /// Pieces of the last token that were not yielded yet.
     pieces: VecDeque<Result<Piece, GenerateError>>,
     has_failed: bool,
+    /// Tells whether the finished answer is valid.
+    check: Option<oneshot::Receiver<Result<(), Violation>>>,
     /// Records the answer when it ends, where there is a memory.
     record: Option<Box<RequestRecord>>,
 }
@@ -58,12 +63,17 @@ impl Stream {
     pub(crate) fn new(model: Arc<LoadedModel>, accepted: Accepted) -> Self {
         let Accepted { id, events, answer } = accepted;
         let answer = Answer::new(Arc::clone(model.encoder.tokenizer()), answer);
-        Self { model, id, events, answer, pieces: VecDeque::new(), has_failed: false, record: None }
+        Self { model, id, events, answer, pieces: VecDeque::new(), has_failed: false, check: None, record: None }
     }
 
     /// Returns the answer as far as it has come.
     pub fn response(&self) -> &Response {
         self.answer.response()
+    }
+
+    /// Returns what of the schemas of the answer its grammar does not enforce.
+    pub fn not_enforced(&self) -> &NotEnforced {
+        self.answer.not_enforced()
     }
 
     /// Returns the time of the last token.
@@ -92,6 +102,11 @@ impl Stream {
             if let Some(piece) = self.ready() {
                 return Poll::Ready(piece);
             }
+            if let Some(check) = &mut self.check {
+                let outcome = ready!(Pin::new(check).poll(context));
+                self.checked(outcome);
+                continue;
+            }
             let event = ready!(self.events.poll_recv(context));
             self.take(event);
         }
@@ -101,7 +116,7 @@ impl Stream {
     fn ready(&mut self) -> Option<Option<Result<Piece, GenerateError>>> {
         match self.pieces.pop_front() {
             Some(piece) => Some(Some(piece)),
-            None => (self.answer.is_finished() || self.has_failed).then_some(None),
+            None => (self.check.is_none() && (self.answer.is_finished() || self.has_failed)).then_some(None),
         }
     }
 
@@ -111,7 +126,10 @@ impl Stream {
             Ok(pieces) => {
                 self.pieces.extend(pieces.into_iter().map(Ok));
                 if self.answer.is_finished() {
-                    self.finish_record(None);
+                    self.check = self.answer.start_check();
+                    if self.check.is_none() {
+                        self.finish_record(None);
+                    }
                 }
             }
             Err(error) => {
@@ -133,6 +151,14 @@ impl Stream {
         Ok(pieces)
     }
 
+    /// Notes whether the answer is valid. There is no outcome if the check could not be made.
+    fn checked(&mut self, outcome: Result<Result<(), Violation>, oneshot::error::RecvError>) {
+        self.check = None;
+        let outcome = outcome.map_err(|_| "the answer could not be checked".to_owned());
+        self.answer.set_validity(outcome.and_then(|outcome| outcome.map_err(|violation| violation.to_string())));
+        self.finish_record(None);
+    }
+
     fn finish_record(&mut self, error: Option<&GenerateError>) {
         if let Some(record) = self.record.take() {
             record.ended(&self.model, self.answer.response(), error);
@@ -148,6 +174,10 @@ impl Iterator for Stream {
         loop {
             if let Some(piece) = self.ready() {
                 return piece;
+            }
+            if let Some(check) = self.check.take() {
+                self.checked(check.blocking_recv());
+                continue;
             }
             let event = self.events.blocking_recv();
             self.take(event);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ruvllm_engine::{Constraint, Sampling, SequenceId};
-use ruvllm_text::{Matcher, ReasoningFormat, ReasoningParser, StopMatcher, ToolCallParser};
+use ruvllm_text::{
+    Matcher, NotEnforced, ReasoningFormat, ReasoningParser, SchemaValidator, StopMatcher, ToolCallParser,
+};
 
 pub use engine_thread::{EngineStatus, StepMetrics};
 pub(crate) use engine_thread::{EngineStopped, EngineThread, Events, TimedEvent};
@@ -39,6 +41,8 @@ pub(crate) struct AnswerStart {
     pub stop: StopMatcher,
     pub tool_calls: Option<ToolCallParser>,
     pub reasoning: Option<ReasoningParser>,
+    pub not_enforced: Arc<NotEnforced>,
+    pub validator: Option<SchemaValidator>,
     pub submitted_at: Instant,
 }
 
@@ -50,7 +54,7 @@ pub(crate) fn submit(
     prompt: &EncodedPrompt,
     choice: usize,
 ) -> Result<Submitted, GenerateError> {
-    let OutputRules { stop, grammar, tool_calls } = rules.clone();
+    let OutputRules { stop, grammar, tool_calls, not_enforced, validator } = rules.clone();
     let submitted_at = Instant::now();
     let submission = Submission {
         request: ruvllm_engine::Request {
@@ -72,7 +76,8 @@ pub(crate) fn submit(
     let response = initial_response(request, prompt);
     let parser = |(format, is_open): (&ReasoningFormat, bool)| ReasoningParser::new(format.clone(), is_open);
     let reasoning = model.encoder.reasoning_after(prompt).map(parser);
-    Ok(Submitted { pending, answer: AnswerStart { response, stop, tool_calls, reasoning, submitted_at } })
+    let answer = AnswerStart { response, stop, tool_calls, reasoning, not_enforced, validator, submitted_at };
+    Ok(Submitted { pending, answer })
 }
 
 /// Returns what holds for the tokens of the answer, and of the reasoning before it.

@@ -5,7 +5,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, HttpBody};
@@ -15,6 +15,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use ruvllm_runtime::NotEnforced;
 
 use crate::ignored::{self, IgnoredParams};
 use crate::metrics::{HttpRequest, Metrics};
@@ -26,6 +27,10 @@ const PATH_CHARACTERS_MAX: usize = 256;
 const USER_CHARACTERS_MAX: usize = 64;
 /// Usual methods are shorter.
 const METHOD_CHARACTERS_MAX: usize = 16;
+/// Maximum number of places in schemas that a header names.
+const NOT_ENFORCED_SHOWN: usize = 16;
+const NOT_ENFORCED_HEADER: &str = "x-ruvllm-not-enforced";
+const VALID_HEADER: &str = "x-ruvllm-valid";
 /// Status that is logged for a client that disconnected before the response; it is never sent.
 const CLIENT_GONE: u16 = 499;
 
@@ -37,6 +42,10 @@ pub struct Notes {
     user: OnceLock<String>,
     tokens: AtomicU64,
     pub(crate) ignored: IgnoredParams,
+    /// What of the schemas is not enforced.
+    not_enforced: OnceLock<String>,
+    /// Whether all answers were found to be valid, where that had to be checked.
+    is_valid: Mutex<Option<bool>>,
 }
 
 impl Notes {
@@ -58,6 +67,38 @@ impl Notes {
     pub(crate) fn set_user(&self, name: &str) {
         let shown = name.chars().filter(|c| !c.is_control()).take(USER_CHARACTERS_MAX).collect();
         let _ = self.user.set(shown);
+    }
+
+    /// What of the schemas of the request the grammars do not enforce.
+    pub(crate) fn set_not_enforced(&self, not_enforced: &NotEnforced) {
+        let named = not_enforced.places().take(NOT_ENFORCED_SHOWN).map(ToString::to_string);
+        let beyond = not_enforced.places().count().saturating_sub(NOT_ENFORCED_SHOWN) + not_enforced.beyond();
+        let beyond = (beyond > 0).then(|| format!("{beyond} more"));
+        let text = named.chain(beyond).collect::<Vec<_>>().join(", ");
+        if !text.is_empty() {
+            let text = text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();
+            let _ = self.not_enforced.set(text);
+        }
+    }
+
+    /// Whether an answer was found to be valid.
+    pub(crate) fn add_validity(&self, is_valid: bool) {
+        let mut all = self.is_valid.lock().unwrap_or_else(PoisonError::into_inner);
+        *all = Some(all.unwrap_or(true) && is_valid);
+    }
+
+    fn is_valid(&self) -> Option<bool> {
+        *self.is_valid.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns headers about what was ignored, not enforced, or found out.
+    fn headers(&self) -> Vec<(&'static str, HeaderValue)> {
+        let not_enforced = self.not_enforced.get().and_then(|text| HeaderValue::from_str(text).ok());
+        let is_valid =
+            self.is_valid().map(|is_valid| HeaderValue::from_static(if is_valid { "true" } else { "false" }));
+        let named =
+            [(ignored::HEADER, self.ignored.header()), (NOT_ENFORCED_HEADER, not_enforced), (VALID_HEADER, is_valid)];
+        named.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 
     pub fn add_tokens(&self, tokens: u64) {
@@ -88,8 +129,8 @@ pub(crate) async fn observe(State(observer): State<Observer>, mut request: Reque
     if let Some(value) = id.header() {
         response.headers_mut().insert(request_id::HEADER, value);
     }
-    if let Some(names) = notes.ignored.header() {
-        response.headers_mut().insert(ignored::HEADER, names);
+    for (name, value) in notes.headers() {
+        response.headers_mut().insert(name, value);
     }
     // Time until the response headers, which is the whole response unless it is streamed.
     let took = format!("total;dur={:.3}", record.count.took().as_secs_f64() * 1e3);
@@ -151,6 +192,8 @@ impl Drop for Record {
             user = self.notes.user.get(),
             tokens,
             ignored = self.notes.ignored.header().and_then(|names| Some(names.to_str().ok()?.to_owned())),
+            not_enforced = self.notes.not_enforced.get(),
+            valid = self.notes.is_valid(),
             ms = (self.count.took().as_secs_f64() * 1e4).round() / 10.0,
             broken_off = (!self.is_complete).then_some(true),
             "request"

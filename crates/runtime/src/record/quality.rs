@@ -12,8 +12,8 @@ const TOKENS_MIN: usize = 16;
 /// Length of the compared runs of tokens.
 const RUN: usize = 4;
 
-/// Returns a score from 0 to 1, the mean of its sources: whether the answer ended by itself, is not empty, and does not
-/// repeat itself.
+/// Returns a score from 0 to 1, the mean of its sources: whether the answer ended by itself, is not empty, does not
+/// repeat itself, and is valid where that had to be checked.
 pub(super) fn quality(response: &Response) -> Quality {
     let ended = match response.finish_reason {
         Some(FinishReason::Stop) => 1.0,
@@ -25,6 +25,9 @@ pub(super) fn quality(response: &Response) -> Quality {
         BTreeMap::from([("ended".to_owned(), ended), ("not_empty".to_owned(), f64::from(u8::from(says_something)))]);
     if response.tokens.len() >= TOKENS_MIN {
         sources.insert("not_repetitive".to_owned(), distinct_runs(&response.tokens));
+    }
+    if let Some(validity) = &response.validity {
+        sources.insert("valid".to_owned(), f64::from(u8::from(validity.is_ok())));
     }
     let score = sources.values().sum::<f64>() / sources.len() as f64;
     Quality { score, sources }

@@ -78,6 +78,9 @@ pub struct Response {
     pub finish_reason: Option<FinishReason>,
     /// Index of the stop string that ended the answer, if one did.
     pub stop_index: Option<usize>,
+    /// Whether the answer was found to be valid, where its schema could not be enforced completely: an error says what is
+    /// wrong, or why it could not be checked.
+    pub validity: Option<Result<(), String>>,
     /// Temperature of the sampler, from the request or a policy.
     pub temperature: f32,
     /// Nucleus of the sampler, from the request or a policy.

@@ -8,9 +8,10 @@ use std::time::Instant;
 
 use ruvllm_engine::{Event, FinishReason, HiddenStates, PrefixReport, TokenId};
 use ruvllm_text::{
-    Detokenizer, ReasoningParser, ReasoningPhase, ReasoningPiece, StopMatcher, StopOutcome, Tokenizer, ToolCallParser,
-    ToolPiece,
+    Detokenizer, NotEnforced, ReasoningParser, ReasoningPhase, ReasoningPiece, SchemaValidator, StopMatcher,
+    StopOutcome, Tokenizer, ToolCallParser, ToolPiece, Violation,
 };
+use tokio::sync::oneshot;
 
 use super::Piece;
 use crate::embed::{StateSum, unit};
@@ -25,6 +26,8 @@ pub(super) struct Answer {
     stop: StopMatcher,
     tool_calls: Option<ToolCallParser>,
     response: Response,
+    not_enforced: Arc<NotEnforced>,
+    validator: Option<SchemaValidator>,
     /// Sum of the hidden states that the answer's tokens were sampled from, where embeddings are wanted.
     states: StateSum,
     submitted_at: Instant,
@@ -34,7 +37,7 @@ pub(super) struct Answer {
 
 impl Answer {
     pub(super) fn new(tokenizer: Arc<Tokenizer>, start: AnswerStart) -> Self {
-        let AnswerStart { response, stop, tool_calls, reasoning, submitted_at } = start;
+        let AnswerStart { response, stop, tool_calls, reasoning, not_enforced, validator, submitted_at } = start;
         Self {
             detokenizer: Detokenizer::continuing(Arc::clone(&tokenizer)),
             tokenizer,
@@ -42,6 +45,8 @@ impl Answer {
             stop,
             tool_calls,
             response,
+            not_enforced,
+            validator,
             states: StateSum::default(),
             submitted_at,
             first_token_at: None,
@@ -59,6 +64,26 @@ impl Answer {
 
     pub(super) fn last_token_at(&self) -> Option<Instant> {
         self.last_token_at
+    }
+
+    pub(super) fn not_enforced(&self) -> &NotEnforced {
+        &self.not_enforced
+    }
+
+    /// Starts checking a finished answer, if its grammar does not guarantee that it is valid. One that was cut off cannot be,
+    /// and one that calls tools has another form.
+    pub(super) fn start_check(&mut self) -> Option<oneshot::Receiver<Result<(), Violation>>> {
+        let validator = self.validator.take()?;
+        if self.response.finish_reason != Some(FinishReason::Stop) || !self.response.tool_calls.is_empty() {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        validator.check_in_background(self.response.text.clone(), move |outcome| drop(sender.send(outcome)));
+        Some(receiver)
+    }
+
+    pub(super) fn set_validity(&mut self, outcome: Result<(), String>) {
+        self.response.validity = Some(outcome);
     }
 
     /// Returns whether the answer has ended by itself, by a stop string or by its length.

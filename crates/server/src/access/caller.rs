@@ -67,6 +67,11 @@ impl Caller {
         self.notes.set_model(model);
     }
 
+    /// Returns what the log line and the headers of the response say.
+    pub(crate) fn notes(&self) -> &Arc<Notes> {
+        &self.notes
+    }
+
     /// Returns where parameters without effect are noted.
     pub(crate) fn ignored(&self) -> &IgnoredParams {
         &self.notes.ignored

@@ -20,6 +20,7 @@ use crate::api::preparing;
 use crate::error::ApiError;
 use crate::metrics::{Finished, FinishedReason, ModelMetrics};
 use crate::models::{ModelInUse, Models};
+use crate::observe::Notes;
 
 /// Answers being generated. Dropping it ends them; what they used is charged in any case.
 #[derive(Debug)]
@@ -93,10 +94,23 @@ impl Generation {
         let reservation = Arc::new(reservation);
         let choice = |(index, stream): (usize, Stream)| {
             let pays_for_prompt = index.is_multiple_of(per_prompt);
-            Choice::new(stream, model.metrics.clone(), Arc::clone(&reservation), started, pays_for_prompt)
+            Choice {
+                stream,
+                is_told: false,
+                has_failed: false,
+                metrics: model.metrics.clone(),
+                notes: Arc::clone(caller.notes()),
+                reservation: Arc::clone(&reservation),
+                started,
+                pays_for_prompt,
+                last: None,
+            }
         };
-        let choices = streams.into_iter().enumerate().map(choice).collect();
+        let choices: Vec<Choice> = streams.into_iter().enumerate().map(choice).collect();
         caller.prepared();
+        if let Some(first) = choices.first() {
+            caller.notes().set_not_enforced(first.stream.not_enforced());
+        }
         Ok(Self { choices, model, engine, models: Arc::clone(models), per_prompt, next: 0 })
     }
 
@@ -189,6 +203,7 @@ struct Choice {
     is_told: bool,
     has_failed: bool,
     metrics: ModelMetrics,
+    notes: Arc<Notes>,
     reservation: Arc<Reservation>,
     started: Instant,
     /// Whether the prompt is charged with this choice, or with another.
@@ -198,21 +213,14 @@ struct Choice {
 }
 
 impl Choice {
-    fn new(
-        stream: Stream,
-        metrics: ModelMetrics,
-        reservation: Arc<Reservation>,
-        started: Instant,
-        pays_for_prompt: bool,
-    ) -> Self {
-        Self { stream, is_told: false, has_failed: false, metrics, reservation, started, pays_for_prompt, last: None }
-    }
-
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Piece, GenerateError>>> {
         let piece = self.stream.poll_piece(context);
         if let Poll::Ready(piece) = &piece {
             self.has_failed |= matches!(piece, Some(Err(_)));
             self.is_told = matches!(piece, None | Some(Err(_)));
+            if let (None, Some(validity)) = (piece, &self.stream.response().validity) {
+                self.notes.add_validity(validity.is_ok());
+            }
             self.measure();
         }
         piece

@@ -1,5 +1,7 @@
 //! What of a schema the grammar does not enforce, so that nobody believes it does.
 
+use std::fmt;
+
 use super::limits::{NOT_ENFORCED_BYTES_MAX, NOT_ENFORCED_MAX};
 
 /// Whether a schema is enforced completely or not at all.
@@ -38,6 +40,17 @@ pub struct Place {
     pub pointer: String,
 }
 
+/// `uniqueItems at #/properties/tags`, or `search: not at #`
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tool, keyword, pointer } = self;
+        if let Some(tool) = tool {
+            write!(out, "{tool}: ")?;
+        }
+        write!(out, "{keyword} at {pointer}")
+    }
+}
+
 /// What of the schemas of an output format is not enforced: a bounded list, and how many there are beyond it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NotEnforced {
@@ -53,6 +66,16 @@ impl NotEnforced {
     /// Returns whether every answer that the grammar accepts is valid.
     pub fn is_valid_by_construction(&self) -> bool {
         self.constraints.is_empty() && self.constraints_beyond == 0
+    }
+
+    /// Returns everything that an answer may violate, and what to the standard says nothing.
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        self.constraints.iter().chain(&self.annotations)
+    }
+
+    /// Returns how many places are not listed.
+    pub fn beyond(&self) -> usize {
+        self.constraints_beyond + self.annotations_beyond
     }
 
     pub(super) fn add_constraint(&mut self, keyword: &str, pointer: &str) {

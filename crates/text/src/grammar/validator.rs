@@ -5,6 +5,7 @@
 //! than the limit.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -25,9 +26,10 @@ use crate::priority::lower_priority;
 #[derive(Clone)]
 pub struct SchemaValidator {
     validator: Arc<Validator>,
-    /// Answers that are being checked, those included that took too long and still are.
-    checking: Arc<AtomicUsize>,
 }
+
+/// Answers that are being checked, those included that took too long and still are.
+static CHECKING: AtomicUsize = AtomicUsize::new(0);
 
 /// Why an answer was not found to be valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,34 +58,51 @@ impl SchemaValidator {
         let built = on_a_thread(move || build(&schema).map_err(|problem| shortened(&problem)));
         let built = built.ok_or(GrammarError::TooSlow { what: WHAT, limit_ms: CHECK_TIME_MAX.as_millis() })?;
         let validator = Arc::new(built.map_err(failed)?);
-        Ok(Self { validator, checking: Arc::default() })
+        Ok(Self { validator })
     }
 
-    /// Checks the text of a finished answer.
+    /// Checks the text of a finished answer. Blocks the thread until that is done, or has taken too long.
     pub fn check(&self, answer: &str) -> Result<(), Violation> {
-        if answer.len() > ANSWER_BYTES_MAX {
-            return Err(Violation::TooLong { got: answer.len(), max: ANSWER_BYTES_MAX });
-        }
+        let (sender, receiver) = mpsc::channel();
+        self.check_in_background(answer.to_owned(), move |outcome| drop(sender.send(outcome)));
         let too_slow = Violation::TooSlow { limit_ms: CHECK_TIME_MAX.as_millis() };
-        if self.checking.load(Ordering::Relaxed) >= CHECKING_MAX {
-            return Err(too_slow);
-        }
-        let value: Value =
-            serde_json::from_str(answer).map_err(|error| Violation::NotJson { reason: error.to_string() })?;
-        let (validator, checking) = (self.validator.clone(), self.checking.clone());
-        checking.fetch_add(1, Ordering::Relaxed);
-        on_a_thread(move || {
-            let result = validator.validate(&value).map_err(|error| Violation::Invalid {
-                instance: shortened(error.instance_path().as_str()),
-                schema: shortened(error.schema_path().as_str()),
-                // Without the value, which may be long, or private.
-                problem: shortened(&error.masked().to_string()),
-            });
-            checking.fetch_sub(1, Ordering::Relaxed);
-            result
-        })
-        .unwrap_or(Err(too_slow))
+        receiver.recv_timeout(CHECK_TIME_MAX).unwrap_or(Err(too_slow))
     }
+
+    /// Checks the text of a finished answer on a thread of its own, and reports what it found there.
+    pub fn check_in_background(&self, answer: String, report: impl FnOnce(Result<(), Violation>) + Send + 'static) {
+        let too_slow = Violation::TooSlow { limit_ms: CHECK_TIME_MAX.as_millis() };
+        if answer.len() > ANSWER_BYTES_MAX {
+            return report(Err(Violation::TooLong { got: answer.len(), max: ANSWER_BYTES_MAX }));
+        }
+        if CHECKING.fetch_add(1, Ordering::Relaxed) >= CHECKING_MAX {
+            CHECKING.fetch_sub(1, Ordering::Relaxed);
+            return report(Err(too_slow));
+        }
+        let validator = Arc::clone(&self.validator);
+        let job = move || {
+            lower_priority();
+            let outcome = catch_unwind(AssertUnwindSafe(|| judge(&validator, &answer)));
+            CHECKING.fetch_sub(1, Ordering::Relaxed);
+            report(outcome.unwrap_or(Err(Violation::NotJson { reason: "the check failed".to_owned() })));
+        };
+        let spawned = thread::Builder::new().name("validator".to_owned()).stack_size(CHECK_STACK_BYTES).spawn(job);
+        if spawned.is_err() {
+            // The report is dropped with the job, which whoever waits for it notices.
+            CHECKING.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn judge(validator: &Validator, answer: &str) -> Result<(), Violation> {
+    let value: Value =
+        serde_json::from_str(answer).map_err(|error| Violation::NotJson { reason: error.to_string() })?;
+    validator.validate(&value).map_err(|error| Violation::Invalid {
+        instance: shortened(error.instance_path().as_str()),
+        schema: shortened(error.schema_path().as_str()),
+        // Without the value, which may be long, or private.
+        problem: shortened(&error.masked().to_string()),
+    })
 }
 
 fn build(schema: &Value) -> Result<Validator, String> {
