@@ -6,6 +6,7 @@
 use serde_json::Value;
 use tokenizers::AddedVocabulary;
 
+use super::pair::PairTemplate;
 use super::special_tokens::{SpecialTokenFinder, Surroundings, is_trusted};
 use super::token_table::TokenTable;
 use super::{Decoding, Encoder, SpacePrefix, Tokenizer, TokenizerError, end_of_generation};
@@ -78,6 +79,7 @@ fn load_unfenced(bytes: &[u8]) -> Result<Tokenizer, TokenizerError> {
         SpacePrefix::Omitted
     };
     let (before, after) = wrapping_tokens(&inner, &table);
+    let pair = pair_template(&inner, &table);
     Ok(Tokenizer {
         longest_token: table.longest(),
         end_of_generation: end_of_generation::ids(&table, after),
@@ -87,6 +89,7 @@ fn load_unfenced(bytes: &[u8]) -> Result<Tokenizer, TokenizerError> {
         eos: after,
         adds_bos: before.is_some(),
         adds_eos: after.is_some(),
+        pair,
         space_prefix,
         table,
     })
@@ -139,6 +142,25 @@ fn wrapping_tokens(inner: &tokenizers::Tokenizer, table: &TokenTable) -> (Option
     }
     let special = |id: &u32| is_trusted(table.kind(*id), table.text(*id));
     (wrapped.first().copied().filter(special), wrapped.last().copied().filter(special))
+}
+
+/// The tokens and segments that the file's post-processor gives a pair of texts; `None` if nothing marks where the second begins.
+fn pair_template(inner: &tokenizers::Tokenizer, table: &TokenTable) -> Option<PairTemplate> {
+    let encoding = inner.encode(("a", "a"), true).ok()?;
+    let tokens: Vec<(u32, u32)> =
+        encoding.get_ids().iter().copied().zip(encoding.get_type_ids().iter().copied()).collect();
+    let text_of = encoding.get_sequence_ids();
+    let range = |text| {
+        let is_of = |of: &Option<usize>| *of == Some(text);
+        Some(text_of.iter().position(is_of)?..text_of.iter().rposition(is_of)? + 1)
+    };
+    let (first, second) = (range(0)?, range(1)?);
+    let is_special = |(id, _): &(u32, u32)| is_trusted(table.kind(*id), table.text(*id));
+    let is_usable = first.end < second.start
+        && [&tokens[..first.start], &tokens[first.end..second.start], &tokens[second.end..]]
+            .iter()
+            .all(|part| part.iter().all(is_special));
+    is_usable.then(|| PairTemplate::new(&tokens, first, second)).flatten()
 }
 
 fn decoding(json: &Value) -> Decoding {
