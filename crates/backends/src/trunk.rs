@@ -27,8 +27,12 @@ pub(crate) struct Trunk {
 #[derive(Debug)]
 pub(crate) enum Stopped {
     /// The request was cancelled after this many tokens.
-    Abandoned { tokens: usize },
-    Failed { why: String },
+    Abandoned {
+        tokens: usize,
+    },
+    Failed {
+        why: String,
+    },
 }
 
 pub(crate) fn folder_of(path: &Path) -> &Path {

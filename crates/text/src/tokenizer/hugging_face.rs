@@ -57,7 +57,7 @@ fn load_unfenced(bytes: &[u8]) -> Result<Tokenizer, TokenizerError> {
 
     let added = inner.get_added_tokens_decoder();
     let (texts, mut kinds) = texts_and_kinds(&inner)?;
-    if let Some(unknown) = unknown_of_word_pieces(&json, &inner) {
+    if let Some(unknown) = unknown_token(&json, &inner).filter(|unknown| (*unknown as usize) < kinds.len()) {
         kinds[unknown as usize] = TokenKind::Unknown;
     }
     inner.with_added_vocabulary(AddedVocabulary::new());
@@ -125,12 +125,15 @@ fn texts_and_kinds(inner: &tokenizers::Tokenizer) -> Result<(Vec<String>, Vec<To
     Ok((vocabulary.tokens, kinds))
 }
 
-/// What WordPiece says for a word that it cannot spell. Files list it among the special tokens, but it comes from texts: a
-/// model was trained to read it there.
-fn unknown_of_word_pieces(json: &Value, inner: &tokenizers::Tokenizer) -> Option<u32> {
+/// What WordPiece says for a word that it cannot spell, and Unigram for a character that it does not have. Files list it among
+/// the special tokens, but it comes from texts: a model was trained to read it there.
+fn unknown_token(json: &Value, inner: &tokenizers::Tokenizer) -> Option<u32> {
     let model = &json["model"];
-    let unknown = model["unk_token"].as_str().filter(|_| model["type"] == "WordPiece")?;
-    inner.token_to_id(unknown)
+    match model["type"].as_str()? {
+        "WordPiece" => inner.token_to_id(model["unk_token"].as_str()?),
+        "Unigram" => u32::try_from(model["unk_id"].as_u64()?).ok(),
+        _ => None,
+    }
 }
 
 /// The tokens that the file's post-processor puts around a text.
