@@ -17,6 +17,7 @@ pub mod ps;
 pub mod pull;
 pub mod push;
 pub mod quantize;
+pub mod rerank;
 pub mod rm;
 pub mod run;
 pub mod serve;

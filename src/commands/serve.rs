@@ -227,6 +227,7 @@ impl Addresses {
                 let (path, asked) = match endpoint {
                     Endpoint::Chat => ("chat/completions", r#""messages": [{"role": "user", "content": "Hello"}]"#),
                     Endpoint::Embeddings => ("embeddings", r#""input": "Hello""#),
+                    Endpoint::Rerank => ("rerank", r#""query": "Hello", "documents": ["Hi", "Bye"]"#),
                 };
                 let body = format!(r#"{{"model": "{name}", {asked}}}"#);
                 format!("{}/v1/{path}{key} -H 'Content-Type: application/json' -d '{body}'", self.api)

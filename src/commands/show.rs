@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use ruvllm_backends::{EncoderFacts, is_encoder};
+use ruvllm_backends::{EncoderFacts, Purpose, is_encoder};
 use ruvllm_model::architecture_names;
 use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_model::formats::gguf::facts::{ModelFacts, PerLayer};
@@ -71,14 +71,18 @@ impl Show {
         print(rows)
     }
 
-    /// An embedding model: a folder of several files.
+    /// An embedding or reranking model: a folder of several files.
     fn show_encoder(&self, file: &ModelFile) -> Result<()> {
         let facts = EncoderFacts::of(&file.path).with_context(|| format!("cannot read {}", file.path.display()))?;
         if self.template {
             return output::line("");
         }
         let manifest = file.manifest.as_ref();
-        let reason = format!("supports the architecture '{}', for embeddings", facts.architecture);
+        let purpose = match facts.purpose {
+            Purpose::Embedding => "embeddings",
+            Purpose::Reranking => "reranking",
+        };
+        let reason = format!("supports the architecture '{}', for {purpose}", facts.architecture);
         if self.json {
             let stored = |file: &StoredFile| json!({ "file": file.file, "bytes": file.bytes, "sha256": file.sha256 });
             return output::json(&json!({

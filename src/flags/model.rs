@@ -62,7 +62,9 @@ impl ModelFlags {
 impl EngineFlags {
     pub fn builder(&self, file: &Path) -> Result<EngineBuilder> {
         if is_encoder(file) {
-            bail!("this is an embedding model and cannot generate text: see ruvllm embed --help");
+            bail!(
+                "this is an embedding or reranking model and cannot generate text: see ruvllm embed --help, ruvllm rerank --help"
+            );
         }
         let chat_template = self.chat_template.as_deref().map(read_template).transpose()?;
         let builder = Engine::builder(file).threads(self.threads).context(self.context).chat_template(chat_template);

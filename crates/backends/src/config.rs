@@ -1,11 +1,12 @@
 //! Reads and checks the JSON files beside the weights.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::error::LoadError;
 
@@ -20,6 +21,17 @@ const TOKENS_MAX: usize = 2048;
 pub(crate) enum Architecture {
     Bert,
     Mpnet,
+    /// RoBERTa and XLM-RoBERTa, which differ in their tokenizers only.
+    Roberta,
+}
+
+/// What a model was trained for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Turns a text into a vector.
+    Embedding,
+    /// Scores a pair of texts.
+    Reranking,
 }
 
 /// How the vectors of a text's tokens become one.
@@ -34,6 +46,7 @@ pub(crate) enum Pooling {
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub architecture: Architecture,
+    pub purpose: Purpose,
     pub hidden: usize,
     pub layers: usize,
     pub heads: usize,
@@ -56,6 +69,10 @@ pub(crate) struct Config {
 #[derive(Debug, Deserialize)]
 struct ConfigFile {
     model_type: String,
+    #[serde(default)]
+    architectures: Option<Vec<String>>,
+    num_labels: Option<usize>,
+    id2label: Option<BTreeMap<String, IgnoredAny>>,
     hidden_size: usize,
     num_hidden_layers: usize,
     num_attention_heads: usize,
@@ -74,6 +91,12 @@ struct ConfigFile {
 #[derive(Debug, Default, Deserialize)]
 struct LengthFile {
     max_seq_length: Option<usize>,
+}
+
+/// `tokenizer_config.json`. Where there is no limit, a number that only fits a float stands for it.
+#[derive(Debug, Default, Deserialize)]
+struct TokenizerConfigFile {
+    model_max_length: Option<f64>,
 }
 
 /// `1_Pooling/config.json`
@@ -96,13 +119,27 @@ impl Config {
         let length: LengthFile = json_if_there(&folder.join("sentence_bert_config.json"))?.unwrap_or_default();
         let pooling: Option<PoolingFile> = json_if_there(&folder.join("1_Pooling/config.json"))?;
         let config = file.check()?;
-        // MPNet counts positions from the id of the padding token on.
-        let skipped = if config.architecture == Architecture::Mpnet { config.padding_token as usize + 1 } else { 0 };
-        let positions = config.positions.saturating_sub(skipped);
-        let context = length.max_seq_length.unwrap_or(usize::MAX).min(positions).min(TOKENS_MAX);
+        let length_max = match config.purpose {
+            Purpose::Embedding => length.max_seq_length,
+            Purpose::Reranking => {
+                let file: Option<TokenizerConfigFile> = json_if_there(&folder.join("tokenizer_config.json"))?;
+                // A cast takes what is too large as the largest number, and what is no number as 0, which is refused below.
+                length.max_seq_length.or(file.and_then(|file| file.model_max_length).map(|length| length as usize))
+            }
+        };
+        let positions = config.positions.saturating_sub(config.first_position());
+        let context = length_max.unwrap_or(usize::MAX).min(positions).min(TOKENS_MAX);
         // Room for the tokens around a text, and one of its own.
         within("max_seq_length", context, 3, TOKENS_MAX)?;
         Ok(Self { context, pooling: pooling.map_or(Ok(Pooling::Mean), PoolingFile::check)?, ..config })
+    }
+
+    /// Returns the first position of a text. MPNet and RoBERTa count from the id of the padding token on.
+    pub(crate) fn first_position(&self) -> usize {
+        match self.architecture {
+            Architecture::Bert => 0,
+            Architecture::Mpnet | Architecture::Roberta => self.padding_token as usize + 1,
+        }
     }
 }
 
@@ -111,8 +148,10 @@ impl ConfigFile {
         let architecture = match self.model_type.as_str() {
             "bert" => Architecture::Bert,
             "mpnet" => Architecture::Mpnet,
-            other => return Err(wrong("model_type", other, "bert and mpnet are supported")),
+            "roberta" | "xlm-roberta" => Architecture::Roberta,
+            other => return Err(wrong("model_type", other, "bert, mpnet, roberta and xlm-roberta are supported")),
         };
+        let purpose = self.purpose()?;
         if self.hidden_act != "gelu" {
             return Err(wrong("hidden_act", &self.hidden_act, "gelu is supported"));
         }
@@ -127,11 +166,12 @@ impl ConfigFile {
         if !hidden.is_multiple_of(heads) {
             return Err(wrong("num_attention_heads", heads, &format!("it must divide hidden_size, which is {hidden}")));
         }
-        let padding_token = self.pad_token_id.unwrap_or(if architecture == Architecture::Mpnet { 1 } else { 0 });
+        let padding_token = self.pad_token_id.unwrap_or(if architecture == Architecture::Bert { 0 } else { 1 });
         let vocabulary = within("vocab_size", self.vocab_size, 1, 4 << 20)?;
         within("pad_token_id", padding_token as usize, 0, vocabulary - 1)?;
         Ok(Config {
             architecture,
+            purpose,
             hidden,
             heads,
             layers: within("num_hidden_layers", self.num_hidden_layers, 1, 512)?,
@@ -150,6 +190,23 @@ impl ConfigFile {
             pooling: Pooling::Mean,
             context: 0,
         })
+    }
+}
+
+impl ConfigFile {
+    /// Tells by the name of the head, which every published cross-encoder states. One with several labels sorts texts into
+    /// classes: which of them would be the score, no file says.
+    fn purpose(&self) -> Result<Purpose, LoadError> {
+        let heads = self.architectures.iter().flatten();
+        if !heads.into_iter().any(|name| name.ends_with("ForSequenceClassification")) {
+            return Ok(Purpose::Embedding);
+        }
+        // Files leave out the number where it is the default of two.
+        let labels = self.num_labels.or(self.id2label.as_ref().map(BTreeMap::len)).unwrap_or(2);
+        if labels != 1 {
+            return Err(wrong("num_labels", labels, "models that score texts, with 1 label, are supported"));
+        }
+        Ok(Purpose::Reranking)
     }
 }
 

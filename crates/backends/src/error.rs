@@ -15,6 +15,12 @@ pub enum LoadError {
     Json { path: PathBuf, why: String },
     #[error("config.json: {field} is {got}; {wanted}")]
     Field { field: &'static str, got: String, wanted: String },
+    #[error("this model scores documents by a query and does not embed texts; it is for reranking")]
+    NotForEmbedding,
+    #[error("this model embeds texts and does not score documents by a query; reranking needs a cross-encoder")]
+    NotForReranking,
+    #[error("tokenizer.json puts nothing between the texts of a pair, or segments that the model does not have")]
+    NoPairs,
     #[error("{}: {source}", .path.display())]
     Tokenizer { path: PathBuf, source: TokenizerError },
     #[error(

@@ -36,7 +36,10 @@ impl<'a> Weights<'a> {
 
     /// Returns the tensor of this name as floats.
     pub(crate) fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor, LoadError> {
-        let full = format!("{}{name}", self.prefix);
+        self.take(format!("{}{name}", self.prefix), shape)
+    }
+
+    fn take(&self, full: String, shape: &[usize]) -> Result<Tensor, LoadError> {
         if !self.unused.borrow_mut().remove(&full) {
             return Err(LoadError::NoTensor { name: full });
         }
@@ -56,6 +59,13 @@ impl<'a> Weights<'a> {
     pub(crate) fn linear(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear, LoadError> {
         let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
         let bias = self.tensor(&format!("{name}.bias"), &[outputs])?;
+        Ok(Linear::new(weight, Some(bias)))
+    }
+
+    /// Returns a layer of a head, whose names have no prefix.
+    pub(crate) fn head(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear, LoadError> {
+        let weight = self.take(format!("{name}.weight"), &[outputs, inputs])?;
+        let bias = self.take(format!("{name}.bias"), &[outputs])?;
         Ok(Linear::new(weight, Some(bias)))
     }
 

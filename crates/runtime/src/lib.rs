@@ -44,6 +44,7 @@ mod embed;
 mod error;
 pub mod hardware;
 mod perplexity;
+mod rerank;
 
 pub use builder::{BuildError, BuildProgress, EngineBuilder, KvChoice, ModelMemory, open_tokenizer};
 pub use cancellation::CancellationToken;
@@ -59,6 +60,7 @@ pub use perplexity::{Perplexity, PerplexityError};
 pub use prepare::check_policy;
 pub use record::{RequestIdentity, RequestRecorder};
 pub use request::{Divergence, Message, Prompt, Request, Response, Timings, ToolCall, Tools, UnsetParams, Usage};
+pub use rerank::{RerankError, RerankRequest, RerankScores, Reranker, relevance};
 pub use ruvllm_engine::{
     AdapterId, CacheStats, DiskStats, DiskStore, FinishReason, LookupStats, PageKey, PrefixUse, Quota, Sampled,
     Sampling, SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,

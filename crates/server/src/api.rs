@@ -11,6 +11,7 @@ pub mod checked;
 mod completions;
 mod conversation;
 mod embeddings;
+mod encoding;
 mod failure;
 mod fields;
 mod generation;
@@ -22,6 +23,7 @@ mod model_list;
 mod params;
 mod preparing;
 mod reasoning;
+mod rerank;
 mod responses;
 mod sampling_fields;
 mod sections;
@@ -72,6 +74,9 @@ impl Api {
             .routes(routes!(chat::chat_completions))
             .routes(routes!(completions::completions))
             .routes(routes!(embeddings::embeddings))
+            .routes(routes!(rerank::rerank))
+            .routes(routes!(rerank::rerank_v2))
+            .routes(routes!(rerank::rerank_without_version))
             .routes(routes!(messages::create_message))
             .routes(routes!(messages::count_tokens))
             .routes(routes!(model_list::list_models))

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ruvllm_runtime::{Embedder, Engine, ModelMemory, StepMetrics};
+use ruvllm_runtime::{Embedder, Engine, ModelMemory, Reranker, StepMetrics};
 use ruvllm_store::{Listed, ModelFile, Store};
 use tokio::sync::OnceCell;
 
@@ -26,7 +26,7 @@ use in_use::{User, Users};
 pub(crate) use embedding_queue::EmbeddingQueue;
 pub use error::{LoadFailure, ModelError};
 pub use in_use::ModelInUse;
-pub use runner::Runner;
+pub use runner::{Runner, RunnerKind};
 pub use status::LoadedModel;
 
 /// Loads models with the settings of this server.
@@ -45,7 +45,7 @@ pub struct ServedModel {
     pub runner: Runner,
     pub metrics: ModelMetrics,
     pub loaded_at: SystemTime,
-    /// Requests that embed with this model.
+    /// Requests that embed or rerank with this model.
     pub(crate) embedding: EmbeddingQueue,
     /// When it was last used, as a count of the uses of all models.
     used: AtomicU64,
@@ -57,12 +57,20 @@ pub struct ServedModel {
 impl ServedModel {
     /// Returns the engine of a model that generates text.
     pub fn generator(&self) -> Result<&Engine, ModelError> {
-        self.runner.generator().ok_or_else(|| ModelError::NoGenerator { name: self.name.to_string() })
+        let kind = self.runner.kind();
+        self.runner.generator().ok_or_else(|| ModelError::NoGenerator { name: self.name.to_string(), kind })
     }
 
     /// Returns the encoder of an embedding model.
     pub fn encoder(&self) -> Result<&Arc<dyn Embedder>, ModelError> {
-        self.runner.encoder().ok_or_else(|| ModelError::NoEncoder { name: self.name.to_string() })
+        let kind = self.runner.kind();
+        self.runner.encoder().ok_or_else(|| ModelError::NoEncoder { name: self.name.to_string(), kind })
+    }
+
+    /// Returns the reranker of a reranking model.
+    pub fn reranker(&self) -> Result<&Arc<dyn Reranker>, ModelError> {
+        let kind = self.runner.kind();
+        self.runner.reranker().ok_or_else(|| ModelError::NoReranker { name: self.name.to_string(), kind })
     }
 }
 

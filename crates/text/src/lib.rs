@@ -28,6 +28,6 @@ pub use grammar::{
 pub use priority::lower_priority;
 pub use reasoning::{ReasoningFormat, ReasoningParser, ReasoningPhase, ReasoningPiece};
 pub use stop::{StopMatcher, StopOutcome, StopStringError};
-pub use tokenizer::{RunCache, SpecialTokens, Tokenizer, TokenizerError};
+pub use tokenizer::{PairTemplate, RunCache, SpecialTokens, Tokenizer, TokenizerError};
 pub use tools::{Explanation, Tool, ToolCallParser, ToolCalls, ToolChoice, ToolFormat, ToolPiece};
 pub use vocabulary::{TokenKind, Vocabulary, VocabularyError, WhitespaceAfterSpecial};

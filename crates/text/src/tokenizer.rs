@@ -8,6 +8,7 @@ mod byte_alphabet;
 mod end_of_generation;
 mod hugging_face;
 mod merge;
+mod pair;
 mod patterns;
 mod pre_tokenizer;
 mod run_cache;
@@ -21,6 +22,7 @@ use crate::chat_template::RenderedPrompt;
 use crate::vocabulary::{TokenKind, Vocabulary, VocabularyError, WhitespaceAfterSpecial};
 use bpe::{Bpe, VISIBLE_SPACE};
 use hugging_face::HuggingFace;
+pub use pair::PairTemplate;
 use patterns::Spelling;
 use pre_tokenizer::PreTokenizer;
 pub use run_cache::RunCache;
@@ -59,6 +61,8 @@ pub struct Tokenizer {
     eos: Option<u32>,
     adds_bos: bool,
     adds_eos: bool,
+    /// How two texts are put together, if the file says so.
+    pair: Option<PairTemplate>,
     space_prefix: SpacePrefix,
     /// Maximum number of bytes that a token stands for.
     longest_token: usize,
@@ -114,6 +118,7 @@ impl Tokenizer {
             eos: vocabulary.eos,
             adds_bos: vocabulary.add_bos.unwrap_or(usually_adds_bos),
             adds_eos: vocabulary.add_eos.unwrap_or(false),
+            pair: None,
             space_prefix,
         })
     }
@@ -259,6 +264,11 @@ impl Tokenizer {
 
     pub fn adds_eos(&self) -> bool {
         self.adds_eos
+    }
+
+    /// Returns how two texts are put together for models that read pairs of texts.
+    pub fn pair_template(&self) -> Option<&PairTemplate> {
+        self.pair.as_ref()
     }
 
     /// Returns whether a text's first token carries a space that the text does not have.

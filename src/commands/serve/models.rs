@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ruvllm_backends::{Encoder, is_encoder};
+use ruvllm_backends::{CrossEncoder, Encoder, EncoderFacts, Purpose, is_encoder};
 use ruvllm_runtime::hardware::Hardware;
 use ruvllm_runtime::{Cores, Engine, EngineBuilder, ModelMemory, Quota, RequestRecorder, StepMetrics, Tenant};
 use ruvllm_server::metrics::{Metrics, Snapshots};
-use ruvllm_server::models::{LoadFailure, Loader, Models, ModelsOptions, Runner};
+use ruvllm_server::models::{LoadFailure, Loader, Models, ModelsOptions, Runner, RunnerKind};
 use ruvllm_server::{Api, BodyBudget, Lifecycle, OpenApiRouter, Preparing};
 
 use super::budget::FixedParts;
@@ -97,6 +97,7 @@ pub struct Ready {
 pub enum Endpoint {
     Chat,
     Embeddings,
+    Rerank,
 }
 
 impl ModelsFlags {
@@ -169,7 +170,11 @@ impl ModelsFlags {
         let file = model_file(name, Arc::new(AtomicBool::new(false)))?;
         let open = |steps| self.open(&file.path, steps, |builder| build(builder, &file.path));
         let Some(model) = models.pin(&file.name, name, &file.path, open)? else { return Ok(None) };
-        let endpoint = if model.runner.encoder().is_some() { Endpoint::Embeddings } else { Endpoint::Chat };
+        let endpoint = match model.runner.kind() {
+            RunnerKind::Generator => Endpoint::Chat,
+            RunnerKind::Encoder => Endpoint::Embeddings,
+            RunnerKind::Reranker => Endpoint::Rerank,
+        };
         if let (Some(memory), Some(engine)) = (memory, model.runner.generator()) {
             memory.prepare(engine, &file.name);
         }
@@ -183,7 +188,7 @@ impl ModelsFlags {
         self.memory.or_else(free).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
-    /// Loads a model of either kind; `build` builds the engine.
+    /// Loads a model of any kind; `build` builds the engine.
     fn open<E>(
         &self,
         file: &Path,
@@ -194,7 +199,10 @@ impl ModelsFlags {
         anyhow::Error: From<E>,
     {
         if is_encoder(file) {
-            return Ok(Runner::Encoder(Arc::new(Encoder::open(file)?)));
+            return Ok(match EncoderFacts::of(file)?.purpose {
+                Purpose::Embedding => Runner::Encoder(Arc::new(Encoder::open(file)?)),
+                Purpose::Reranking => Runner::Reranker(Arc::new(CrossEncoder::open(file)?)),
+            });
         }
         Ok(Runner::Generator(build(self.builder(file)?.step_metrics(steps))?))
     }

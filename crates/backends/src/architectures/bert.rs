@@ -1,4 +1,4 @@
-//! BERT: adds up the embeddings of token, position and segment.
+//! BERT: adds up the embeddings of token, position and segment. RoBERTa is the same with one segment and shifted positions.
 
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{Embedding, LayerNorm};
@@ -19,8 +19,12 @@ const NAMES: LayerNames = LayerNames {
 #[derive(Debug)]
 pub(crate) struct Bert {
     words: Embedding,
-    /// Includes the embedding of the segment that all texts have. `[positions, hidden]`
+    /// Includes the embedding of the first segment. `[positions, hidden]`
     positions: Tensor,
+    /// What the embedding of each segment adds to that of the first.
+    segments: Embedding,
+    /// First position of a text: RoBERTa's up to the padding token's id are for padding.
+    first_position: usize,
     norm: LayerNorm,
     layers: Vec<Layer>,
 }
@@ -31,17 +35,24 @@ impl Bert {
         let words = weights.tensor("embeddings.word_embeddings.weight", &[config.vocabulary, hidden])?;
         let positions = weights.tensor("embeddings.position_embeddings.weight", &[config.positions, hidden])?;
         let segments = weights.tensor("embeddings.token_type_embeddings.weight", &[config.segments, hidden])?;
+        let first_segment = segments.narrow(0, 0, 1)?;
         Ok(Self {
             words: Embedding::new(words, hidden),
-            positions: positions.broadcast_add(&segments.get(0)?)?,
+            positions: positions.broadcast_add(&first_segment)?,
+            segments: Embedding::new(segments.broadcast_sub(&first_segment)?, hidden),
+            first_position: config.first_position(),
             norm: weights.norm("embeddings.LayerNorm", hidden, config.norm_epsilon)?,
             layers: Layer::load_all(weights, config, &NAMES)?,
         })
     }
 
-    pub(super) fn forward(&self, tokens: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
-        let positions = self.positions.narrow(0, 0, tokens.dim(1)?)?;
-        let x = self.norm.forward(&self.words.forward(tokens)?.broadcast_add(&positions)?)?;
+    pub(super) fn forward(&self, tokens: &Tensor, segments: Option<&Tensor>, mask: Option<&Tensor>) -> Result<Tensor> {
+        let positions = self.positions.narrow(0, self.first_position, tokens.dim(1)?)?;
+        let mut x = self.words.forward(tokens)?.broadcast_add(&positions)?;
+        if let Some(segments) = segments {
+            x = (x + self.segments.forward(segments)?)?;
+        }
+        let x = self.norm.forward(&x)?;
         self.layers.iter().try_fold(x, |x, layer| layer.forward(&x, mask))
     }
 }

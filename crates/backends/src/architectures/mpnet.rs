@@ -40,7 +40,7 @@ impl Mpnet {
         Ok(Self {
             words: Embedding::new(words, hidden),
             positions: weights.tensor("embeddings.position_embeddings.weight", &[config.positions, hidden])?,
-            first_position: config.padding_token as usize + 1,
+            first_position: config.first_position(),
             norm: weights.norm("embeddings.LayerNorm", hidden, config.norm_epsilon)?,
             layers: Layer::load_all(weights, config, &NAMES)?,
             distances: weights.tensor("encoder.relative_attention_bias.weight", &[buckets, config.heads])?,

@@ -1,6 +1,6 @@
 //! Estimates of what requests cost, before that is known.
 
-use ruvllm_runtime::{EmbedInput, EmbedRequest, Message, Prompt, Request};
+use ruvllm_runtime::{EmbedInput, EmbedRequest, Message, Prompt, Request, RerankRequest};
 
 use crate::access::Demand;
 
@@ -29,6 +29,14 @@ pub(crate) fn demand_of_embedding(request: &EmbedRequest, context: usize) -> Dem
         EmbedInput::Tokens(tokens) => tokens.len().min(context),
     };
     Demand { prompt_tokens: request.inputs.iter().map(tokens).sum::<usize>() as u64, ..Demand::default() }
+}
+
+pub(crate) fn demand_of_reranking(request: &RerankRequest, context: usize) -> Demand {
+    // With the marks around both texts.
+    let query = 4 + of_text(&request.query);
+    let document_max = request.document_tokens_max.unwrap_or(usize::MAX);
+    let tokens = |document: &String| (query + of_text(document).min(document_max)).min(context);
+    Demand { prompt_tokens: request.documents.iter().map(tokens).sum::<usize>() as u64, ..Demand::default() }
 }
 
 /// Returns the charge of text that was only encoded or decoded.

@@ -9,6 +9,7 @@ use super::completions::request::CompletionRequest;
 use super::embeddings::request::EmbeddingRequest;
 use super::memory::policies::PolicyBody;
 use super::messages::request::{CountTokensRequest, MessagesRequest};
+use super::rerank::request::{RerankBody, Returned};
 use super::responses::{request::ResponsesRequest, store::ResponseStore};
 use super::tokens::{DetokenizeRequest, TokenizeRequest};
 use super::tools::tools;
@@ -17,7 +18,7 @@ use crate::error::ApiError;
 use crate::ignored::IgnoredParams;
 
 /// The endpoints with a body.
-pub const PATHS: [&str; 10] = [
+pub const PATHS: [&str; 11] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
@@ -28,6 +29,7 @@ pub const PATHS: [&str; 10] = [
     "/v1/detokenize",
     "/v1/policies",
     "/admin/models/load",
+    "/v1/rerank",
 ];
 
 /// What the engine would be asked, if the endpoint generates.
@@ -55,6 +57,7 @@ fn ignoring(path: &str, body: &[u8], ignored: &IgnoredParams) -> Result<Vec<Requ
             Ok(vec![Request { tools, ..Request::new(prompt) }])
         }
         "/v1/embeddings" => parse::<EmbeddingRequest>(body, ignored)?.work().map(|_| Vec::new()),
+        "/v1/rerank" => parse::<RerankBody>(body, ignored)?.check(Returned::Documents, ignored).map(|_| Vec::new()),
         "/v1/tokenize" => tokenize(&parse(body, ignored)?),
         "/v1/detokenize" => parse::<DetokenizeRequest>(body, ignored).map(|_| Vec::new()),
         "/v1/policies" => policy(parse(body, ignored)?),

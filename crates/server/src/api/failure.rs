@@ -136,7 +136,7 @@ impl From<ModelError> for ApiError {
             }
             ModelError::NoRoom { .. } => ApiError::internal(message).with_code("model_too_large"),
             ModelError::Pinned { .. } => ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message),
-            ModelError::NoGenerator { .. } | ModelError::NoEncoder { .. } => {
+            ModelError::NoGenerator { .. } | ModelError::NoEncoder { .. } | ModelError::NoReranker { .. } => {
                 ApiError::invalid_param("model", message).with_code("unsupported_model")
             }
             ModelError::Load { .. } | ModelError::Store(_) | ModelError::Lost { .. } => {

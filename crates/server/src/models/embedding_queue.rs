@@ -1,5 +1,5 @@
-//! Limits how many requests embed with a model concurrently, and how many wait. Engines have their own queues; encoders
-//! have this one.
+//! Limits how many requests embed or rerank with a model concurrently, and how many wait. Engines have their own queues;
+//! encoders and rerankers have this one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

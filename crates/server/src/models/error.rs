@@ -2,6 +2,8 @@
 
 use ruvllm_store::StoreError;
 
+use super::RunnerKind;
+
 /// Why a model could not be loaded; each kind of model has its own reasons.
 pub type LoadFailure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -28,10 +30,12 @@ pub enum ModelError {
     NotLoaded { name: String },
     #[error("model {name:?} cannot be loaded: {error}")]
     Load { name: String, error: LoadFailure },
-    #[error("model {name:?} is an embedding model and cannot generate text; use /v1/embeddings")]
-    NoGenerator { name: String },
-    #[error("model {name:?} generates text; /v1/embeddings needs an embedding model, such as minilm")]
-    NoEncoder { name: String },
+    #[error("model {name:?} {kind} and cannot generate text; use {}", .kind.endpoint())]
+    NoGenerator { name: String, kind: RunnerKind },
+    #[error("model {name:?} {kind}; /v1/embeddings needs an embedding model, such as minilm")]
+    NoEncoder { name: String, kind: RunnerKind },
+    #[error("model {name:?} {kind}; reranking needs a cross-encoder")]
+    NoReranker { name: String, kind: RunnerKind },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("loading model {name:?} was interrupted")]

@@ -75,6 +75,7 @@ impl ServedModel {
         };
         match &self.runner {
             Runner::Encoder(encoder) => described.kernels = encoder.name().to_owned(),
+            Runner::Reranker(reranker) => described.kernels = reranker.name().to_owned(),
             Runner::Generator(engine) => {
                 let status = engine.status();
                 described.kernels = engine.kernels().name().to_owned();

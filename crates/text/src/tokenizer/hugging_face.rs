@@ -6,6 +6,7 @@
 use serde_json::Value;
 use tokenizers::AddedVocabulary;
 
+use super::pair::PairTemplate;
 use super::special_tokens::{SpecialTokenFinder, Surroundings, is_trusted};
 use super::token_table::TokenTable;
 use super::{Decoding, Encoder, SpacePrefix, Tokenizer, TokenizerError, end_of_generation};
@@ -56,7 +57,7 @@ fn load_unfenced(bytes: &[u8]) -> Result<Tokenizer, TokenizerError> {
 
     let added = inner.get_added_tokens_decoder();
     let (texts, mut kinds) = texts_and_kinds(&inner)?;
-    if let Some(unknown) = unknown_of_word_pieces(&json, &inner) {
+    if let Some(unknown) = unknown_token(&json, &inner).filter(|unknown| (*unknown as usize) < kinds.len()) {
         kinds[unknown as usize] = TokenKind::Unknown;
     }
     inner.with_added_vocabulary(AddedVocabulary::new());
@@ -78,6 +79,7 @@ fn load_unfenced(bytes: &[u8]) -> Result<Tokenizer, TokenizerError> {
         SpacePrefix::Omitted
     };
     let (before, after) = wrapping_tokens(&inner, &table);
+    let pair = pair_template(&inner, &table);
     Ok(Tokenizer {
         longest_token: table.longest(),
         end_of_generation: end_of_generation::ids(&table, after),
@@ -87,6 +89,7 @@ fn load_unfenced(bytes: &[u8]) -> Result<Tokenizer, TokenizerError> {
         eos: after,
         adds_bos: before.is_some(),
         adds_eos: after.is_some(),
+        pair,
         space_prefix,
         table,
     })
@@ -122,12 +125,15 @@ fn texts_and_kinds(inner: &tokenizers::Tokenizer) -> Result<(Vec<String>, Vec<To
     Ok((vocabulary.tokens, kinds))
 }
 
-/// What WordPiece says for a word that it cannot spell. Files list it among the special tokens, but it comes from texts: a
-/// model was trained to read it there.
-fn unknown_of_word_pieces(json: &Value, inner: &tokenizers::Tokenizer) -> Option<u32> {
+/// What WordPiece says for a word that it cannot spell, and Unigram for a character that it does not have. Files list it among
+/// the special tokens, but it comes from texts: a model was trained to read it there.
+fn unknown_token(json: &Value, inner: &tokenizers::Tokenizer) -> Option<u32> {
     let model = &json["model"];
-    let unknown = model["unk_token"].as_str().filter(|_| model["type"] == "WordPiece")?;
-    inner.token_to_id(unknown)
+    match model["type"].as_str()? {
+        "WordPiece" => inner.token_to_id(model["unk_token"].as_str()?),
+        "Unigram" => u32::try_from(model["unk_id"].as_u64()?).ok(),
+        _ => None,
+    }
 }
 
 /// The tokens that the file's post-processor puts around a text.
@@ -139,6 +145,25 @@ fn wrapping_tokens(inner: &tokenizers::Tokenizer, table: &TokenTable) -> (Option
     }
     let special = |id: &u32| is_trusted(table.kind(*id), table.text(*id));
     (wrapped.first().copied().filter(special), wrapped.last().copied().filter(special))
+}
+
+/// The tokens and segments that the file's post-processor gives a pair of texts; `None` if nothing marks where the second begins.
+fn pair_template(inner: &tokenizers::Tokenizer, table: &TokenTable) -> Option<PairTemplate> {
+    let encoding = inner.encode(("a", "a"), true).ok()?;
+    let tokens: Vec<(u32, u32)> =
+        encoding.get_ids().iter().copied().zip(encoding.get_type_ids().iter().copied()).collect();
+    let text_of = encoding.get_sequence_ids();
+    let range = |text| {
+        let is_of = |of: &Option<usize>| *of == Some(text);
+        Some(text_of.iter().position(is_of)?..text_of.iter().rposition(is_of)? + 1)
+    };
+    let (first, second) = (range(0)?, range(1)?);
+    let is_special = |(id, _): &(u32, u32)| is_trusted(table.kind(*id), table.text(*id));
+    let is_usable = first.end < second.start
+        && [&tokens[..first.start], &tokens[first.end..second.start], &tokens[second.end..]]
+            .iter()
+            .all(|part| part.iter().all(is_special));
+    is_usable.then(|| PairTemplate::new(&tokens, first, second)).flatten()
 }
 
 fn decoding(json: &Value) -> Decoding {

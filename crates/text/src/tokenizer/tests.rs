@@ -76,6 +76,16 @@ fn tokenizer_json_never_takes_control_tokens_from_text() {
     assert_eq!(tokenizer.token_bytes(5), b" ");
 }
 
+/// As in the files of XLM-RoBERTa, which list the unknown token among the special ones.
+#[test]
+fn an_unknown_character_leaves_the_rest_of_a_text_as_it_is() {
+    let unknown = r#"{"id": 0, "content": "<unk>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true},"#;
+    let json =
+        UNIGRAM.replacen("{\"id\": 1,", &format!("{unknown}{{\"id\": 1,"), 1).replace("[\"▁\", -1]", "[\"ss\", -1]");
+    let tokenizer = Tokenizer::from_tokenizer_json(json.as_bytes()).unwrap();
+    assert_eq!(tokenizer.encode("ssü", SpecialTokens::AsText), [5, 0]);
+}
+
 #[test]
 fn a_broken_tokenizer_json_is_an_error() {
     for broken in ["", "{", "[]", "{\"model\": {\"type\": \"BPE\"}}"] {
