@@ -66,6 +66,14 @@ impl Store {
         found.map(|index| listed.swap_remove(index)).ok_or_else(|| self.unknown(name))
     }
 
+    /// The base and the settings of a model that was made from another. Takes microseconds; `None` if there is none of this
+    /// name, or its file cannot be used.
+    pub fn derived(&self, name: &str) -> Option<(String, ModelSettings)> {
+        let name = ModelName::parse(name).ok()?;
+        let derived = Derived::read(&self.layout.derived(&name), &name).ok()??;
+        Some((derived.base, derived.settings))
+    }
+
     /// `None` when no such model was made.
     pub(crate) fn find_derived(&self, name: &ModelName) -> Result<Option<ModelFile>, StoreError> {
         let Some(derived) = Derived::read(&self.layout.derived(name), name)? else { return Ok(None) };

@@ -37,23 +37,32 @@ pub(crate) async fn embeddings(
     caller.note_user(request.user.as_deref());
     let model = api.models.get(&request.model).await?;
     request.check_dimensions(model.encoder()?.dimensions())?;
-    caller.note_model(&model.name);
-    let computing = compute(&model, &caller, work);
-    let computed = match api.answer_time_max {
-        Some(time_max) => timeout(time_max, computing).await.map_err(|_| {
-            let message = format!("embedding took longer than {} s; send fewer texts at a time", time_max.as_secs());
-            failure::deadline_passed(message)
-        })?,
-        None => computing.await,
-    };
-    let embeddings = computed.map_err(|error| match error {
+    let embeddings = embed(&api, &model, &caller, work).await.map_err(|error| match error {
         Failure::Embed(error) => request.explain(&error),
         Failure::Other(error) => error,
     })?;
     Ok(Json(EmbeddingList::new(embeddings, &request)))
 }
 
-enum Failure {
+/// Computes embeddings in the time that an answer may take.
+pub(crate) async fn embed(
+    api: &Api,
+    model: &ModelInUse,
+    caller: &Caller,
+    work: EmbedRequest,
+) -> Result<Embeddings, Failure> {
+    caller.note_model(&model.name);
+    let computing = compute(model, caller, work);
+    match api.answer_time_max {
+        Some(time_max) => timeout(time_max, computing).await.map_err(|_| {
+            let message = format!("embedding took longer than {} s; send fewer texts at a time", time_max.as_secs());
+            failure::deadline_passed(message)
+        })?,
+        None => computing.await,
+    }
+}
+
+pub(crate) enum Failure {
     Embed(EmbedError),
     Other(ApiError),
 }
