@@ -1,10 +1,12 @@
 //! `ruvllm serve`: the HTTP server.
 
 mod budget;
+mod describe;
 mod listen_flags;
 mod log_flags;
 mod memory;
 mod models;
+mod ollama;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use listen_flags::{LimitFlags, ListenFlags};
 use log_flags::LogFlags;
 use memory::MemoryFlags;
 use models::{Endpoint, ModelsFlags, Ready};
+use ollama::{OllamaEnvironment, OllamaFlags};
 
 /// Maximum number of prompts that are prepared concurrently; others wait.
 const PREPARING_MAX: usize = 32;
@@ -36,7 +39,7 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
 /// Connections that are reserved for administration.
 const ADMIN_CONNECTIONS_MAX: usize = 64;
 
-/// Serve models over HTTP with the API of OpenAI
+/// Serve models over HTTP with the APIs of OpenAI, Anthropic and Ollama
 ///
 /// The first Ctrl-C lets running answers finish, the second stops them, the third ends the process at once. `ruvllm
 /// keys` controls access.
@@ -60,6 +63,8 @@ pub struct Serve {
     strict: bool,
     #[command(flatten)]
     memory: MemoryFlags,
+    #[command(flatten)]
+    ollama: OllamaFlags,
     #[command(flatten)]
     log: LogFlags,
 }
@@ -89,12 +94,25 @@ impl Serve {
             Some(port) => Some(Bound::bind(&self.listen.admin_host, port, "--admin-port").await?),
             None => None,
         };
-        warn_if_open(&bound, &gate, tls.as_ref());
+        let ollama = self.ollama.environment()?;
+        let ollama_bound = match &ollama {
+            Some(ollama) => self.bind_ollama(ollama, &bound).await?,
+            None => None,
+        };
+        for bound in [Some(&bound), ollama_bound.as_ref()].into_iter().flatten() {
+            warn_if_open(bound, &gate, tls.as_ref());
+        }
         let memory = tokio::task::block_in_place(|| self.memory.start())?;
         let body_limits = self.limits.body();
         let flags = self.models.clone();
-        let models =
-            flags.endpoints(self.model.clone(), &metrics, &lifecycle, memory.clone(), body_limits.bytes_max)?;
+        let models = flags.endpoints(
+            self.model.clone(),
+            &metrics,
+            &lifecycle,
+            memory.clone(),
+            body_limits.bytes_max,
+            ollama.as_ref(),
+        )?;
         let app = App {
             body_limits,
             body_budget: models.body_budget,
@@ -105,7 +123,8 @@ impl Serve {
             admin: models.admin,
             ..App::new(Arc::clone(&gate), Arc::clone(&metrics), lifecycle.clone())
         };
-        let addresses = Addresses::new(&bound, admin_bound.as_ref(), tls.as_ref());
+        let addresses = Addresses::new(&bound, admin_bound.as_ref(), ollama_bound.as_ref(), tls.as_ref());
+        let bound = [Some(bound), ollama_bound].into_iter().flatten().collect();
         let listeners = self.listeners(app, bound, admin_bound, tls);
         listen::advance_on_signals(lifecycle.clone())?;
         let mut loading = tokio::task::spawn_blocking(models.load);
@@ -143,10 +162,21 @@ impl Serve {
         }
     }
 
-    fn listeners(&self, app: App, bound: Bound, admin_bound: Option<Bound>, tls: Option<Tls>) -> Vec<Listener> {
+    /// Binds Ollama's address, unless it is the one that the server has already.
+    async fn bind_ollama(&self, ollama: &OllamaEnvironment, bound: &Bound) -> Result<Option<Bound>> {
+        if ollama.port != 0 && bound.address().port() == ollama.port && ollama.host == self.listen.host {
+            return Ok(None);
+        }
+        let bound = Bound::bind(&ollama.host, ollama.port, "OLLAMA_HOST").await;
+        Ok(Some(bound.context("cannot take Ollama's place (--ollama)")?))
+    }
+
+    fn listeners(&self, app: App, bound: Vec<Bound>, admin_bound: Option<Bound>, tls: Option<Tls>) -> Vec<Listener> {
         let limits = self.limits.connections();
         let Services { api, admin } = if admin_bound.is_some() { app.build_with_admin_listener() } else { app.build() };
-        let mut listeners = vec![Listener { bound, router: api, tls: tls.clone(), limits, until: Phase::Draining }];
+        let listener =
+            |bound| Listener { bound, router: api.clone(), tls: tls.clone(), limits, until: Phase::Draining };
+        let mut listeners: Vec<Listener> = bound.into_iter().map(listener).collect();
         if let (Some(bound), Some(router)) = (admin_bound, admin) {
             let connections_max = ADMIN_CONNECTIONS_MAX.min(limits.connections_max);
             let limits = ConnectionLimits { connections_max, ..limits };
@@ -197,10 +227,11 @@ fn warn_if_open(bound: &Bound, gate: &Gate, tls: Option<&Tls>) {
 struct Addresses {
     api: String,
     admin: Option<String>,
+    ollama: Option<String>,
 }
 
 impl Addresses {
-    fn new(bound: &Bound, admin: Option<&Bound>, tls: Option<&Tls>) -> Self {
+    fn new(bound: &Bound, admin: Option<&Bound>, ollama: Option<&Bound>, tls: Option<&Tls>) -> Self {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = |bound: &Bound| {
             let mut address = bound.address();
@@ -212,7 +243,7 @@ impl Addresses {
             }
             format!("{scheme}://{address}")
         };
-        Self { api: url(bound), admin: admin.map(url) }
+        Self { api: url(bound), admin: admin.map(url), ollama: ollama.map(url) }
     }
 
     /// `model` is a loaded one.
@@ -221,6 +252,9 @@ impl Addresses {
         output::remark(&format!("listening on {}", self.api));
         if let Some(admin) = &self.admin {
             output::remark(&format!("administration on {admin}"));
+        }
+        if let Some(ollama) = &self.ollama {
+            output::remark(&format!("in Ollama's place on {ollama}"));
         }
         let try_it = match model {
             Some(Ready { name, endpoint }) => {

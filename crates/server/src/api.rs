@@ -1,4 +1,4 @@
-//! The endpoints for programs: OpenAI's, Anthropic's, and some of our own.
+//! The endpoints for programs: OpenAI's, Anthropic's, Ollama's, and some of our own.
 //!
 //! Each one validates its request and converts it for the runtime (`request.rs`), has it answered (`generation.rs`, the
 //! same for all), and converts the answer to its own format, whole or as events (`sse.rs`).
@@ -19,7 +19,9 @@ mod ids;
 mod logprobs;
 mod memory;
 mod messages;
+mod model_defaults;
 mod model_list;
+mod ollama;
 mod params;
 mod preparing;
 mod reasoning;
@@ -42,12 +44,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::generation::Generation;
+pub use self::ollama::parse_duration as parse_go_duration;
 pub use self::preparing::Preparing;
 pub use self::responses::store::STORED_RESPONSES_BYTES_MAX;
 use crate::access::{Caller, Scope};
 use crate::error::ApiError;
 use crate::lifecycle::Lifecycle;
-use crate::models::Models;
+use crate::models::{ModelInUse, Models};
 
 /// Identifies the program in answers.
 const FINGERPRINT: &str = concat!("ruvllm-", env!("CARGO_PKG_VERSION"));
@@ -63,6 +66,8 @@ pub struct Api {
     pub memory: Option<RequestRecorder>,
     /// Limits how many long prompts are prepared concurrently.
     pub preparing: Preparing,
+    /// Whether programs on this machine may change the store by Ollama's API without a key.
+    pub allows_local_changes: bool,
 }
 
 impl Api {
@@ -70,6 +75,7 @@ impl Api {
     pub fn router(self) -> OpenApiRouter {
         let responses = responses::router(self.clone());
         let memory = memory::router(self.clone());
+        let ollama = ollama::router(self.clone());
         let others = OpenApiRouter::new()
             .routes(routes!(chat::chat_completions))
             .routes(routes!(completions::completions))
@@ -83,7 +89,7 @@ impl Api {
             .routes(routes!(model_list::show_model))
             .routes(routes!(tokens::tokenize))
             .routes(routes!(tokens::detokenize));
-        others.with_state(self).merge(responses).merge(memory)
+        others.with_state(self).merge(responses).merge(memory).merge(ollama)
     }
 
     /// Encodes a prompt. Rendering and tokenizing take time, so they run in the background.
@@ -104,6 +110,18 @@ impl Api {
 
     /// Starts answering requests for one model.
     async fn generate(&self, model: &str, caller: &Caller, mut requests: Vec<Request>) -> Result<Generation, ApiError> {
+        let model = self.models.get(model).await?;
+        requests.iter_mut().for_each(|request| model_defaults::apply(request, &model.defaults));
+        self.generate_with(model, caller, requests).await
+    }
+
+    /// Starts answering requests with a model whose defaults are in them already.
+    async fn generate_with(
+        &self,
+        model: ModelInUse,
+        caller: &Caller,
+        mut requests: Vec<Request>,
+    ) -> Result<Generation, ApiError> {
         if requests.iter().any(|request| request.priority > 0) {
             caller.require(Scope::Admin)?;
         }
@@ -111,7 +129,6 @@ impl Api {
             caller.require_session()?;
         }
         requests.iter_mut().for_each(|request| request.timeout = self.answer_time_max);
-        let model = self.models.get(model).await?;
         let shape_field = requests.first().and_then(|request| request.output_format.as_ref()).map(fields::field_of);
         let started = Generation::start(self, model, caller, requests).await;
         // The grammar compiler does not know which field a format came from.

@@ -1,7 +1,7 @@
 //! Errors as clients see them.
 //!
-//! An [`ApiError`] is rendered in OpenAI's format. `shape.rs` renders it again for paths of Anthropic's API; code that
-//! creates errors need not know.
+//! An [`ApiError`] is rendered in OpenAI's format. `shape.rs` renders it again for paths of Anthropic's and Ollama's APIs;
+//! code that creates errors need not know.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -207,6 +207,15 @@ impl ApiError {
             "param": self.param,
             "code": self.code,
         } })
+    }
+
+    /// Renders Ollama's format; also the last line of a stream that fails midway.
+    pub fn to_ollama(&self) -> Value {
+        let message = match &self.param {
+            Some(param) if !self.message.contains(param.as_str()) => format!("{param}: {}", self.message),
+            _ => self.message.clone(),
+        };
+        json!({ "error": message })
     }
 
     /// Renders Anthropic's format.

@@ -2,30 +2,36 @@
 //!
 //! HTTP clients know models by their names in the store: they can neither name a file nor cause a download.
 
+mod changes;
 mod embedding_queue;
 mod error;
 mod in_use;
+mod keep_alive;
+mod known;
 mod room;
 mod runner;
 mod status;
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ruvllm_runtime::{Embedder, Engine, ModelMemory, Reranker, StepMetrics};
-use ruvllm_store::{Listed, ModelFile, Store};
-use tokio::sync::OnceCell;
+use ruvllm_store::{Listed, ModelFile, ModelSettings, Store};
+use tokio::sync::{OnceCell, Semaphore};
 
 use crate::memory_budget::{MemoryBudget, Share};
 use crate::metrics::{Metrics, ModelMetrics};
 use in_use::{User, Users};
+use known::Descriptions;
 
 pub(crate) use embedding_queue::EmbeddingQueue;
 pub use error::{LoadFailure, ModelError};
 pub use in_use::ModelInUse;
+pub use keep_alive::KeepAlive;
+pub use known::{KnownModel, ModelDescription};
 pub use runner::{Runner, RunnerKind};
 pub use status::LoadedModel;
 
@@ -36,6 +42,9 @@ pub trait Loader: Send + Sync {
 
     /// Loads the model. An engine reports its steps to `steps`.
     fn load(&self, file: &Path, steps: StepMetrics) -> Result<Runner, LoadFailure>;
+
+    /// Reads what a file says of its model, without loading it.
+    fn describe(&self, file: &Path) -> Result<ModelDescription, LoadFailure>;
 }
 
 /// A model that answers requests.
@@ -45,11 +54,17 @@ pub struct ServedModel {
     pub runner: Runner,
     pub metrics: ModelMetrics,
     pub loaded_at: SystemTime,
+    /// What it was loaded from.
+    pub file: PathBuf,
+    /// Defaults of its own, where requests leave them open.
+    pub settings: Arc<ModelSettings>,
     /// Requests that embed or rerank with this model.
     pub(crate) embedding: EmbeddingQueue,
     /// When it was last used, as a count of the uses of all models.
     used: AtomicU64,
     used_at: Mutex<Instant>,
+    /// As the last request that said something about it wants; otherwise the server's.
+    keep_alive: Mutex<Option<KeepAlive>>,
     /// Released after the runner is gone: fields are dropped in order.
     share: Share,
 }
@@ -97,6 +112,13 @@ pub struct ModelsOptions {
     pub memory: Arc<MemoryBudget>,
 }
 
+/// What a name in a request stands for.
+struct Target {
+    slot: String,
+    /// Of a model that is made from the one in the slot.
+    settings: Option<Arc<ModelSettings>>,
+}
+
 impl Slot {
     /// Returns the same slot without the model.
     fn emptied(&self) -> Arc<Self> {
@@ -113,12 +135,25 @@ pub struct Models {
     uses: AtomicU64,
     /// Held while memory is distributed.
     sharing: Mutex<()>,
+    /// What files say of their models.
+    descriptions: Descriptions,
+    /// Limits how many models are fetched concurrently.
+    pulls: Arc<Semaphore>,
 }
 
 impl Models {
     pub fn new(store: Store, loader: Arc<dyn Loader>, metrics: Arc<Metrics>, options: ModelsOptions) -> Self {
-        let (slots, uses, sharing) = (Mutex::default(), AtomicU64::new(0), Mutex::default());
-        Self { store: Arc::new(store), loader, metrics, options, slots, uses, sharing }
+        Self {
+            store: Arc::new(store),
+            loader,
+            metrics,
+            options,
+            slots: Mutex::default(),
+            uses: AtomicU64::new(0),
+            sharing: Mutex::default(),
+            descriptions: Descriptions::default(),
+            pulls: Arc::new(Semaphore::new(changes::PULLS_MAX)),
+        }
     }
 
     /// Returns where a model reports its steps.
@@ -130,16 +165,26 @@ impl Models {
     /// the others: it is then loaded by a request while they are idle.
     pub fn pin<E: From<ModelError>>(
         &self,
-        name: &str,
+        file: &ModelFile,
         source: &str,
-        file: &Path,
         open: impl FnOnce(StepMetrics) -> Result<Runner, E>,
     ) -> Result<Option<ModelInUse>, E> {
+        // A model that is made from another is loaded as that one, which requests for both then share.
+        let (name, source, settings) = match &file.base {
+            Some(base) => {
+                let settings = self.store.named(base).map_err(ModelError::from)?.settings;
+                (base.as_str(), base.as_str(), settings)
+            }
+            None => (file.name.as_str(), source, file.settings.clone()),
+        };
         let slot = Arc::new(Slot { source: source.to_owned(), is_pinned: true, ..Slot::default() });
         let load_error = |error| ModelError::Load { name: name.to_owned(), error };
-        let memory = self.loader.memory(file).map_err(load_error)?;
+        let memory = self.loader.memory(&file.path).map_err(load_error)?;
         let model = match self.reserve(name, memory) {
-            Ok(share) => Some(self.serve(name, open(self.step_metrics(name))?, share)),
+            Ok(share) => {
+                let runner = open(self.step_metrics(name))?;
+                Some(self.serve(name, &file.path, settings, runner, share))
+            }
             // It would not fit alone either.
             Err(error) if memory.min_bytes() > self.options.memory.for_models() => return Err(error.into()),
             Err(error) => {
@@ -162,7 +207,8 @@ impl Models {
 
     /// Returns the model of this name, loaded if necessary. It stays loaded while the returned value exists.
     pub async fn get(self: &Arc<Self>, name: &str) -> Result<ModelInUse, ModelError> {
-        let name = self.resolve_alias(name);
+        let Target { slot: name, settings } = self.target(name);
+        let name = name.as_str();
         let known = self.enter(name);
         let (slot, user) = match known {
             Some(entered) => entered,
@@ -180,12 +226,16 @@ impl Models {
         };
         model.used.store(self.uses.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         *model.used_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        Ok(ModelInUse::new(model, user))
+        let in_use = ModelInUse::new(model, user);
+        Ok(match settings {
+            Some(settings) => in_use.with_settings(settings),
+            None => in_use,
+        })
     }
 
     /// Loads a model again and then replaces the old one, which finishes its running requests.
     pub async fn reload(self: &Arc<Self>, name: &str) -> Result<(), ModelError> {
-        let name = self.resolve_alias(name);
+        let name = &*self.target(name).slot;
         let (source, is_pinned) = self.loaded(name, |slot| (slot.source.clone(), slot.is_pinned))?;
         let model = OnceCell::new_with(Some(self.load(name, &source).await?));
         let slot = Slot { source, is_pinned, model, users: Users::default() };
@@ -196,7 +246,7 @@ impl Models {
 
     /// Unloads a model, which finishes its running requests.
     pub async fn unload(self: &Arc<Self>, name: &str) -> Result<(), ModelError> {
-        let name = self.resolve_alias(name);
+        let name = &*self.target(name).slot;
         if self.loaded(name, |slot| slot.is_pinned)? {
             return Err(ModelError::Pinned { name: name.to_owned() });
         }
@@ -241,10 +291,30 @@ impl Models {
         &self.options.aliases
     }
 
-    /// Returns the name that an alias stands for. The public methods that take a name call this first; all else here takes names
-    /// of slots.
-    fn resolve_alias<'a>(&'a self, name: &'a str) -> &'a str {
-        self.options.aliases.get(name).map_or(name, String::as_str)
+    /// Returns what a name stands for. The public methods that take a name call this first; all else here takes names of slots.
+    ///
+    /// `NAME:latest` is Ollama's long form of `NAME`. A model that is made from another is served by that one's slot.
+    fn target(&self, name: &str) -> Target {
+        let short = name.strip_suffix(":latest").unwrap_or(name);
+        let alias = |name| self.options.aliases.get(name).map(String::as_str);
+        let name = alias(name).or_else(|| alias(short)).unwrap_or(name);
+        let short = name.strip_suffix(":latest").unwrap_or(name);
+        let slot = |slot: &str| Target { slot: slot.to_owned(), settings: None };
+        {
+            let slots = self.slots();
+            if let Some(known) = [name, short].into_iter().find(|name| slots.contains_key(*name)) {
+                return slot(known);
+            }
+        }
+        match self.store.derived(short) {
+            Some((base, settings)) => Target { slot: base, settings: Some(Arc::new(settings)) },
+            None if name != short && self.is_stored(name) => slot(name),
+            None => slot(short),
+        }
+    }
+
+    fn is_stored(&self, name: &str) -> bool {
+        self.stored().iter().any(|file| file.name == name)
     }
 
     /// Reads from the slot of a loaded model.
@@ -262,7 +332,7 @@ impl Models {
 
     /// Does the same with a new slot for a model in the store.
     fn enter_new(&self, name: &str) -> Result<(Arc<Slot>, User), ModelError> {
-        if !self.stored().iter().any(|file| file.name == name) {
+        if !self.is_stored(name) {
             return Err(self.unknown(name));
         }
         let slot = || Arc::new(Slot { source: name.to_owned(), ..Slot::default() });
@@ -287,14 +357,21 @@ impl Models {
             let failed = |error| ModelError::Load { name: named.clone(), error };
             let share = models.reserve(&named, models.loader.memory(&file.path).map_err(failed)?)?;
             let runner = models.loader.load(&file.path, models.step_metrics(&named)).map_err(failed)?;
-            let model = models.serve(&named, runner, share);
+            let model = models.serve(&named, &file.path, file.settings, runner, share);
             models.share_out_with(&model);
             Ok(model)
         });
         loaded.await.map_err(|_| ModelError::Lost { name: name.to_owned() })?
     }
 
-    fn serve(&self, name: &str, runner: Runner, share: Share) -> Arc<ServedModel> {
+    fn serve(
+        &self,
+        name: &str,
+        file: &Path,
+        settings: ModelSettings,
+        runner: Runner,
+        share: Share,
+    ) -> Arc<ServedModel> {
         if let Some(engine) = runner.generator() {
             share.settle(*engine.memory());
         }
@@ -303,9 +380,12 @@ impl Models {
             runner,
             metrics: self.metrics.model(name),
             loaded_at: SystemTime::now(),
+            file: file.to_owned(),
+            settings: Arc::new(settings),
             embedding: EmbeddingQueue::default(),
             used: AtomicU64::new(0),
             used_at: Mutex::new(Instant::now()),
+            keep_alive: Mutex::default(),
             share,
         })
     }

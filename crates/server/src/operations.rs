@@ -34,7 +34,8 @@ pub(crate) fn probes(lifecycle: Lifecycle) -> OpenApiRouter {
 #[utoipa::path(get, path = "/", tag = "operations", security(()),
     responses((status = 200, description = "There is", content_type = "text/plain", body = String)))]
 async fn root() -> &'static str {
-    "RuvLLM is running\n"
+    // Clients of Ollama compare the text.
+    "Ollama is running"
 }
 
 /// `/metrics`

@@ -15,7 +15,7 @@ use crate::request_id::RequestId;
 const FOREIGN_MESSAGE_BYTES_MAX: usize = 4096;
 
 pub(crate) async fn shape(request: Request, next: Next) -> Response {
-    let is_anthropic = is_anthropic(request.uri().path());
+    let format = Format::of(request.uri().path());
     let request_id = request.extensions().get::<RequestId>().cloned().unwrap_or_default();
     let mut response = next.run(request).await;
     if !is_failure(response.status()) {
@@ -24,16 +24,41 @@ pub(crate) async fn shape(request: Request, next: Next) -> Response {
     if response.extensions().get::<ApiError>().is_none() && !is_json(&response) {
         response = shape_foreign(response).await;
     }
-    if is_anthropic && let Some(error) = response.extensions_mut().remove::<ApiError>() {
-        let body = error.to_anthropic(request_id.as_str()).to_string();
+    if format == Format::OpenAi {
+        return response;
+    }
+    if let Some(error) = response.extensions_mut().remove::<ApiError>() {
+        let body = match format {
+            Format::Anthropic => error.to_anthropic(request_id.as_str()),
+            Format::Ollama => error.to_ollama(),
+            Format::OpenAi => error.to_openai(),
+        };
         response.headers_mut().remove(CONTENT_LENGTH);
-        *response.body_mut() = Body::from(body);
+        *response.body_mut() = Body::from(body.to_string());
     }
     response
 }
 
-fn is_anthropic(path: &str) -> bool {
-    path == "/v1/messages" || path.starts_with("/v1/messages/")
+/// The API that a path belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    OpenAi,
+    Anthropic,
+    Ollama,
+}
+
+impl Format {
+    fn of(path: &str) -> Self {
+        let is_within =
+            |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if is_within("/v1/messages") {
+            Self::Anthropic
+        } else if is_within("/api") {
+            Self::Ollama
+        } else {
+            Self::OpenAi
+        }
+    }
 }
 
 fn is_failure(status: StatusCode) -> bool {

@@ -14,22 +14,33 @@ pub struct StoreConfig {
     /// Folders of others, made by [`Store::push`](crate::Store::push), in which models are looked for that `home` does not have.
     /// Nothing but models is read there, and nothing is written.
     pub shared: Vec<PathBuf>,
+    /// The folder `models` of an Ollama installation, whose models are used where they lie. Only read.
+    pub ollama: Option<PathBuf>,
     pub catalogue: Catalogue,
     pub hub: HubConfig,
     pub pip: PipConfig,
 }
 
 impl StoreConfig {
-    /// With the folders in `RUVLLM_MODELS`, which are separated as in `PATH`.
+    /// With the folders in `RUVLLM_MODELS`, which are separated as in `PATH`, and Ollama's: `OLLAMA_MODELS`, or
+    /// `.ollama/models` in the user's home folder.
     pub fn from_env(home: &Path) -> StoreConfig {
         let shared = std::env::var_os("RUVLLM_MODELS").unwrap_or_default();
         StoreConfig {
             home: home.to_owned(),
             shared: std::env::split_paths(&shared).filter(|folder| !folder.as_os_str().is_empty()).collect(),
+            ollama: ollama_models(std::env::var_os("OLLAMA_MODELS"), std::env::home_dir()),
             catalogue: Catalogue::built_in(),
             hub: HubConfig::from_env(),
             pip: PipConfig::default(),
         }
+    }
+}
+
+fn ollama_models(variable: Option<OsString>, user_home: Option<PathBuf>) -> Option<PathBuf> {
+    match variable.filter(|value| !value.is_empty()) {
+        Some(folder) => Some(PathBuf::from(folder)),
+        None => user_home.filter(|home| !home.as_os_str().is_empty()).map(|home| home.join(".ollama/models")),
     }
 }
 

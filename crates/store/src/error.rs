@@ -53,6 +53,26 @@ pub enum StoreError {
     #[error("`{name}` is in {}, a folder of RUVLLM_MODELS, which is only read; remove it there", .folder.display())]
     Shared { name: String, folder: PathBuf },
 
+    #[error("`{name}` belongs to Ollama ({}), whose models are only read; remove it with `ollama rm`", .folder.display())]
+    OfOllama { name: String, folder: PathBuf },
+
+    #[error("the manifest {} of Ollama cannot be used: {why}; pull the model again with Ollama, or remove it there", .path.display())]
+    BadOllama { path: PathBuf, why: String },
+
+    #[error("{} cannot be used: {why}; create the model again, or delete that file", .path.display())]
+    BadDerived { path: PathBuf, why: String },
+
+    #[error("`{by}` is made from `{name}` and would be lost with it; remove that first")]
+    IsBase { name: String, by: String },
+
+    #[error(
+        "the settings of `{name}` are longer than {bytes_max} bytes; shorten its system message, messages or licence"
+    )]
+    TooLong { name: String, bytes_max: u64 },
+
+    #[error("`{spec}` is a file; over the network only models of the catalogue and of the hub can be pulled")]
+    NotRemote { spec: String },
+
     #[error("RUVLLM_MODELS names {}, which has no folder `models`; mount it, or take it out of RUVLLM_MODELS", .folder.display())]
     NoSharedFolder { folder: PathBuf },
 

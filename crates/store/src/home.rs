@@ -51,6 +51,15 @@ impl Layout {
         self.models.join(".checked").join(name.folder_name()).with_added_extension("json")
     }
 
+    /// Models that are made from others.
+    pub(crate) fn derived_folder(&self) -> PathBuf {
+        self.models.join(".derived")
+    }
+
+    pub(crate) fn derived(&self, name: &ModelName) -> PathBuf {
+        self.derived_folder().join(name.folder_name()).with_added_extension("json")
+    }
+
     pub(crate) fn lock(&self, name: &ModelName) -> PathBuf {
         self.models.join(".locks").join(name.folder_name())
     }

@@ -9,6 +9,7 @@
 
 mod catalogue;
 mod config;
+mod derived;
 mod digest;
 mod disk;
 mod error;
@@ -16,10 +17,12 @@ mod home;
 mod lock;
 mod manifest;
 mod name;
+mod ollama;
 mod partial;
 mod progress;
 mod pull;
 mod push;
+mod settings;
 mod shared;
 mod sources;
 mod store;
@@ -33,6 +36,7 @@ pub use home::default_home;
 pub use manifest::{Manifest, StoredFile};
 pub use name::ModelName;
 pub use progress::{Event, Progress};
+pub use settings::{FirstMessage, ModelSettings};
 pub use sources::{ArchiveMember, HubFile, PinnedArchive, Source, WheelMember};
 pub use store::{Listed, ModelFile, Store};
 pub use suggest::{closest, misspelt};

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use crate::error::StoreError;
 
-/// A name under which a model is stored, such as `smollm2`, `qwen2.5-coder:0.5b` or `qwen/some-model@v2`.
+/// A name under which a model is stored, such as `smollm2`, `qwen2.5-coder:0.5b`, `qwen/some-model@v2` or
+/// `hf.co/owner/some-model:q4_k_m`.
 ///
 /// Names are lower case, since some file systems cannot tell `Foo` from `foo`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,8 +59,8 @@ fn fault_of(text: &str) -> Option<&'static str> {
         Some("only letters, digits and . _ - : @ / are allowed")
     } else if text.contains("..") {
         Some("it contains `..`")
-    } else if text.matches('/').count() > 1 {
-        Some("it contains more than one `/`")
+    } else if text.matches('/').count() > 2 {
+        Some("it contains more than two `/`")
     } else if !text.split('/').all(|part| part.starts_with(|c: char| c.is_ascii_alphanumeric())) {
         Some("each part must begin with a letter or a digit")
     } else if text.ends_with('.') {
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn ordinary_names_pass_and_are_lower_cased() {
-        for name in ["smollm2", "qwen2.5-coder:0.5b", "owner/model", "a/b@main", "X"] {
+        for name in ["smollm2", "qwen2.5-coder:0.5b", "owner/model", "hf.co/a/b:q4", "a/b@main", "X"] {
             assert_eq!(ModelName::parse(name).unwrap().as_str(), name.to_lowercase());
         }
     }
@@ -118,7 +119,7 @@ mod tests {
             "a/../b",
             "/etc/passwd",
             "a//b",
-            "a/b/c",
+            "a/b/c/d",
             ".locks",
             "a/.hidden",
             "a\\b",

@@ -59,6 +59,28 @@ impl Store {
         self.carry_out(&plan, progress)
     }
 
+    /// Like [`Store::pull`], for callers who must not reach files of this machine: models of the catalogue and of the hub,
+    /// and those that came from there.
+    pub fn pull_remote(&self, spec: &str, progress: &mut dyn Progress) -> Result<ModelFile, StoreError> {
+        let plan = match self.meaning_of_name(spec)? {
+            Meaning::Entry(entry, name) => Plan::for_entry(entry, name),
+            Meaning::Hub(file) => Plan::for_hub(file.default_name()?, file),
+            Meaning::File(_) => return Err(StoreError::NotRemote { spec: spec.to_owned() }),
+            Meaning::Name(name) => {
+                // What is here already and cannot be fetched, such as a model of Ollama, is as good as pulled.
+                let plan = match self.plan_from_manifest(name) {
+                    Err(StoreError::Unknown { .. }) => return self.named(spec),
+                    plan => plan?,
+                };
+                if plan.offers.iter().flatten().any(|source| matches!(source, Source::Local(_))) {
+                    return self.named(spec);
+                }
+                plan
+            }
+        };
+        self.carry_out(&plan, progress)
+    }
+
     /// The file, fetched first if it is not there. A damaged one is refused, not silently replaced: the user should
     /// learn that his disk loses data.
     pub fn ensure(&self, spec: &str, progress: &mut dyn Progress) -> Result<ModelFile, StoreError> {

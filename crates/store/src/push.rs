@@ -18,7 +18,7 @@ impl Store {
         let model = self.verify(name, progress)?;
         let (Some(manifest), Some(from)) = (&model.manifest, model.path.parent()) else { return Ok(model) };
         let name = ModelName::parse(&manifest.name)?;
-        let there = StoreConfig { home: home.to_owned(), shared: Vec::new(), ..self.config.clone() };
+        let there = StoreConfig { home: home.to_owned(), shared: Vec::new(), ollama: None, ..self.config.clone() };
         let there = Store::with_config(there);
         let is_same = |other: &ModelFile| {
             let hashes = |model: &ModelFile| {

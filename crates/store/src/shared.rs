@@ -39,11 +39,24 @@ impl Store {
         progress: &mut dyn Progress,
     ) -> Result<Option<ModelFile>, StoreError> {
         let Some((folder, manifest)) = self.shared_manifest(name)? else { return Ok(None) };
-        let is_pinned = pinned.is_none_or(|pinned| is_what_was_pinned(&manifest, pinned));
-        if is_pinned && files_now(&folder, &manifest).is_some_and(|now| self.were_checked(name, &now)) {
-            return Ok(Some(stored(&folder, manifest)));
+        if pinned.is_some_and(|pinned| !is_what_was_pinned(&manifest, pinned)) {
+            return self.check_shared(name, folder, manifest, pinned, progress).map(Some);
         }
-        self.check_shared(name, folder, manifest, pinned, progress).map(Some)
+        self.checked_in_place(name, folder, manifest, progress).map(Some)
+    }
+
+    /// A model in a folder of others, hashed if that was not done before.
+    pub(crate) fn checked_in_place(
+        &self,
+        name: &ModelName,
+        folder: PathBuf,
+        manifest: Manifest,
+        progress: &mut dyn Progress,
+    ) -> Result<ModelFile, StoreError> {
+        if files_now(&folder, &manifest).is_some_and(|now| self.were_checked(name, &now)) {
+            return Ok(stored(&folder, manifest));
+        }
+        self.check_shared(name, folder, manifest, None, progress)
     }
 
     /// Hashes it, whether that was done before or not.
@@ -131,10 +144,26 @@ impl Store {
 
 impl Listed {
     fn name(&self) -> Option<&str> {
+        self.model().map(|model| model.name.as_str())
+    }
+
+    pub(crate) fn model(&self) -> Option<&ModelFile> {
         match self {
-            Listed::Model(model) => Some(&model.name),
+            Listed::Model(model) => Some(model),
             Listed::Unusable { .. } => None,
         }
+    }
+
+    pub(crate) fn into_model(self) -> Option<ModelFile> {
+        match self {
+            Listed::Model(model) => Some(model),
+            Listed::Unusable { .. } => None,
+        }
+    }
+
+    /// The model, if it has this name.
+    pub(crate) fn is_model(&self, name: &str) -> Option<&ModelFile> {
+        self.model().filter(|model| model.name == name)
     }
 }
 

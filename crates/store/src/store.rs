@@ -13,6 +13,7 @@ use crate::lock::ModelLock;
 use crate::manifest::{self, Manifest, StoredFile};
 use crate::name::ModelName;
 use crate::progress::Progress;
+use crate::settings::ModelSettings;
 use crate::sources::{self, HubFile};
 use crate::suggest;
 
@@ -31,6 +32,10 @@ pub struct ModelFile {
     pub name: String,
     /// `None` for a file outside the store, used where it lies.
     pub manifest: Option<Manifest>,
+    /// Defaults of its parameters, and what its conversations begin with.
+    pub settings: ModelSettings,
+    /// The model whose file this one shares, if it is made from another.
+    pub base: Option<String>,
 }
 
 /// One line of a listing. A model that cannot be used is listed too, so that it can be repaired or removed.
@@ -64,9 +69,15 @@ impl Store {
     }
 
     pub(crate) fn meaning_of<'a>(&'a self, spec: &'a str) -> Result<Meaning<'a>, StoreError> {
-        if let Some(path) = sources::local_file(spec) {
-            return Ok(Meaning::File(path));
+        match sources::local_file(spec) {
+            Some(path) => Ok(Meaning::File(path)),
+            None => self.meaning_of_name(spec),
         }
+    }
+
+    /// What a text stands for that is not the path of a file.
+    pub(crate) fn meaning_of_name<'a>(&'a self, spec: &'a str) -> Result<Meaning<'a>, StoreError> {
+        let spec = self.without_latest(spec);
         if let Some(file) = HubFile::parse(spec) {
             return Ok(Meaning::Hub(file?));
         }
@@ -116,11 +127,13 @@ impl Store {
         }
     }
 
-    /// Everything in the models folder, by name, and behind it what only shared folders have. Foreign or damaged entries are
-    /// reported, never fatal.
+    /// Everything in the models folder, by name; behind it what only shared folders and an Ollama installation have, and what
+    /// is made from all of these. Foreign or damaged entries are reported, never fatal.
     pub fn list(&self) -> Result<Vec<Listed>, StoreError> {
         let mut listed = list_folder(self.layout.models())?;
         self.add_shared(&mut listed);
+        self.add_ollama(&mut listed);
+        self.add_derived(&mut listed);
         Ok(listed)
     }
 
@@ -128,15 +141,22 @@ impl Store {
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
         let spec = name;
         let (name, pinned) = self.stored_name(spec)?;
+        if self.remove_derived(&name)? {
+            return Ok(());
+        }
         let folder = self.layout.model(&name);
         let partial = self.layout.partial(&name);
         if !folder.exists() && !partial.exists() {
+            if let Some(folder) = self.ollama_with(&name) {
+                return Err(StoreError::OfOllama { name: name.to_string(), folder: folder.to_owned() });
+            }
             if let Some(folder) = self.shared_folder_of(&name) {
                 return Err(StoreError::Shared { name: name.to_string(), folder: folder.to_owned() });
             }
             let not_pulled = || StoreError::NotPulled { name: name.to_string(), spec: spec.to_owned() };
             return Err(pinned.map_or_else(|| self.unknown(name.as_str()), |_| not_pulled()));
         }
+        self.require_no_derived(&name)?;
         let Some(_lock) = ModelLock::try_take(&self.layout, &name)? else {
             return Err(StoreError::Busy { name: name.to_string() });
         };
@@ -148,6 +168,7 @@ impl Store {
 
     /// The name a model would be stored under, and the files that the catalogue demands of it.
     fn stored_name(&self, spec: &str) -> Result<(ModelName, Option<&[PinnedFile]>), StoreError> {
+        let spec = self.without_latest(spec);
         match self.config.catalogue.find(spec) {
             Some(entry) => Ok((ModelName::parse(&entry.name)?, Some(&entry.files))),
             None => match HubFile::parse(spec) {
@@ -161,7 +182,13 @@ impl Store {
         self.layout.model(name).is_dir() || self.shared_folder_of(name).is_some()
     }
 
-    /// In the home folder, or else in a shared one.
+    /// `NAME:latest` is Ollama's long form of `NAME`, unless a model is stored under just that name.
+    fn without_latest<'a>(&self, spec: &'a str) -> &'a str {
+        let is_known = || ModelName::parse(spec).is_ok_and(|name| self.is_known(&name));
+        spec.strip_suffix(":latest").filter(|_| !is_known()).unwrap_or(spec)
+    }
+
+    /// In the home folder, or else in a shared one, made from another model, or in an Ollama installation.
     fn find(
         &self,
         name: &ModelName,
@@ -169,8 +196,16 @@ impl Store {
         progress: &mut dyn Progress,
     ) -> Result<Option<ModelFile>, StoreError> {
         match self.intact(name, pinned, progress)? {
+            Some(model) => return Ok(Some(model)),
+            None if pinned.is_some() => return self.find_shared(name, pinned, progress),
+            None => {}
+        }
+        if let Some(model) = self.find_shared(name, None, progress)? {
+            return Ok(Some(model));
+        }
+        match self.find_derived(name)? {
             Some(model) => Ok(Some(model)),
-            None => self.find_shared(name, pinned, progress),
+            None => self.find_ollama(name, progress),
         }
     }
 
@@ -235,7 +270,8 @@ impl ModelFile {
 }
 
 pub(crate) fn stored(folder: &Path, manifest: Manifest) -> ModelFile {
-    ModelFile { path: manifest.main.path_in(folder), name: manifest.name.clone(), manifest: Some(manifest) }
+    let (path, name) = (manifest.main.path_in(folder), manifest.name.clone());
+    ModelFile { path, name, manifest: Some(manifest), settings: ModelSettings::default(), base: None }
 }
 
 const NO_FILE: &str = "no file at all";
@@ -316,7 +352,8 @@ fn check_file(
 
 fn in_place(path: &Path) -> ModelFile {
     let stem = path.file_stem().unwrap_or(path.as_os_str());
-    ModelFile { path: path.to_owned(), name: stem.to_string_lossy().into_owned(), manifest: None }
+    let (path, name) = (path.to_owned(), stem.to_string_lossy().into_owned());
+    ModelFile { path, name, manifest: None, settings: ModelSettings::default(), base: None }
 }
 
 pub(crate) fn sha256_of(path: &Path, bytes: u64, progress: &mut dyn Progress) -> Result<String, StoreError> {

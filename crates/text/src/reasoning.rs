@@ -33,6 +33,11 @@ impl ReasoningFormat {
         Some(Self { opens, closes, control_tokens: [opens, closes].into_iter().filter_map(control).collect() })
     }
 
+    /// Returns whether a chat template was written for a model that reasons.
+    pub fn is_in_template(source: &str) -> bool {
+        MARKERS.iter().any(|(_, closes)| source.contains(closes))
+    }
+
     /// Returns whether a prompt ends with the opening marker, so that the answer begins inside the reasoning.
     pub fn is_open_after(&self, prompt: &str) -> bool {
         prompt.trim_end().ends_with(self.opens)

@@ -12,10 +12,12 @@ use ruvllm_backends::{CrossEncoder, Encoder, EncoderFacts, Purpose, is_encoder};
 use ruvllm_runtime::hardware::Hardware;
 use ruvllm_runtime::{Cores, Engine, EngineBuilder, ModelMemory, Quota, RequestRecorder, StepMetrics, Tenant};
 use ruvllm_server::metrics::{Metrics, Snapshots};
-use ruvllm_server::models::{LoadFailure, Loader, Models, ModelsOptions, Runner, RunnerKind};
+use ruvllm_server::models::{LoadFailure, Loader, ModelDescription, Models, ModelsOptions, Runner, RunnerKind};
 use ruvllm_server::{Api, BodyBudget, Lifecycle, OpenApiRouter, Preparing};
 
 use super::budget::FixedParts;
+use super::describe::describe;
+use super::ollama::OllamaEnvironment;
 use crate::flags::duration::parse_duration;
 use crate::flags::model::EngineFlags;
 use crate::flags::size::parse_size;
@@ -109,7 +111,11 @@ impl ModelsFlags {
         lifecycle: &Lifecycle,
         memory: Option<RequestRecorder>,
         body_bytes_max: usize,
+        ollama: Option<&OllamaEnvironment>,
     ) -> Result<Endpoints> {
+        if let Some(ollama) = ollama {
+            self.apply_defaults(ollama);
+        }
         self.keeps_hidden_states = memory.as_ref().is_some_and(RequestRecorder::uses_hidden_states);
         if names.len() > self.models_max {
             bail!("{} models are named and --models-max is {}; raise it", names.len(), self.models_max);
@@ -128,7 +134,14 @@ impl ModelsFlags {
         let models = Arc::new(Models::new(store()?, Arc::new(self.clone()), Arc::clone(metrics), options));
         let (lifecycle, answer_time_max) = (lifecycle.clone(), Some(answer_time_max));
         let preparing = Preparing::default();
-        let api = Api { models: Arc::clone(&models), lifecycle, answer_time_max, memory: memory.clone(), preparing };
+        let api = Api {
+            models: Arc::clone(&models),
+            lifecycle,
+            answer_time_max,
+            memory: memory.clone(),
+            preparing,
+            allows_local_changes: ollama.is_some(),
+        };
         let remembering = memory.clone();
         Ok(Endpoints {
             inference: api.clone().router(),
@@ -155,6 +168,18 @@ impl ModelsFlags {
         })
     }
 
+    /// Uses what Ollama's users have set, where no flag says otherwise.
+    fn apply_defaults(&mut self, ollama: &OllamaEnvironment) {
+        if let (None, Some(keep_alive)) = (self.keep_alive, ollama.keep_alive) {
+            self.keep_alive = keep_alive;
+            tracing::info!(?keep_alive, "OLLAMA_KEEP_ALIVE is used for --keep-alive");
+        }
+        if let (None, Some(context)) = (self.engine.context, ollama.context) {
+            self.engine.context = Some(context);
+            tracing::info!(context, "OLLAMA_CONTEXT_LENGTH is used for --context");
+        }
+    }
+
     fn builder(&self, file: &Path) -> Result<EngineBuilder> {
         let builder = self.engine.builder(file)?.sequences(self.sequences).share_prefixes(self.share_prefixes);
         let builder = builder.keep_hidden_states(self.keeps_hidden_states).cores(Arc::clone(&self.cores));
@@ -169,7 +194,7 @@ impl ModelsFlags {
     fn load(&self, name: &str, models: &Models, memory: Option<&RequestRecorder>) -> Result<Option<Ready>> {
         let file = model_file(name, Arc::new(AtomicBool::new(false)))?;
         let open = |steps| self.open(&file.path, steps, |builder| build(builder, &file.path));
-        let Some(model) = models.pin(&file.name, name, &file.path, open)? else { return Ok(None) };
+        let Some(model) = models.pin(&file, name, open)? else { return Ok(None) };
         let endpoint = match model.runner.kind() {
             RunnerKind::Generator => Endpoint::Chat,
             RunnerKind::Encoder => Endpoint::Embeddings,
@@ -224,6 +249,10 @@ impl Loader for ModelsFlags {
 
     fn load(&self, file: &Path, steps: StepMetrics) -> Result<Runner, LoadFailure> {
         Ok(self.open(file, steps, EngineBuilder::build)?)
+    }
+
+    fn describe(&self, file: &Path) -> Result<ModelDescription, LoadFailure> {
+        Ok(describe(file)?)
     }
 }
 

@@ -95,6 +95,15 @@ impl Caller {
         Err(ApiError::forbidden(format!("this needs a key with the scope {scope}; '{}' has {scopes}", self.name)))
     }
 
+    /// Required to change the store. Programs on this machine may without a key, if the operator `allows_local` ones.
+    pub(crate) fn require_store_changes(&self, allows_local: bool) -> Result<(), ApiError> {
+        if self.scopes.allow(Scope::Admin) || (allows_local && self.identity == Identity::Local) {
+            return Ok(());
+        }
+        let local = "start the server with --ollama to allow it to programs on its own machine while there are no keys";
+        Err(ApiError::forbidden(format!("changing the models needs the scope admin: {HOW_TO_PROVE}; or {local}")))
+    }
+
     /// Removes what only local programs may do without a key.
     pub(super) fn drop_local_rights(&mut self) {
         self.identity = Identity::Stranger;

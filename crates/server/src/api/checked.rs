@@ -2,6 +2,7 @@
 
 use ruvllm_memory::{Policy, PolicySource};
 use ruvllm_runtime::{Prompt, Request, check_policy};
+use ruvllm_store::ModelSettings;
 
 use super::admin::ModelName;
 use super::chat::request::{ChatRequest, messages};
@@ -9,6 +10,8 @@ use super::completions::request::CompletionRequest;
 use super::embeddings::request::EmbeddingRequest;
 use super::memory::policies::PolicyBody;
 use super::messages::request::{CountTokensRequest, MessagesRequest};
+use super::ollama::request::{GenerateRequest, OllamaChatRequest};
+use super::ollama::{CopyRequest, CreateRequest, DeleteRequest, EmbedBody, OldEmbedBody, PullRequest, ShowRequest};
 use super::rerank::request::{RerankBody, Returned};
 use super::responses::{request::ResponsesRequest, store::ResponseStore};
 use super::tokens::{DetokenizeRequest, TokenizeRequest};
@@ -18,7 +21,7 @@ use crate::error::ApiError;
 use crate::ignored::IgnoredParams;
 
 /// The endpoints with a body.
-pub const PATHS: [&str; 11] = [
+pub const PATHS: [&str; 20] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
@@ -30,6 +33,15 @@ pub const PATHS: [&str; 11] = [
     "/v1/policies",
     "/admin/models/load",
     "/v1/rerank",
+    "/api/chat",
+    "/api/generate",
+    "/api/embed",
+    "/api/embeddings",
+    "/api/show",
+    "/api/pull",
+    "/api/create",
+    "/api/copy",
+    "/api/delete",
 ];
 
 /// What the engine would be asked, if the endpoint generates.
@@ -61,7 +73,24 @@ fn ignoring(path: &str, body: &[u8], ignored: &IgnoredParams) -> Result<Vec<Requ
         "/v1/tokenize" => tokenize(&parse(body, ignored)?),
         "/v1/detokenize" => parse::<DetokenizeRequest>(body, ignored).map(|_| Vec::new()),
         "/v1/policies" => policy(parse(body, ignored)?),
+        path if path.starts_with("/api/") => ollama(path, body, ignored),
         _ => parse::<ModelName>(body, ignored).map(|_| Vec::new()),
+    }
+}
+
+/// Without a model, so without the settings of one.
+fn ollama(path: &str, body: &[u8], ignored: &IgnoredParams) -> Result<Vec<Request>, ApiError> {
+    let settings = ModelSettings::default();
+    match path {
+        "/api/chat" => Ok(vec![parse::<OllamaChatRequest>(body, ignored)?.request(&settings, ignored)?]),
+        "/api/generate" => Ok(vec![parse::<GenerateRequest>(body, ignored)?.request(&settings, ignored)?]),
+        "/api/embed" => parse::<EmbedBody>(body, ignored)?.work(ignored).map(|_| Vec::new()),
+        "/api/embeddings" => parse::<OldEmbedBody>(body, ignored)?.into_new().work(ignored).map(|_| Vec::new()),
+        "/api/show" => parse::<ShowRequest>(body, ignored).map(|_| Vec::new()),
+        "/api/pull" => parse::<PullRequest>(body, ignored).map(|_| Vec::new()),
+        "/api/create" => parse::<CreateRequest>(body, ignored)?.wanted(ignored).map(|_| Vec::new()),
+        "/api/copy" => parse::<CopyRequest>(body, ignored).map(|_| Vec::new()),
+        _ => parse::<DeleteRequest>(body, ignored).map(|_| Vec::new()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use ruvllm_runtime::{EmbedError, Embeddings};
+use ruvllm_runtime::{EmbedError, EmbedRequest, Embeddings};
 
 use self::request::EmbeddingRequest;
 use self::response::EmbeddingList;
@@ -17,6 +17,7 @@ use crate::api::{Api, charges};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::metrics::FinishedReason;
+use crate::models::ModelInUse;
 use crate::openapi::ErrorBody;
 
 /// Compute embeddings of texts
@@ -34,17 +35,26 @@ pub(crate) async fn embeddings(
     caller.note_user(request.user.as_deref());
     let model = api.models.get(&request.model).await?;
     request.check_dimensions(model.encoder()?.dimensions())?;
-    caller.note_model(&model.name);
-    let encoder = Arc::clone(model.encoder()?);
-    let demand = charges::demand_of_embedding(&work, encoder.context());
-    let cancellation = work.cancellation.clone();
-    let computing = encoding::compute(&model, &caller, demand, cancellation, move || encoder.embed(&work));
-    let computed = encoding::in_time(api.answer_time_max, "embedding", "texts", computing).await;
-    let embeddings = computed.map_err(|error| match error {
+    let embeddings = embed(&api, &model, &caller, work).await.map_err(|error| match error {
         Failure::Model(error) => request.explain(&error),
         Failure::Other(error) => error,
     })?;
     Ok(Json(EmbeddingList::new(embeddings, &request)))
+}
+
+/// Computes embeddings in the time that an answer may take.
+pub(crate) async fn embed(
+    api: &Api,
+    model: &ModelInUse,
+    caller: &Caller,
+    work: EmbedRequest,
+) -> Result<Embeddings, Failure<EmbedError>> {
+    caller.note_model(&model.name);
+    let encoder = Arc::clone(model.encoder().map_err(ApiError::from)?);
+    let demand = charges::demand_of_embedding(&work, encoder.context());
+    let cancellation = work.cancellation.clone();
+    let computing = encoding::compute(model, caller, demand, cancellation, move || encoder.embed(&work));
+    encoding::in_time(api.answer_time_max, "embedding", "texts", computing).await
 }
 
 impl Computed for Result<Embeddings, EmbedError> {

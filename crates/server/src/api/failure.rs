@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use ruvllm_memory::MemoryError;
 use ruvllm_runtime::{GenerateError, GrammarError, RequestError, SamplingError, StepError, SubmitError};
+use ruvllm_store::StoreError;
 
 use crate::error::{ApiError, ErrorKind};
 use crate::models::ModelError;
@@ -135,10 +136,29 @@ impl From<ModelError> for ApiError {
                     .with_retry_after(LOAD_RETRY)
             }
             ModelError::NoRoom { .. } => ApiError::internal(message).with_code("model_too_large"),
-            ModelError::Pinned { .. } => ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message),
+            ModelError::Pinned { .. } | ModelError::Taken { .. } => {
+                ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message)
+            }
             ModelError::NoGenerator { .. } | ModelError::NoEncoder { .. } | ModelError::NoReranker { .. } => {
                 ApiError::invalid_param("model", message).with_code("unsupported_model")
             }
+            ModelError::Store(StoreError::Unknown { .. } | StoreError::NotPulled { .. }) => {
+                ApiError::not_found(message).with_param("model").with_code("model_not_found")
+            }
+            ModelError::Store(
+                StoreError::BadName { .. }
+                | StoreError::BadHubAddress { .. }
+                | StoreError::NoSuchFile { .. }
+                | StoreError::NotRemote { .. }
+                | StoreError::TooLong { .. },
+            ) => ApiError::invalid_param("model", message),
+            ModelError::Store(
+                StoreError::NameTaken { .. }
+                | StoreError::Shared { .. }
+                | StoreError::OfOllama { .. }
+                | StoreError::IsBase { .. }
+                | StoreError::Busy { .. },
+            ) => ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message),
             ModelError::Load { .. } | ModelError::Store(_) | ModelError::Lost { .. } => {
                 tracing::error!("{message}");
                 ApiError::internal(message).with_code("model_not_loadable")

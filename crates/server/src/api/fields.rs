@@ -19,7 +19,7 @@ pub(crate) fn unset_params(temperature: Option<f32>, top_p: Option<f32>, max_tok
 }
 
 /// Stop strings: the answer ends before them.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "expected a text or a list of texts")]
 pub enum Stop {
     One(String),

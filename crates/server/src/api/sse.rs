@@ -1,4 +1,4 @@
-//! Answers as server-sent events.
+//! Answers as server-sent events, or as lines of JSON.
 
 use std::time::Duration;
 
@@ -36,6 +36,12 @@ impl Events {
         self.data(value);
     }
 
+    /// Adds a line of JSON, as in Ollama's API.
+    pub(crate) fn line(&mut self, value: &impl Serialize) {
+        self.0.push_str(&serde_json::to_string(value).unwrap_or_default());
+        self.0.push('\n');
+    }
+
     pub(crate) fn text(&mut self, text: &str) {
         self.0.push_str("data: ");
         self.0.push_str(text);
@@ -46,13 +52,15 @@ impl Events {
         self.0.push_str(": still here\n\n");
     }
 
-    fn take(&mut self) -> Bytes {
+    pub(crate) fn take(&mut self) -> Bytes {
         std::mem::take(&mut self.0).into()
     }
 }
 
 /// Format of an answer on the wire of one endpoint.
 pub(crate) trait Wire: Send + 'static {
+    const CONTENT_TYPE: &'static str = "text/event-stream";
+
     /// Events before anything is generated.
     fn begin(&mut self, generation: &Generation, events: &mut Events);
 
@@ -63,10 +71,15 @@ pub(crate) trait Wire: Send + 'static {
 
     /// Events in place of the rest.
     fn fail(&mut self, error: &ApiError, events: &mut Events);
+
+    /// Something without a meaning, so that proxies keep a silent connection open.
+    fn silence(&mut self, events: &mut Events) {
+        events.comment();
+    }
 }
 
 /// Streams an answer. When the client disconnects, the stream is dropped, which ends the generation.
-pub(crate) fn respond(generation: Generation, wire: impl Wire, lifecycle: Lifecycle) -> Response {
+pub(crate) fn respond<W: Wire>(generation: Generation, wire: W, lifecycle: Lifecycle) -> Response {
     let sender = Sender { generation, wire, lifecycle, state: State::Begins };
     let chunks = stream::unfold(sender, |mut sender| async move {
         let bytes = sender.next().await?;
@@ -74,7 +87,7 @@ pub(crate) fn respond(generation: Generation, wire: impl Wire, lifecycle: Lifecy
     });
     let mut response = Response::new(Body::from_stream(chunks));
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(W::CONTENT_TYPE));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Asks proxies not to buffer.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
@@ -99,13 +112,14 @@ impl<W: Wire> Sender<W> {
     /// Returns the next bytes to send; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         let mut events = Events::default();
+        if self.state == State::Begins {
+            self.wire.begin(&self.generation, &mut events);
+            self.state = State::Generates;
+        }
         match self.state {
-            State::Begins => {
-                self.wire.begin(&self.generation, &mut events);
-                self.state = State::Generates;
-            }
-            State::Generates => self.generate(&mut events).await,
             State::Over => return None,
+            _ if events.0.is_empty() => self.generate(&mut events).await,
+            _ => {}
         }
         Some(events.take())
     }
@@ -117,7 +131,7 @@ impl<W: Wire> Sender<W> {
                 part = timeout(SILENCE_MAX, self.generation.next()) => part,
                 () = self.lifecycle.reached(Phase::Ended) => Ok(Some(Err(ApiError::unavailable("the server is shutting down", None)))),
             };
-            let Ok(part) = part else { return events.comment() };
+            let Ok(part) = part else { return self.wire.silence(events) };
             self.tell(part, events);
             // Pieces that are ready are sent with it.
             while self.state == State::Generates

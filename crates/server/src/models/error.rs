@@ -26,6 +26,8 @@ pub enum ModelError {
     },
     #[error("model {name:?} was named when the server started and stays loaded")]
     Pinned { name: String },
+    #[error("the name {name:?} belongs to an alias or to a model that is loaded; choose another")]
+    Taken { name: String },
     #[error("model {name:?} is not loaded")]
     NotLoaded { name: String },
     #[error("model {name:?} cannot be loaded: {error}")]

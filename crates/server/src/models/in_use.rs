@@ -4,6 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ruvllm_store::ModelSettings;
+
 use super::ServedModel;
 
 /// Counts the users of a model.
@@ -44,11 +46,17 @@ pub struct ModelInUse {
     // Dropped first: a model without users has no other owner than its slot.
     pub(super) model: Arc<ServedModel>,
     _user: User,
+    /// Defaults for the requests of this user: those of the model, or of one that is made from it.
+    pub defaults: Arc<ModelSettings>,
 }
 
 impl ModelInUse {
     pub(super) fn new(model: Arc<ServedModel>, user: User) -> Self {
-        Self { model, _user: user }
+        Self { defaults: Arc::clone(&model.settings), model, _user: user }
+    }
+
+    pub(super) fn with_settings(self, defaults: Arc<ModelSettings>) -> Self {
+        Self { defaults, ..self }
     }
 }
 

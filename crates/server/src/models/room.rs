@@ -4,6 +4,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use ruvllm_runtime::{ModelMemory, trim_allocator};
 
@@ -105,19 +106,33 @@ impl Models {
 
     /// Unloads models that were idle for too long, and distributes free memory. Must be called periodically.
     pub fn maintain(&self) {
-        if let Some(keep_alive) = self.options.keep_alive {
-            let is_over = |slot: &Slot| {
-                let used_at =
-                    slot.model.get().map(|model| *model.used_at.lock().unwrap_or_else(PoisonError::into_inner));
-                !slot.is_pinned && used_at.is_some_and(|at| at.elapsed() > keep_alive)
-            };
-            while let Some(idle) = self.take_idle(is_over) {
-                tracing::info!(model = %idle.name, "unloaded: idle for longer than --keep-alive");
-            }
-        }
+        self.unload_expired();
         self.share_out();
         // Returns memory that requests have freed.
         trim_allocator();
+    }
+
+    fn unload_expired(&self) {
+        let now = Instant::now();
+        let is_over = |slot: &Slot| {
+            let expires = slot.model.get().and_then(|model| model.expires(self.options.keep_alive));
+            !slot.is_pinned && expires.is_some_and(|at| at <= now)
+        };
+        while let Some(idle) = self.take_idle(is_over) {
+            tracing::info!(model = %idle.name, "unloaded: idle for longer than its keep-alive");
+        }
+    }
+
+    /// Unloads what is no longer to be kept, without waiting for the next maintenance.
+    pub async fn unload_what_expired(self: &Arc<Self>) {
+        let models = Arc::clone(self);
+        let unloading = tokio::task::spawn_blocking(move || {
+            models.unload_expired();
+            models.share_out();
+        });
+        if unloading.await.is_err() {
+            tracing::error!("unloading a model failed");
+        }
     }
 
     /// Drops a model; waits for its end if it is idle.

@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use ruvllm_runtime::{Engine, EngineBuilder, ModelMemory, StepMetrics};
 use ruvllm_server::access::{Gate, KeyFile, NewKey, Scope, Scopes, StoredKey};
 use ruvllm_server::metrics::Metrics;
-use ruvllm_server::models::{LoadFailure, Loader, ModelError, Models, ModelsOptions, Runner};
+use ruvllm_server::models::{LoadFailure, Loader, ModelDescription, ModelError, Models, ModelsOptions, Runner};
 use ruvllm_server::{Api, App, Lifecycle, MemoryBudget, Phase, Preparing};
 use ruvllm_store::{Store, default_home};
 use serde_json::Value;
@@ -44,6 +44,10 @@ impl Loader for ShortContext {
     fn load(&self, file: &Path, steps: StepMetrics) -> Result<Runner, LoadFailure> {
         Ok(Runner::Generator(Self::builder(file).step_metrics(steps).build()?))
     }
+
+    fn describe(&self, _: &Path) -> Result<ModelDescription, LoadFailure> {
+        Ok(ModelDescription { architecture: "llama".to_owned(), ..ModelDescription::default() })
+    }
 }
 
 impl Served {
@@ -59,20 +63,22 @@ impl Served {
             keys.insert(*tenant, key.text().to_owned());
         }
         let store = Store::open(&default_home().expect("a home folder"));
-        let model = store.ensure("smollm2", &mut |_| {}).expect("the default model can be fetched").path;
+        let model = store.ensure("smollm2", &mut |_| {}).expect("the default model can be fetched");
         let (metrics, lifecycle) = (Arc::new(Metrics::default()), Lifecycle::default());
         let memory = Arc::new(MemoryBudget::new(None, &[]));
         let options = ModelsOptions { aliases: BTreeMap::new(), loaded_max: 1, keep_alive: None, memory };
         let models = Models::new(store, Arc::new(ShortContext), Arc::clone(&metrics), options);
-        let open =
-            |steps| ShortContext.load(&model, steps).map_err(|error| ModelError::Load { name: String::new(), error });
-        models.pin("smollm2", "smollm2", &model, open).expect("the default model loads").expect("it fits");
+        let open = |steps| {
+            ShortContext.load(&model.path, steps).map_err(|error| ModelError::Load { name: String::new(), error })
+        };
+        models.pin(&model, "smollm2", open).expect("the default model loads").expect("it fits");
         let api = Api {
             models: Arc::new(models),
             lifecycle: lifecycle.clone(),
             answer_time_max: None,
             memory: None,
             preparing: Preparing::default(),
+            allows_local_changes: false,
         };
         let gate = Arc::new(Gate::open(file, None).expect("the keys can be read"));
         let mut app = App::new(gate, metrics, lifecycle.clone());

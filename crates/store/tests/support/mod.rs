@@ -188,6 +188,7 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 /// must not make others run into it.
 pub fn config(home: &Path, endpoint: &str, catalogue: Catalogue) -> StoreConfig {
     StoreConfig {
+        ollama: None,
         home: home.to_owned(),
         shared: Vec::new(),
         catalogue,

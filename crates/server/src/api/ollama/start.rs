@@ -1,0 +1,69 @@
+//! What both endpoints do before they answer: find the model, apply `keep_alive`, load or unload without an answer.
+
+use ruvllm_runtime::Request;
+
+use super::keep_alive::{self, AfterAnswer, KeepAliveField};
+use super::options::{NAMES, Options};
+use super::timing::Clock;
+use crate::access::Caller;
+use crate::api::generation::Generation;
+use crate::api::{Api, failure};
+use crate::error::ApiError;
+use crate::models::{KeepAlive, ModelError, ModelInUse};
+
+/// Returns the model of this name, loaded if necessary, and how long that took.
+pub(super) async fn find(api: &Api, name: &str) -> Result<(ModelInUse, Clock), ApiError> {
+    let clock = Clock::start();
+    let model = api.models.get(name).await.map_err(unknown)?;
+    Ok((model, clock.loaded()))
+}
+
+/// Clients look for these words.
+pub(super) fn unknown(error: ModelError) -> ApiError {
+    match error {
+        ModelError::Unknown { name, known } => {
+            let name: String = name.chars().take(128).collect();
+            let message = format!("model {name:?} not found, try pulling it first; here are: {}", known.join(", "));
+            ApiError::not_found(message).with_code("model_not_found")
+        }
+        error => error.into(),
+    }
+}
+
+/// Starts answering.
+pub(super) async fn start(
+    api: &Api,
+    caller: &Caller,
+    model: ModelInUse,
+    request: Request,
+    options: &Options,
+) -> Result<Generation, ApiError> {
+    options.note_context(model.runner.context(), caller.ignored())?;
+    let generation = api.generate_with(model, caller, vec![request]).await;
+    generation.map_err(|error| failure::renamed(error, &NAMES))
+}
+
+/// Loads a model, or unloads it if it is to be kept for no time. Returns the reason why the answer is empty.
+pub(super) async fn load_only(
+    api: &Api,
+    caller: &Caller,
+    name: &str,
+    field: Option<&KeepAliveField>,
+) -> Result<&'static str, ApiError> {
+    let wanted = field.map(KeepAliveField::parse).transpose()?;
+    let unloads = wanted == Some(KeepAlive::For(std::time::Duration::ZERO));
+    if unloads && !api.models.is_loaded(name) {
+        api.models.find_known(name).map_err(unknown)?;
+        return Ok("unload");
+    }
+    let (model, _) = find(api, name).await?;
+    caller.note_model(&model.name);
+    keep_alive::apply(field, &model, &api.models, caller)?;
+    if !unloads {
+        drop(AfterAnswer::new(&api.models, &model));
+        return Ok("load");
+    }
+    drop(model);
+    api.models.unload_what_expired().await;
+    Ok(if api.models.is_loaded(name) { "load" } else { "unload" })
+}
