@@ -130,7 +130,7 @@ fn what_is_wrong_is_told_with_its_field() {
         (with("top_n", json!(-1)), 400, "top_n"),
         (with("max_tokens_per_doc", json!(0)), 400, "max_tokens_per_doc"),
         (with("return_documents", json!("yes")), 400, "return_documents"),
-        (with("top_m", json!(1)), 400, "top_m"),
+        (with("return_document", json!(true)), 400, "return_document"),
         (with("model", json!("none")), 404, "model"),
         (with("model", json!("minilm")), 400, "model"),
         (with("model", json!("smollm2")), 400, "model"),
