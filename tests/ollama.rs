@@ -107,7 +107,10 @@ fn answers_come_whole_or_in_lines_with_their_times() {
     let mut body = question();
     body["stream"] = json!(false);
     let whole = ok(&server, "/api/chat", body);
-    assert_eq!((&whole["done"], &whole["done_reason"], &whole["eval_count"]), (&json!(true), &json!("length"), &json!(12)));
+    assert_eq!(
+        (&whole["done"], &whole["done_reason"], &whole["eval_count"]),
+        (&json!(true), &json!("length"), &json!(12))
+    );
     for field in ["total_duration", "load_duration", "prompt_eval_duration", "eval_duration", "prompt_eval_count"] {
         assert!(whole[field].as_u64().expect(field) > 0, "{field}: {whole}");
     }
@@ -128,15 +131,46 @@ fn answers_come_whole_or_in_lines_with_their_times() {
     let mut next = prompt.clone();
     next["context"] = answer["context"].clone();
     assert!(ok(&server, "/api/generate", next)["prompt_eval_count"].as_u64() > Some(context));
-    let (_, streamed) = lines(&server, "/api/generate", json!({ "model": "smollm2", "prompt": "One, two,", "raw": true,
-                                                               "options": { "num_predict": 4 } }));
+    let (_, streamed) = lines(
+        &server,
+        "/api/generate",
+        json!({ "model": "smollm2", "prompt": "One, two,", "raw": true,
+                                                               "options": { "num_predict": 4 } }),
+    );
     assert!(streamed.last().unwrap().get("context").is_none() && streamed.last().unwrap()["eval_count"] == 4);
 
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer", "minimum": 3, "maximum": 9 } }, "required": ["n"] });
     let mut body = question();
     (body["stream"], body["format"], body["options"]["num_predict"]) = (json!(false), schema, json!(64));
     let text = ok(&server, "/api/chat", body)["message"]["content"].as_str().unwrap().to_owned();
-    assert!((3..=9).contains(&serde_json::from_str::<Value>(&text).expect("JSON")["n"].as_i64().expect("a number")), "{text}");
+    assert!(
+        (3..=9).contains(&serde_json::from_str::<Value>(&text).expect("JSON")["n"].as_i64().expect("a number")),
+        "{text}"
+    );
+}
+
+#[test]
+fn tools_are_called_and_their_results_are_read() {
+    let home = home();
+    let server = start_in_its_place(&home, &[]);
+    let parameters = json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
+    let tool = json!({ "type": "function", "function": { "name": "get_weather", "parameters": parameters } });
+    // The answer is a call or has the format. Even a small model does not find that it should say null.
+    let mut body = json!({ "model": "smollm2", "tools": [tool], "format": { "type": "null" }, "stream": false,
+                           "messages": [{ "role": "user", "content": "What is the weather in Paris?" }],
+                           "options": { "temperature": 0, "num_predict": 80 } });
+    let whole = ok(&server, "/api/chat", body.clone());
+    let call = &whole["message"]["tool_calls"][0]["function"];
+    assert_eq!((&call["name"], call["arguments"]["city"].is_string()), (&json!("get_weather"), true), "{whole}");
+    body["stream"] = json!(true);
+    let (_, streamed) = lines(&server, "/api/chat", body.clone());
+    let calls: Vec<&Value> = streamed.iter().filter_map(|line| line["message"].get("tool_calls")).collect();
+    assert_eq!((calls.len(), &calls[0][0]["function"]), (1, call), "a call comes whole");
+    let result = json!({ "role": "tool", "tool_name": "get_weather", "content": "It rains." });
+    let messages = body["messages"].as_array_mut().expect("messages");
+    messages.extend([whole["message"].clone(), result]);
+    (body["format"], body["stream"], body["options"]["num_predict"]) = (Value::Null, json!(false), json!(8));
+    assert_eq!(ok(&server, "/api/chat", body)["done"], true);
 }
 
 #[test]
@@ -151,14 +185,20 @@ fn models_are_listed_shown_loaded_and_unloaded() {
     let shown = ok(&server, "/api/show", json!({ "model": "smollm2" }));
     assert_eq!(shown["capabilities"], json!(["completion", "tools"]));
     assert_eq!(shown["model_info"]["general.architecture"], "llama");
-    assert_eq!((&shown["model_info"]["llama.context_length"], &shown["details"]["quantization_level"]), (&json!(8192), &json!("Q4_1")));
+    assert_eq!(
+        (&shown["model_info"]["llama.context_length"], &shown["details"]["quantization_level"]),
+        (&json!(8192), &json!("Q4_1"))
+    );
     assert!(shown["template"].as_str().unwrap().contains("<|im_start|>"));
     assert_eq!(ok(&server, "/api/show", json!({ "name": "minilm" }))["capabilities"], json!(["embedding"]));
 
     let loaded = ok(&server, "/api/generate", json!({ "model": "an-alias", "keep_alive": "1h" }));
     assert_eq!((&loaded["done_reason"], &loaded["response"]), (&json!("load"), &json!("")));
     let ps = get(&server, "/api/ps");
-    assert_eq!((names(ps.clone()), &ps["models"][0]["context_length"]), (vec!["smollm2:latest".to_owned()], &json!(1024)));
+    assert_eq!(
+        (names(ps.clone()), &ps["models"][0]["context_length"]),
+        (vec!["smollm2:latest".to_owned()], &json!(1024))
+    );
     let unloaded = ok(&server, "/api/chat", json!({ "model": "smollm2", "messages": [], "keep_alive": 0 }));
     assert_eq!(unloaded["done_reason"], "unload");
     assert_eq!(names(get(&server, "/api/ps")), [""; 0]);
@@ -172,7 +212,10 @@ fn models_are_listed_shown_loaded_and_unloaded() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let embedded = ok(&server, "/api/embed", json!({ "model": "minilm", "input": ["a", "b"] }));
-    assert_eq!((embedded["embeddings"].as_array().unwrap().len(), embedded["embeddings"][1].as_array().unwrap().len()), (2, 384));
+    assert_eq!(
+        (embedded["embeddings"].as_array().unwrap().len(), embedded["embeddings"][1].as_array().unwrap().len()),
+        (2, 384)
+    );
     let old = ok(&server, "/api/embeddings", json!({ "model": "minilm", "prompt": "b" }));
     assert_eq!(old["embedding"], embedded["embeddings"][1]);
 }
@@ -181,12 +224,16 @@ fn models_are_listed_shown_loaded_and_unloaded() {
 fn models_are_made_from_others_and_share_their_file() {
     let home = home();
     let server = start_in_its_place(&home, &[]);
-    let (_, said) = lines(&server, "/api/create", json!({ "model": "parrot", "from": "smollm2:latest", "system": "Say only: polly",
-        "parameters": { "temperature": 0, "num_predict": 5, "stop": ["zzz"] }, "license": "MIT",
-        "messages": [{ "role": "user", "content": "Hi" }, { "role": "assistant", "content": "polly" }] }));
+    let (_, said) = lines(
+        &server,
+        "/api/create",
+        json!({ "model": "parrot", "from": "smollm2:latest", "system": "Say only: polly",
+        "parameters": { "temperature": 0, "num_predict": 2, "stop": ["zzz"] }, "license": "MIT",
+        "messages": [{ "role": "user", "content": "Hi" }, { "role": "assistant", "content": "polly" }] }),
+    );
     assert_eq!(said.last().unwrap(), &json!({ "status": "success" }));
     let answer = ok(&server, "/api/generate", json!({ "model": "parrot", "prompt": "Hello", "stream": false }));
-    assert_eq!(answer["eval_count"], 5, "its parameters are used: {answer}");
+    assert_eq!(answer["eval_count"], 2, "its parameters are used: {answer}");
     let body = json!({ "model": "parrot", "messages": [{ "role": "user", "content": "Hello" }] });
     let (_, by_openai) = server.post("/v1/chat/completions", "", &body);
     assert_eq!(by_openai["choices"][0]["message"]["content"], answer["response"], "and by every API");
@@ -194,17 +241,21 @@ fn models_are_made_from_others_and_share_their_file() {
     assert_eq!((&shown["details"]["parent_model"], &shown["license"]), (&json!("smollm2"), &json!("MIT")));
     assert!(shown["modelfile"].as_str().unwrap().starts_with("FROM smollm2\nSYSTEM"), "{shown}");
     assert_eq!(get(&server, "/api/ps")["models"].as_array().unwrap().len(), 1, "both are one loaded model");
-    assert_eq!(server.post_and_read("/api/copy", "", &json!({ "source": "parrot", "destination": "polly" }))[9..12], *"200");
+    assert_eq!(
+        server.post_and_read("/api/copy", "", &json!({ "source": "parrot", "destination": "polly" }))[9..12],
+        *"200"
+    );
     let again = ok(&server, "/api/generate", json!({ "model": "polly", "prompt": "Hello", "stream": false }));
     assert_eq!(again["response"], answer["response"]);
-    assert!(ruvllm(&home).args(["list", "--json"]).output().unwrap().stdout.windows(7).any(|part| part == b"\"polly\""));
+    assert!(
+        ruvllm(&home).args(["list", "--json"]).output().unwrap().stdout.windows(7).any(|part| part == b"\"polly\"")
+    );
     let unknown = json!({ "source": "none", "destination": "x" });
     assert_eq!(error(&server, "/api/copy", unknown).0, 404);
     assert_eq!(error(&server, "/api/copy", json!({ "source": "polly", "destination": "smollm2" })).0, 409);
     assert_eq!((delete(&server, "polly"), delete(&server, "polly"), delete(&server, "none")), (200, 404, 404));
     assert_eq!(delete(&server, "smollm2"), 409, "parrot is made from it");
     assert_eq!(delete(&server, "parrot"), 200);
-    // The model itself is a link here, which is removed; what it leads to stays.
     for (name, value, what) in [
         ("from", json!("/etc/passwd"), "not found"),
         ("from", json!("../../smollm2"), "not found"),
@@ -221,7 +272,9 @@ fn models_are_made_from_others_and_share_their_file() {
     }
     let (_, pulled) = lines(&server, "/api/pull", json!({ "model": "smollm2" }));
     assert_eq!(pulled.last().unwrap(), &json!({ "status": "success" }));
-    for (name, status) in [("no-such-model", 404), ("../../etc/passwd", 400), ("/etc/passwd", 400), ("hf:a", 400), ("", 400)] {
+    for (name, status) in
+        [("no-such-model", 404), ("../../etc/passwd", 400), ("/etc/passwd", 400), ("hf:a", 400), ("", 400)]
+    {
         assert_eq!(error(&server, "/api/pull", json!({ "model": name })).0, status, "{name}");
     }
 }
@@ -244,7 +297,8 @@ fn only_local_programs_change_the_store_and_only_if_the_operator_says_so() {
     assert_eq!(status, 200, "the operator may");
     drop(server);
     let server = start_in_its_place(&home, &[]);
-    for header in ["origin: https://evil.example\r\n", "x-forwarded-for: 1.2.3.4\r\norigin: http://localhost:3000\r\n"] {
+    for header in ["origin: https://evil.example\r\n", "x-forwarded-for: 1.2.3.4\r\norigin: http://localhost:3000\r\n"]
+    {
         let (status, _) = server.post("/api/copy", header, &requests[1].1);
         assert_eq!(status, 403, "a web page: {header}");
     }
@@ -288,7 +342,10 @@ fn wrong_requests_are_told_and_nothing_is_lost() {
         let (status, said) = error(&server, "/api/chat", body.clone());
         assert!(status == 400 && said.contains(what), "{body}: {status} {said}");
     }
-    assert_eq!(error(&server, "/api/chat", with("model", json!("none"))), (404, error(&server, "/api/chat", with("model", json!("none"))).1));
+    assert_eq!(
+        error(&server, "/api/chat", with("model", json!("none"))),
+        (404, error(&server, "/api/chat", with("model", json!("none"))).1)
+    );
     assert!(error(&server, "/api/show", json!({ "model": "none" })).1.contains("not found"));
     assert_eq!(error(&server, "/api/nothing", json!({})).0, 404);
     for (field, value) in [("suffix", json!("x")), ("images", json!(["aGk="])), ("template", json!("x"))] {
@@ -317,7 +374,8 @@ fn wrong_requests_are_told_and_nothing_is_lost() {
 fn models_of_an_installation_are_run_in_place() {
     let home = home();
     let ollama = tempfile::tempdir().expect("a folder");
-    let (blobs, manifests) = (ollama.path().join("blobs"), ollama.path().join("manifests/registry.ollama.ai/library/tiny"));
+    let (blobs, manifests) =
+        (ollama.path().join("blobs"), ollama.path().join("manifests/registry.ollama.ai/library/tiny"));
     fs::create_dir_all(&blobs).unwrap();
     fs::create_dir_all(&manifests).unwrap();
     let layer = |kind: &str, bytes: &[u8]| {
@@ -345,6 +403,7 @@ fn models_of_an_installation_are_run_in_place() {
     let listed = list.arg("list").env("OLLAMA_MODELS", ollama.path()).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(listed.contains("tiny:135m") && listed.contains("unusable"), "{listed}");
-    let (status, said) = server.post("/api/copy", &server.operator(), &json!({ "source": "tiny:135m", "destination": "mine" }));
+    let (status, said) =
+        server.post("/api/copy", &server.operator(), &json!({ "source": "tiny:135m", "destination": "mine" }));
     assert_eq!(status, 200, "{said}");
 }
