@@ -196,7 +196,7 @@ impl ModelsFlags {
         let Some(model) = models.pin(&file, name, open)? else { return Ok(None) };
         let endpoint = if model.runner.encoder().is_some() { Endpoint::Embeddings } else { Endpoint::Chat };
         if let (Some(memory), Some(engine)) = (memory, model.runner.generator()) {
-            memory.prepare(engine, &file.name);
+            memory.prepare(engine, file.base.as_deref().unwrap_or(&file.name));
         }
         Ok(Some(Ready { name: file.name, endpoint }))
     }
