@@ -44,7 +44,7 @@ impl List {
                         file.name.clone(),
                         manifest.map_or_else(String::new, |manifest| output::bytes(manifest.bytes())),
                         manifest.and_then(|manifest| manifest.licence.clone()).unwrap_or_default(),
-                        "here".to_owned(),
+                        file.base.as_ref().map_or_else(|| "here".to_owned(), |base| format!("here, made from {base}")),
                     ]
                 }
                 Listed::Unusable { folder, why } => {
@@ -70,6 +70,7 @@ fn to_json(item: &Listed) -> Value {
                 "bytes": manifest.map(Manifest::bytes),
                 "sha256": manifest.map(|manifest| &manifest.main.sha256),
                 "licence": manifest.and_then(|manifest| manifest.licence.as_ref()),
+                "base": file.base,
             })
         }
         Listed::Unusable { folder, why } => json!({ "path": folder, "error": why.to_string() }),

@@ -19,7 +19,7 @@ use crate::flags::session::SessionFlags;
 use crate::flags::speculation::SpeculationFlag;
 use crate::loading::build;
 use crate::loading::session::StoredSession;
-use crate::output::progress;
+use crate::output::{self, progress};
 
 /// Answer a prompt, or chat when none is given
 ///
@@ -117,6 +117,9 @@ impl Run {
     fn load(&self, sampling: Sampling) -> Result<Answerer> {
         let interrupted = progress::interrupt_flag();
         let file = self.model.file(Arc::clone(&interrupted))?;
+        if !file.settings.is_empty() {
+            output::remark("the parameters and the system message of this model are used by `ruvllm serve` only");
+        }
         let session = StoredSession::open(&self.session, &file.name)?;
         let builder = self.model.engine.builder(&file.path)?.sequences(1);
         let builder = session.iter().fold(builder, |builder, session| session.prepare(builder));

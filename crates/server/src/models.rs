@@ -1,6 +1,7 @@
 //! The models of a server. They are loaded at the start or on their first request, as far as memory allows.
 //!
-//! HTTP clients know models by their names in the store: they can neither name a file nor cause a download.
+//! HTTP clients know models by their names in the store: they cannot name a file. Only those that may change the store can
+//! cause a download (`changes.rs`).
 
 mod changes;
 mod embedding_queue;
@@ -354,6 +355,12 @@ impl Models {
         let (models, source, named) = (Arc::clone(self), source.to_owned(), name.to_owned());
         let loaded = tokio::task::spawn_blocking(move || {
             let file = models.store.resolve(&source)?;
+            if file.settings.template.is_some() {
+                tracing::warn!(
+                    model = named,
+                    "the template of Ollama's manifest is not used, but the one in the model's file"
+                );
+            }
             let failed = |error| ModelError::Load { name: named.clone(), error };
             let share = models.reserve(&named, models.loader.memory(&file.path).map_err(failed)?)?;
             let runner = models.loader.load(&file.path, models.step_metrics(&named)).map_err(failed)?;

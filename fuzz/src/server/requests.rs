@@ -10,7 +10,7 @@ pub fn run(bytes: &[u8]) {
     if let Err(error) = checked::requests(path, body) {
         // Errors are for people: they name the field and do not repeat what was sent.
         assert!((400..500).contains(&error.status.as_u16()), "{path}: {error:?}");
-        for told in [error.to_openai(), error.to_anthropic("id")] {
+        for told in [error.to_openai(), error.to_anthropic("id"), error.to_ollama()] {
             assert!(told.to_string().len() < 16 << 10, "{path}: an error of {} bytes", told.to_string().len());
         }
     }

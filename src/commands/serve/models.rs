@@ -201,7 +201,7 @@ impl ModelsFlags {
             RunnerKind::Reranker => Endpoint::Rerank,
         };
         if let (Some(memory), Some(engine)) = (memory, model.runner.generator()) {
-            memory.prepare(engine, &file.name);
+            memory.prepare(engine, file.base.as_deref().unwrap_or(&file.name));
         }
         Ok(Some(Ready { name: file.name, endpoint }))
     }

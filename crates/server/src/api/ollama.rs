@@ -45,7 +45,7 @@ pub(crate) struct OllamaError {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Version {
+pub(crate) struct OllamaVersion {
     /// The version of Ollama whose API this is.
     version: &'static str,
     /// The version of this server.
@@ -72,7 +72,7 @@ pub(super) fn router(api: Api) -> OpenApiRouter {
 
 /// Tell which version of Ollama's API this is
 #[utoipa::path(get, path = "/api/version", tag = "ollama",
-    responses((status = 200, description = "The version", body = Version)))]
-async fn version() -> Json<Version> {
-    Json(Version { version: OLLAMA_VERSION, ruvllm: env!("CARGO_PKG_VERSION") })
+    responses((status = 200, description = "The version", body = OllamaVersion)))]
+async fn version() -> Json<OllamaVersion> {
+    Json(OllamaVersion { version: OLLAMA_VERSION, ruvllm: env!("CARGO_PKG_VERSION") })
 }

@@ -34,10 +34,12 @@ impl Models {
         from: &str,
         settings: ModelSettings,
     ) -> Result<ModelFile, ModelError> {
-        if self.options.aliases.contains_key(name) || self.slots().contains_key(name) {
-            return Err(ModelError::Taken { name: name.to_owned() });
+        let short = name.strip_suffix(":latest").unwrap_or(name);
+        if self.options.aliases.contains_key(short) || self.slots().contains_key(short) {
+            return Err(ModelError::Taken { name: short.to_owned() });
         }
-        let from = self.options.aliases.get(from).cloned().unwrap_or_else(|| from.to_owned());
+        let alias = |name: &str| self.options.aliases.get(name).cloned();
+        let from = alias(from).or_else(|| alias(from.strip_suffix(":latest")?)).unwrap_or_else(|| from.to_owned());
         let (store, new) = (Arc::clone(&self.store), name.to_owned());
         let made = tokio::task::spawn_blocking(move || store.derive(&new, &from, settings));
         Ok(made.await.map_err(|_| ModelError::Lost { name: name.to_owned() })??)
@@ -45,7 +47,7 @@ impl Models {
 
     /// Removes a model from the store, unloaded before if it is idle.
     pub async fn remove(self: &Arc<Self>, name: &str) -> Result<(), ModelError> {
-        if self.options.aliases.contains_key(name) {
+        if self.options.aliases.contains_key(name.strip_suffix(":latest").unwrap_or(name)) {
             return Err(ModelError::Taken { name: name.to_owned() });
         }
         let known = self.find_known(name)?.name;

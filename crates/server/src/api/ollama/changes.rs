@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{self, Sender};
 use utoipa::ToSchema;
 
 use super::modelfile::{self, Modelfile};
-use super::ndjson::{self, LINES_MAX, Line, Status};
+use super::ndjson::{self, LINES_MAX, Line, ProgressLine};
 use super::options::Options;
 use super::show::model_of;
 use super::{OllamaError, start};
@@ -95,7 +95,7 @@ pub enum License {
 /// Needs the scope `admin`, or `serve --ollama` and a program on the same machine.
 #[utoipa::path(post, path = "/api/pull", tag = "ollama", request_body = PullRequest,
     responses((status = 200, description = "The progress in lines, or with `stream: false` its end",
-                content((Status = "application/x-ndjson"), (Status = "application/json"))),
+                content((ProgressLine = "application/x-ndjson"), (ProgressLine = "application/json"))),
               (status = 403, description = "Not allowed", body = OllamaError),
               (status = 404, description = "There is no such model", body = OllamaError)))]
 pub(crate) async fn pull(
@@ -126,18 +126,20 @@ struct Lines {
 impl Progress for Lines {
     fn report(&mut self, event: Event) {
         let status = match event {
-            Event::WaitingForOtherProcess { .. } => Status::new("waiting for another process that pulls this model"),
-            Event::TrySource { .. } => Status::new("pulling manifest"),
-            Event::SourceFailed { .. } => Status::new("trying the next source"),
-            Event::Retrying { .. } => Status::new("retrying"),
-            Event::Bytes { done_bytes, total_bytes } => Status {
+            Event::WaitingForOtherProcess { .. } => {
+                ProgressLine::new("waiting for another process that pulls this model")
+            }
+            Event::TrySource { .. } => ProgressLine::new("pulling manifest"),
+            Event::SourceFailed { .. } => ProgressLine::new("trying the next source"),
+            Event::Retrying { .. } => ProgressLine::new("retrying"),
+            Event::Bytes { done_bytes, total_bytes } => ProgressLine {
                 status: format!("pulling {}", self.name),
                 digest: Some(self.name.clone()),
                 total: Some(total_bytes),
                 completed: Some(done_bytes),
             },
-            Event::Verifying { .. } => Status::new("verifying sha256 digest"),
-            Event::Done { .. } => Status::new("writing manifest"),
+            Event::Verifying { .. } => ProgressLine::new("verifying sha256 digest"),
+            Event::Done { .. } => ProgressLine::new("writing manifest"),
             _ => return,
         };
         // A client that reads slowly misses some lines; the last one always comes.
@@ -154,7 +156,7 @@ impl Progress for Lines {
 /// Needs the scope `admin`, or `serve --ollama` and a program on the same machine.
 #[utoipa::path(post, path = "/api/create", tag = "ollama", request_body = CreateRequest,
     responses((status = 200, description = "The progress in lines, or with `stream: false` its end",
-                content((Status = "application/x-ndjson"), (Status = "application/json"))),
+                content((ProgressLine = "application/x-ndjson"), (ProgressLine = "application/json"))),
               (status = 400, description = "A field is invalid", body = OllamaError),
               (status = 403, description = "Not allowed", body = OllamaError),
               (status = 404, description = "There is no model to make it from", body = OllamaError)))]
@@ -170,7 +172,7 @@ pub(crate) async fn create(
     api.models.derive(&name, &from, settings).await.map_err(start::unknown)?;
     let (sender, lines) = mpsc::channel(LINES_MAX);
     for status in ["using existing layer", "writing manifest"] {
-        let _ = sender.try_send(Ok(Status::new(status)));
+        let _ = sender.try_send(Ok(ProgressLine::new(status)));
     }
     ndjson::finish(sender, Ok(())).await;
     ndjson::respond(lines, streams).await

@@ -69,12 +69,15 @@ pub(super) fn apply(
     models: &Models,
     caller: &Caller,
 ) -> Result<(), ApiError> {
+    let is_allowed = caller.scopes.allow(Scope::Admin) || caller.identity == Identity::Local;
     let Some(field) = field else {
-        model.keep_alive(None);
+        if is_allowed {
+            model.keep_alive(None);
+        }
         return Ok(());
     };
     let wanted = field.parse()?;
-    if !caller.scopes.allow(Scope::Admin) && caller.identity != Identity::Local {
+    if !is_allowed {
         return caller.ignored().note("keep_alive", "it would also change this for others who use the model");
     }
     if models.is_pinned(&model.name) && wanted != KeepAlive::Forever {

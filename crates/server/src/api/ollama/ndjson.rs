@@ -17,7 +17,7 @@ pub(super) const LINES_MAX: usize = 32;
 
 /// A step of something that takes time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
-pub(crate) struct Status {
+pub(crate) struct ProgressLine {
     /// `success` at the end.
     pub status: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,9 +29,9 @@ pub(crate) struct Status {
     pub completed: Option<u64>,
 }
 
-pub(super) type Line = Result<Status, ApiError>;
+pub(super) type Line = Result<ProgressLine, ApiError>;
 
-impl Status {
+impl ProgressLine {
     pub(super) fn new(status: &str) -> Self {
         Self { status: status.to_owned(), ..Self::default() }
     }
@@ -40,7 +40,7 @@ impl Status {
 /// Ends the lines with `success`, or with what went wrong.
 pub(super) async fn finish(lines: Sender<Line>, outcome: Result<(), ApiError>) {
     // A client that is gone does not wait for it.
-    let _ = lines.send(outcome.map(|()| Status::new("success"))).await;
+    let _ = lines.send(outcome.map(|()| ProgressLine::new("success"))).await;
 }
 
 /// Responds with the lines as they come, or with the last one. What fails at once has its own status code.

@@ -61,17 +61,17 @@ pub(crate) struct OllamaAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tool_calls: Vec<AnswerCall>,
+    pub tool_calls: Vec<OllamaAnswerCall>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct AnswerCall {
+pub(crate) struct OllamaAnswerCall {
     pub id: String,
-    pub function: AnswerFunction,
+    pub function: OllamaAnswerFunction,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct AnswerFunction {
+pub(crate) struct OllamaAnswerFunction {
     pub index: usize,
     pub name: String,
     #[schema(value_type = Object)]
@@ -83,7 +83,7 @@ pub(crate) struct AnswerFunction {
 pub(super) struct Said {
     pub text: String,
     pub thinking: String,
-    pub calls: Vec<AnswerCall>,
+    pub calls: Vec<OllamaAnswerCall>,
 }
 
 impl Said {
@@ -133,11 +133,11 @@ impl GenerateResponse {
 }
 
 /// Returns the tool calls of an answer from `first` on. One that was cut off has no arguments and is left out.
-pub(super) fn calls(response: &Response, first: usize) -> Vec<AnswerCall> {
+pub(super) fn calls(response: &Response, first: usize) -> Vec<OllamaAnswerCall> {
     let call = |(index, call): (usize, &ToolCall)| {
         let arguments = serde_json::from_str(&call.arguments).ok()?;
-        let function = AnswerFunction { index, name: call.name.clone(), arguments };
-        Some(AnswerCall { id: call.id.clone(), function })
+        let function = OllamaAnswerFunction { index, name: call.name.clone(), arguments };
+        Some(OllamaAnswerCall { id: call.id.clone(), function })
     };
     response.tool_calls.iter().enumerate().skip(first).filter_map(call).collect()
 }
