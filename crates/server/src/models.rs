@@ -184,7 +184,7 @@ impl Models {
         let model = match self.reserve(name, memory) {
             Ok(share) => {
                 let runner = open(self.step_metrics(name))?;
-                Some(self.serve(name, &file.path, settings, runner, share))
+                Some(self.serve(name, &file.path, *settings, runner, share))
             }
             // It would not fit alone either.
             Err(error) if memory.min_bytes() > self.options.memory.for_models() => return Err(error.into()),
@@ -364,7 +364,7 @@ impl Models {
             let failed = |error| ModelError::Load { name: named.clone(), error };
             let share = models.reserve(&named, models.loader.memory(&file.path).map_err(failed)?)?;
             let runner = models.loader.load(&file.path, models.step_metrics(&named)).map_err(failed)?;
-            let model = models.serve(&named, &file.path, file.settings, runner, share);
+            let model = models.serve(&named, &file.path, *file.settings, runner, share);
             models.share_out_with(&model);
             Ok(model)
         });

@@ -182,7 +182,7 @@ impl Derived {
     }
 
     fn with_file_of(self, base: ModelFile) -> ModelFile {
-        let settings = self.settings.over(&base.settings);
+        let settings = Box::new(self.settings.over(&base.settings));
         ModelFile { name: self.name, base: Some(self.base), settings, ..base }
     }
 

@@ -163,7 +163,7 @@ impl Found {
             licence: None,
             pulled_at_unix_s: manifest::mtime_unix_ns(&metadata) / 1_000_000_000,
         };
-        let settings = settings_of(&manifest.layers, &blobs)?;
+        let settings = Box::new(settings_of(&manifest.layers, &blobs)?);
         Ok(ModelFile { path, name: name.to_string(), manifest: Some(manifest_of_ours), settings, base: None })
     }
 }

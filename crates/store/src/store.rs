@@ -33,7 +33,7 @@ pub struct ModelFile {
     /// `None` for a file outside the store, used where it lies.
     pub manifest: Option<Manifest>,
     /// Defaults of its parameters, and what its conversations begin with.
-    pub settings: ModelSettings,
+    pub settings: Box<ModelSettings>,
     /// The model whose file this one shares, if it is made from another.
     pub base: Option<String>,
 }
@@ -271,7 +271,7 @@ impl ModelFile {
 
 pub(crate) fn stored(folder: &Path, manifest: Manifest) -> ModelFile {
     let (path, name) = (manifest.main.path_in(folder), manifest.name.clone());
-    ModelFile { path, name, manifest: Some(manifest), settings: ModelSettings::default(), base: None }
+    ModelFile { path, name, manifest: Some(manifest), settings: Box::default(), base: None }
 }
 
 const NO_FILE: &str = "no file at all";
@@ -353,7 +353,7 @@ fn check_file(
 fn in_place(path: &Path) -> ModelFile {
     let stem = path.file_stem().unwrap_or(path.as_os_str());
     let (path, name) = (path.to_owned(), stem.to_string_lossy().into_owned());
-    ModelFile { path, name, manifest: None, settings: ModelSettings::default(), base: None }
+    ModelFile { path, name, manifest: None, settings: Box::default(), base: None }
 }
 
 pub(crate) fn sha256_of(path: &Path, bytes: u64, progress: &mut dyn Progress) -> Result<String, StoreError> {

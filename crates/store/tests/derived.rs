@@ -41,7 +41,7 @@ fn it_shares_the_file_of_its_base_and_inherits_its_settings() {
     let (toy, calm) = (store.resolve("toy").unwrap(), store.resolve("calm:latest").unwrap());
     assert_eq!((calm.path, calm.base.as_deref(), calm.name.as_str()), (toy.path, Some("toy"), "calm"));
     let expected = json!({"system": "Arr.", "parameters": {"temperature": 0, "top_k": 3}});
-    assert_eq!(calm.settings, settings(expected));
+    assert_eq!(*calm.settings, settings(expected));
     store.derive("calm", "toy", ModelSettings::default()).expect("it is made anew");
     assert!(store.resolve("calm").unwrap().settings.is_empty());
 }

@@ -77,13 +77,13 @@ fn models_are_found_by_the_names_that_ollama_has_for_them_and_run_in_place() {
         installed.layer("license", b"MIT"),
         installed.layer("messages", br#"[{"role": "user", "content": "Hi"}]"#),
     ];
-    installed.manifest("registry.ollama.ai/library/toy/latest", &[&[model.clone()], &others[..]].concat());
+    installed.manifest("registry.ollama.ai/library/toy/latest", &[std::slice::from_ref(&model), &others[..]].concat());
     for path in ["registry.ollama.ai/library/toy/1b", "registry.ollama.ai/ann/toy/latest", "hf.co/Ann/Toy-GGUF/Q4_K_M"]
     {
-        installed.manifest(path, &[model.clone()]);
+        installed.manifest(path, std::slice::from_ref(&model));
     }
     // A name of the catalogue means the catalogue's model.
-    installed.manifest("registry.ollama.ai/library/smollm2/latest", &[model.clone()]);
+    installed.manifest("registry.ollama.ai/library/smollm2/latest", std::slice::from_ref(&model));
     let mut names = installed.names();
     names.sort();
     assert_eq!(names, ["ann/toy", "hf.co/ann/toy-gguf:q4_k_m", "library/smollm2", "toy", "toy:1b"]);
@@ -105,7 +105,7 @@ fn models_are_found_by_the_names_that_ollama_has_for_them_and_run_in_place() {
 fn bytes_that_are_not_those_of_their_digest_are_refused() {
     let installed = Installation::new();
     let model = installed.layer("model", b"GGUF");
-    installed.manifest("registry.ollama.ai/library/toy/latest", &[model.clone()]);
+    installed.manifest("registry.ollama.ai/library/toy/latest", std::slice::from_ref(&model));
     installed.store.resolve("toy").unwrap();
     let digest = model["digest"].as_str().unwrap().replace(':', "-");
     fs::write(installed.root().join("blobs").join(digest), b"EVIL").unwrap();

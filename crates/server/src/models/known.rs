@@ -114,7 +114,7 @@ impl KnownModel {
         let manifest = stored.manifest.as_ref();
         let (bytes, sha256) = (manifest.map(Manifest::bytes), manifest.map(|manifest| manifest.main.sha256.clone()));
         let licence = manifest.and_then(|manifest| manifest.licence.clone());
-        let file = Self::of_file(&stored.name, &stored.path, stored.settings);
+        let file = Self::of_file(&stored.name, &stored.path, *stored.settings);
         Self { bytes: bytes.unwrap_or(file.bytes), sha256, licence, base: stored.base, ..file }
     }
 
