@@ -180,7 +180,7 @@ fn a_body_that_is_not_what_it_should_be_is_refused_and_the_next_is_answered() {
         (json!({ "max_tokens": 0 }), "max_tokens"),
         (json!({ "messages": [{ "role": "user", "content": "x".repeat(20_000) }] }), "messages"),
         (json!({ "messages": "hello" }), "messages"),
-        (json!({ "stream_options": {} }), "stream_options"),
+        (json!({ "stream_options": 7 }), "stream_options"),
     ] {
         let mut body = question(1);
         for (key, value) in change.as_object().expect("an object") {

@@ -19,7 +19,11 @@ pub fn run(bytes: &[u8]) {
     match Tokenizer::from_tokenizer_json(bytes) {
         Ok(tokenizer) => {
             let json: Value = serde_json::from_slice(bytes).expect("it was read");
-            exercise(&Arc::new(tokenizer), json["model"]["unk_token"].as_str());
+            // Unigram models name it by its number.
+            let model = &json["model"];
+            let by_number =
+                model["unk_id"].as_u64().and_then(|id| model["vocab"].get(usize::try_from(id).ok()?)?[0].as_str());
+            exercise(&Arc::new(tokenizer), model["unk_token"].as_str().or(by_number));
         }
         Err(error) => assert!(error.to_string().len() < 5_000, "{} bytes of error", error.to_string().len()),
     }
