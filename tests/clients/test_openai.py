@@ -183,7 +183,6 @@ def test_models_and_tokens(client, model):
         ({"n": 0}, "n"),
         ({"n": -1}, "n"),
         ({"max_completion_tokens": -5}, "max_completion_tokens"),
-        ({"max_completion_tokens": 10**9}, "max_tokens"),
         ({"temperature": -1}, "temperature"),
         ({"temperature": 1e30}, "temperature"),
         ({"temperature": "hot"}, "temperature"),
