@@ -16,7 +16,7 @@ import pytest
 
 URL = os.environ.get("RUVLLM_TEST_URL", "http://127.0.0.1:8080")
 MODEL = os.environ.get("RUVLLM_TEST_MODEL", "smollm2")
-PROGRAMS = pathlib.Path(os.environ.get("RUVLLM_TEST_PROGRAMS", "target/clients/node_modules"))
+PROGRAMS = pathlib.Path(os.environ.get("RUVLLM_TEST_PROGRAMS", "target/clients/node_modules")).absolute()
 # Long, as those of agents are, and the same every time.
 SYSTEM = " ".join(f"Rule {i}: be brief and correct about topic {i}." for i in range(200))
 
@@ -93,7 +93,7 @@ def claude(folder, url, *arguments):
     return code, json.loads(out) if out.startswith("{") else out + err
 
 
-def codex(folder, url, *arguments):
+def codex(folder, url, *arguments, instructions="Be brief and correct."):
     settings = {
         "model": MODEL,
         "model_provider": "local",
@@ -105,7 +105,7 @@ def codex(folder, url, *arguments):
         "model_providers.local.stream_max_retries": 0,
     }
     # Its own have 4,000 tokens, and its tools as many: together as much as the context of a small model.
-    (folder / "instructions.md").write_text("Be brief and correct.")
+    (folder / "instructions.md").write_text(instructions)
     settings["model_instructions_file"] = str(folder / "instructions.md")
     options = [option for name, value in settings.items() for option in ("-c", f"{name}={json.dumps(value)}")]
     code, out, err = run(
@@ -115,15 +115,22 @@ def codex(folder, url, *arguments):
     return code, events, out + err
 
 
-def nothing(_):
-    pass
+def say_hello(body):
+    """Has the model say hello and no more, which a small one would not do by itself."""
+    schema = {"type": "json_schema", "schema": {"enum": ["Hello."]}}
+    if "messages" in body:
+        body["tool_choice"] = {"type": "none"}
+        body["output_config"] = {**body.get("output_config", {}), "format": schema}
+    elif "input" in body:
+        body["tool_choice"] = "none"
+        body["text"] = {"format": {**schema, "name": "hello"}}
 
 
 def test_claude_code_answers_and_the_second_turn_is_cached(folder):
-    code, first = claude(folder, URL, "-p", "Say hello.")
-    assert code == 0 and first["is_error"] is False, first
-    code, second = claude(folder, URL, "-p", "Say it again.", "--continue")
-    assert code == 0 and second["is_error"] is False, second
+    proxy = Proxy(say_hello)
+    for arguments in [["-p", "Say hello."], ["-p", "Say it again.", "--continue"]]:
+        code, second = claude(folder, proxy.url, *arguments)
+        assert code == 0 and second["is_error"] is False and "Hello." in second["result"], second
     usage = second["usage"]
     prompt = usage["input_tokens"] + usage["cache_read_input_tokens"]
     assert usage["cache_read_input_tokens"] >= 0.95 * prompt, usage
@@ -149,10 +156,10 @@ def test_claude_code_understands_an_overflow(folder):
 
 
 def test_codex_answers_and_the_second_turn_is_cached(folder):
-    proxy = Proxy(nothing)
+    proxy = Proxy(say_hello)
     usages = []
     for arguments in [["Say hello."], ["resume", "--last", "Say it again."]]:
-        code, events, said = codex(folder, proxy.url, *arguments)
+        code, events, said = codex(folder, proxy.url, *arguments, instructions=SYSTEM)
         assert code == 0, said
         usages += [event["usage"] for event in events if event.get("type") == "turn.completed"]
     # What it reports is of the whole conversation.
