@@ -74,18 +74,10 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8], ignored: &IgnoredParams) -> Resu
     Ok(value)
 }
 
-/// Parses a part of a body that was left as JSON until its kind was known. `place` is its path in the body.
-pub(crate) fn parse_part<'de, T, D>(part: D, place: &str, ignored: &IgnoredParams) -> Result<T, ApiError>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de, Error = serde_json::Error>,
-{
-    read(part, place, ignored)
-}
-
-/// Reads a type. Its unknown fields are noted, except that one which is a letter away from a known one is an error: whoever
+/// Reads a type from a body, or from a part of it that was left as JSON until its kind was known: `place` is its path in the
+/// body. Its unknown fields are noted, except that one which is a letter away from a known one is an error: whoever
 /// wrote it meant the other.
-fn read<'de, T, D>(json: D, place: &str, ignored: &IgnoredParams) -> Result<T, ApiError>
+pub(crate) fn read<'de, T, D>(json: D, place: &str, ignored: &IgnoredParams) -> Result<T, ApiError>
 where
     T: Deserialize<'de>,
     D: Deserializer<'de, Error = serde_json::Error>,

@@ -40,11 +40,10 @@ impl IgnoredParams {
             return Err(ApiError::invalid_param(name, message).with_code("unsupported_parameter"));
         }
         let mut names = self.names();
-        if names.kept.contains(&name) {
-        } else if names.kept.len() < NAMES_MAX {
-            names.kept.push(name);
-        } else {
-            names.more += 1;
+        match names.kept.len() {
+            _ if names.kept.contains(&name) => {}
+            ..NAMES_MAX => names.kept.push(name),
+            _ => names.more += 1,
         }
         Ok(())
     }

@@ -52,7 +52,7 @@ impl<'v> Typed<'v> {
     pub(crate) fn read<T: Deserialize<'v>>(&self) -> Result<T, ApiError> {
         let fields = self.fields.iter().filter(|(name, _)| *name != "type");
         let fields = MapDeserializer::new(fields.map(|(name, value)| (name.as_str(), value)));
-        body::parse_part(fields, &self.place, self.ignored)
+        body::read(fields, &self.place, self.ignored)
     }
 
     /// Notes that the whole object has no effect.

@@ -87,7 +87,7 @@ impl Options {
             return Ok(Self::default());
         }
         let parameters = Value::Object(settings.parameters.clone());
-        crate::body::parse_part(parameters, "parameters", ignored)
+        crate::body::read(parameters, "parameters", ignored)
     }
 
     /// Checks what the engine would not.
@@ -158,7 +158,7 @@ mod tests {
 
     fn options(value: Value) -> Result<Options, ApiError> {
         let ignored = IgnoredParams::default();
-        crate::body::parse_part(value, "options", &ignored)
+        crate::body::read(value, "options", &ignored)
     }
 
     fn request(value: Value) -> Request {
