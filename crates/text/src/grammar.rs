@@ -12,6 +12,7 @@ mod closed;
 mod compiler;
 mod gbnf;
 mod lark;
+mod limited;
 mod limits;
 mod matcher;
 mod not_enforced;

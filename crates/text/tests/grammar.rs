@@ -336,7 +336,8 @@ fn relaxed_schemas_are_enforced_as_far_as_possible_and_tell_the_rest() {
         "properties": {
             "n": {"type": "integer", "minimum": 3, "exclusiveMinimum": true},
             "list": {"type": "array", "items": [{"type": "string"}], "additionalItems": false, "uniqueItems": true},
-            "unique": {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": true},
+            "unique": {"type": "array", "items": {"type": "string"}, "uniqueItems": true},
+            "few": {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": true},
             "other": {"$ref": "http://example.com/b#/definitions/c"}
         },
         "required": ["n"], "dependencies": {"list": ["unique"]}, "additionalProperties": false
@@ -351,12 +352,18 @@ fn relaxed_schemas_are_enforced_as_far_as_possible_and_tell_the_rest() {
     }
     check(
         &output_format,
-        &[r#"{"n": 4}"#, r#"{"n": 4, "unique": ["a", "a"], "other": [1]}"#, r#"{"n": 4, "list": ["x"], "unique": []}"#],
+        &[
+            r#"{"n": 4}"#,
+            r#"{"n": 4, "unique": ["a", "a"], "other": [1]}"#,
+            r#"{"n": 4, "list": ["x"], "unique": []}"#,
+            r#"{"n": 4, "few": ["b", "a"]}"#,
+        ],
         &[
             r#"{"n": 3}"#,
             r#"{"n": 4, "list": ["x"]}"#,
             r#"{"n": 4, "list": ["x", 1], "unique": []}"#,
             r#"{"n": 4, "x": 1}"#,
+            r#"{"n": 4, "few": ["a", "a"]}"#,
         ],
     );
 }

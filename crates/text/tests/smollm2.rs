@@ -94,15 +94,14 @@ fn the_models_own_chat_template_keeps_turns_apart() {
     }
 }
 
-/// Five megabytes each of prose, of one letter, of spaces and of opening brackets: this would not end in quadratic time.
+/// A megabyte each of prose, of one letter, of spaces and of opening brackets: this would not end in quadratic time.
 #[test]
 fn large_inputs_take_linear_time() {
-    let size = 5 << 20;
+    let size = 1 << 20;
     let prose: String = cases().iter().map(|case| case.text.as_str()).cycle().take(size / 40).collect();
     for text in [prose, "a".repeat(size), " ".repeat(size), "<|im_".repeat(size / 5), "\n \n".repeat(size / 3)] {
-        let started = std::time::Instant::now();
-        let ids = TOKENIZER.encode(&text, SpecialTokens::Parse);
-        let elapsed = started.elapsed();
-        println!("{:?}...: {} bytes, {} tokens, {elapsed:?}", &text[..6], text.len(), ids.len());
+        let ids = TOKENIZER.encode(&text, SpecialTokens::AsText);
+        let bytes: usize = ids.iter().map(|id| TOKENIZER.token_bytes(*id).len()).sum();
+        assert_eq!(bytes, text.len(), "{:?}...", &text[..6]);
     }
 }

@@ -1,14 +1,13 @@
 //! From an output format to a matcher.
 
 use std::fmt;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread;
 
 use llguidance::{ParserFactory, toktrie::TokEnv};
 
 use super::attempts::Attempts;
 use super::cache::{Cache, Entry};
+use super::limited::{ThreadLimits, Unfinished};
 use super::limits::{
     COMPILE_STACK_BYTES, COMPILE_TIME_MAX, COMPILE_WAIT_MAX, COMPILING_MAX, COMPILING_OF_TENANT_MAX, GRAMMAR_BYTES_MAX,
     SCHEMA_BYTES_MAX, parser_limits,
@@ -16,7 +15,6 @@ use super::limits::{
 use super::semaphore::Semaphore;
 use super::token_trie::TokenTrie;
 use super::{GrammarError, Matcher, NotEnforced, OutputFormat, schema};
-use crate::priority::lower_priority;
 use crate::tokenizer::Tokenizer;
 
 /// Compiles output formats for one tokenizer, and keeps what it compiled. One per model, shared by all requests.
@@ -85,23 +83,20 @@ impl GrammarCompiler {
         let what = output_format.what();
         let vocabulary = self.vocabulary()?;
         let permit = self.permits.acquire(tenant, COMPILE_WAIT_MAX).ok_or(GrammarError::Busy)?;
-        let (sender, receiver) = mpsc::channel();
         let output_format = output_format.clone();
-        let job = move || {
+        let limits = ThreadLimits { name: "grammar", stack_bytes: COMPILE_STACK_BYTES, time_max: COMPILE_TIME_MAX };
+        let compiled = limits.run(move || {
             // Held until the thread ends, which cannot be stopped when its time is over.
             let _permit = permit;
-            lower_priority();
-            drop(sender.send(Attempts::new(&vocabulary, &output_format).run()));
-        };
+            Attempts::new(&vocabulary, &output_format).run()
+        });
         let failed = |reason: String| GrammarError::Uncompilable { what, reason };
-        thread::Builder::new()
-            .name("grammar".to_owned())
-            .stack_size(COMPILE_STACK_BYTES)
-            .spawn(job)
-            .map_err(|error| failed(format!("no thread could be started: {error}")))?;
-        receiver.recv_timeout(COMPILE_TIME_MAX).unwrap_or_else(|error| match error {
-            RecvTimeoutError::Timeout => Err(GrammarError::TooSlow { what, limit_ms: COMPILE_TIME_MAX.as_millis() }),
-            RecvTimeoutError::Disconnected => Err(failed("the compiler panicked".to_owned())),
+        compiled.unwrap_or_else(|unfinished| {
+            Err(match unfinished {
+                Unfinished::TooSlow => GrammarError::TooSlow { what, limit_ms: COMPILE_TIME_MAX.as_millis() },
+                Unfinished::Panicked => failed("the compiler panicked".to_owned()),
+                Unfinished::NoThread(error) => failed(format!("no thread could be started: {error}")),
+            })
         })
     }
 

@@ -13,21 +13,27 @@
 
 mod arrays;
 mod cases;
+mod combinations;
 mod conditions;
 mod cost;
 mod disjoint;
+mod distribution;
 mod draft;
 mod effort;
+mod exactness;
 mod keywords;
 mod negation;
 mod objects;
 mod options;
 mod pattern;
+mod position;
+mod references;
 mod resources;
 mod strings;
 #[cfg(test)]
 mod tests;
 mod unevaluated;
+mod unique;
 mod uri;
 mod values;
 mod written;
@@ -37,12 +43,13 @@ use std::collections::{HashMap, HashSet};
 use llguidance::JsonCompileOptions;
 use serde_json::{Map, Value, json};
 
-use super::limits::{REFERENCE_DEPTH_MAX, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX, SCHEMA_STEPS_MAX, WHITESPACE_MAX};
+use super::limits::{REFERENCE_DEPTH_MAX, SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX, WHITESPACE_MAX};
 use super::{GrammarError, NotEnforced, Strictness};
 use cost::Cost;
 pub(super) use effort::Effort;
 use keywords::Use;
-use resources::{Resources, Scope};
+use position::Position;
+use resources::Resources;
 use written::Written;
 
 const WHAT: &str = "JSON schema";
@@ -108,44 +115,6 @@ pub(super) fn draft_number(schema: &Value) -> u32 {
     }
 }
 
-/// A key as part of a JSON pointer.
-fn escaped(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
-}
-
-/// Where in the schema we are.
-#[derive(Clone)]
-struct Position {
-    pointer: String,
-    /// Subschemas on the way here, references followed.
-    depth: usize,
-    scope: Scope,
-}
-
-impl Position {
-    fn root(scope: Scope) -> Self {
-        Self { pointer: "#".to_owned(), depth: 1, scope }
-    }
-
-    fn below(&self, keyword: &str, key: impl std::fmt::Display) -> Self {
-        let key = escaped(&key.to_string());
-        let slash = if key.is_empty() && keyword != "properties" { "" } else { "/" };
-        let pointer = format!("{}/{keyword}{slash}{key}", self.pointer);
-        Self { pointer, depth: self.depth + 1, scope: self.scope.clone() }
-    }
-
-    /// The keyword's value makes no sense.
-    fn wrong(&self, keyword: &str, problem: impl Into<String>) -> GrammarError {
-        GrammarError::Keyword { keyword: keyword.to_owned(), pointer: self.pointer.clone(), problem: problem.into() }
-    }
-
-    /// The keyword makes sense, but not to the grammar.
-    fn unenforceable(&self, keyword: &str, problem: impl Into<String>) -> GrammarError {
-        let (keyword, pointer) = (keyword.to_owned(), self.pointer.clone());
-        GrammarError::NotEnforceable { keyword, pointer, problem: problem.into() }
-    }
-}
-
 struct Rewriter<'s> {
     resources: Resources<'s>,
     strictness: Strictness,
@@ -160,11 +129,11 @@ struct Rewriter<'s> {
     /// While something is tried out, whatever cannot be enforced is an error.
     trials: usize,
     definitions: Map<String, Value>,
-    /// Names of definitions by the pointers that refer to them, and how many names were given.
+    /// Names of definitions by what they define, and how many names were given.
     names: HashMap<String, String>,
     names_given: usize,
-    /// The pointers in the order of their names.
-    pointers: Vec<String>,
+    /// What they define, in the order of their names.
+    keys: Vec<String>,
     costs: HashMap<String, Cost>,
     /// Definitions that are being written.
     open: Vec<String>,
@@ -192,7 +161,7 @@ impl<'s> Rewriter<'s> {
             definitions: Map::new(),
             names: HashMap::new(),
             names_given: 0,
-            pointers: Vec::new(),
+            keys: Vec::new(),
             costs: HashMap::new(),
             open: Vec::new(),
             inexact: HashSet::new(),
@@ -205,57 +174,6 @@ impl<'s> Rewriter<'s> {
 
     fn nothing(&self) -> GrammarError {
         GrammarError::Schema { pointer: "#".to_owned(), problem: "is false: nothing satisfies it".to_owned() }
-    }
-
-    /// Leaves a keyword out where that may be, and is an error where not.
-    fn relax(&mut self, error: GrammarError) -> Result<(), GrammarError> {
-        match (&error, self.strictness, self.trials) {
-            (GrammarError::NotEnforceable { keyword, pointer, .. }, Strictness::Relaxed, 0) => {
-                self.not_enforced.add_constraint(keyword, pointer);
-                self.mark_inexact();
-                Ok(())
-            }
-            _ => Err(error),
-        }
-    }
-
-    fn mark_inexact(&mut self) {
-        self.inexact_count += 1;
-        self.inexact.extend(self.open.iter().cloned());
-    }
-
-    fn narrow(&mut self) {
-        self.narrowed_count += 1;
-        self.narrowed.extend(self.open.iter().cloned());
-        self.mark_inexact();
-    }
-
-    /// Runs something whose result is of use only if it is exact; otherwise nothing of it remains.
-    fn exactly<T>(
-        &mut self,
-        keyword: &str,
-        position: &Position,
-        run: impl FnOnce(&mut Self) -> Result<T, GrammarError>,
-    ) -> Result<T, GrammarError> {
-        let (pointers, inexact_count) = (self.pointers.len(), self.inexact_count);
-        self.trials += 1;
-        let result = run(self);
-        self.trials -= 1;
-        let result = match result {
-            Ok(_) if self.inexact_count != inexact_count => {
-                Err(position.unenforceable(keyword, "is not supported here"))
-            }
-            other => other,
-        };
-        if result.is_err() {
-            for pointer in self.pointers.split_off(pointers) {
-                let name = self.names.remove(&pointer).unwrap_or_default();
-                self.definitions.shift_remove(&name);
-                self.costs.remove(&name);
-                self.open.retain(|open| *open != name);
-            }
-        }
-        result
     }
 
     fn schema(&mut self, schema: &Value, position: &Position) -> Result<(Value, Cost), GrammarError> {
@@ -272,7 +190,7 @@ impl<'s> Rewriter<'s> {
             return self.cut(fields, position);
         }
         let mut position = position.clone();
-        position.scope = position.scope.within(schema);
+        position.scope = self.resources.entered(position.scope.within(schema));
         let alone;
         let fields = match fields.get("$ref") {
             Some(reference) if position.scope.draft.references_stand_alone() && reference.is_string() => {
@@ -300,6 +218,7 @@ impl<'s> Rewriter<'s> {
         self.property_counts(position, &mut written)?;
         self.conditional(fields, position, &mut written)?;
         self.contains(fields, position, &mut written)?;
+        self.unique_items(fields, position, &mut written)?;
         self.unevaluated(fields, position, &mut written)?;
         self.recursion(position, &mut written)?;
         self.one_part(position, &mut written)?;
@@ -312,8 +231,7 @@ impl<'s> Rewriter<'s> {
             return Err(GrammarError::TooDeep { what: WHAT, max: REFERENCE_DEPTH_MAX });
         }
         let types = fields.get("type").and_then(|types| values::types("type", types, position).ok());
-        let says_more =
-            fields.keys().any(|keyword| !matches!(keywords::usage(keyword), Use::Annotation | Use::Unknown));
+        let says_more = fields.keys().any(|keyword| keywords::constrains(keyword));
         if says_more && (types.is_none() || fields.len() > 1) {
             self.relax(position.unenforceable("(too large)", "is too large"))?;
         }
@@ -336,6 +254,7 @@ impl<'s> Rewriter<'s> {
             Use::Text => return Err(position.wrong(keyword, "must be a string")),
             Use::Literal(check) => self.literal(keyword, check(keyword, value, position), value, written)?,
             Use::Limit => self.limit(keyword, value, fields, position, written)?,
+            Use::Multiple => self.multiple_of(value, fields, position, written)?,
             Use::Pattern => self.pattern(value, position, written)?,
             Use::Format => self.format(value, position, written)?,
             Use::Schema => {
@@ -358,270 +277,8 @@ impl<'s> Rewriter<'s> {
             Use::Exclusive => self.one_of(value, position, written)?,
             Use::All => self.all_of(value, fields, position, written)?,
             Use::Reference => self.references(keyword, value, position, written)?,
-            Use::Unique if value == &Value::Bool(false) => {}
-            Use::Unique => self.unique_items(value, fields, position)?,
             Use::PropertyNames => self.property_names(value, position, written)?,
         }
         Ok(())
-    }
-
-    /// Adds a keyword whose alternatives are multiplied with those that are there.
-    fn combine(
-        &mut self,
-        keyword: &str,
-        written_as: &str,
-        value: Value,
-        cost: Cost,
-        position: &Position,
-        written: &mut Written,
-    ) -> Result<(), GrammarError> {
-        let combined = written.cost.and(cost);
-        if combined.nodes() > SCHEMA_NODES_MAX {
-            let problem = "combines too many alternatives; write them out or use fewer";
-            return self.relax(position.unenforceable(keyword, problem));
-        }
-        written.cost = combined;
-        if written.fields.contains_key(written_as) {
-            written.conjuncts.push(Value::Object(Map::from_iter([(written_as.to_owned(), value)])));
-        } else {
-            written.set(written_as, value);
-        }
-        Ok(())
-    }
-
-    /// Adds a schema that must hold as well.
-    fn conjunct(
-        &mut self,
-        keyword: &str,
-        (schema, cost): (Value, Cost),
-        position: &Position,
-        written: &mut Written,
-    ) -> Result<(), GrammarError> {
-        let combined = written.cost.and(cost);
-        if combined.nodes() > SCHEMA_NODES_MAX {
-            return self.relax(position.unenforceable(keyword, "combines too many alternatives"));
-        }
-        written.cost = combined;
-        written.conjuncts.push(schema);
-        Ok(())
-    }
-
-    fn schemas(
-        &mut self,
-        keyword: &str,
-        value: &Value,
-        position: &Position,
-    ) -> Result<(Vec<Value>, Vec<Cost>), GrammarError> {
-        let list = value.as_array().filter(|list| !list.is_empty());
-        let list = list.ok_or_else(|| position.wrong(keyword, "must be a non-empty array of schemas"))?;
-        let written =
-            list.iter().enumerate().map(|(index, schema)| self.schema(schema, &position.below(keyword, index)));
-        Ok(written.collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
-    }
-
-    /// Each of them by itself, so that one that is too much does not take the others with it.
-    fn all_of(
-        &mut self,
-        value: &Value,
-        fields: &Map<String, Value>,
-        position: &Position,
-        written: &mut Written,
-    ) -> Result<(), GrammarError> {
-        let members = value.as_array().filter(|list| !list.is_empty());
-        let members = members.ok_or_else(|| position.wrong("allOf", "must be a non-empty array of schemas"))?;
-        let done = self.cases(members, fields, position, written)?;
-        let mut kept = Vec::new();
-        for (index, member) in members.iter().enumerate().filter(|(index, _)| !done.contains(index)) {
-            let (schema, cost) = self.schema(member, &position.below("allOf", index))?;
-            let combined = written.cost.and(cost);
-            if combined.nodes() > SCHEMA_NODES_MAX {
-                let problem = "combines too many alternatives; write them out or use fewer";
-                self.relax(position.unenforceable("allOf", problem))?;
-            } else {
-                written.cost = combined;
-                kept.push(schema);
-            }
-        }
-        if !kept.is_empty() {
-            written.set("allOf", Value::Array(kept));
-        }
-        Ok(())
-    }
-
-    fn references(
-        &mut self,
-        keyword: &str,
-        value: &Value,
-        position: &Position,
-        written: &mut Written,
-    ) -> Result<(), GrammarError> {
-        let text = value.as_str().ok_or_else(|| position.wrong(keyword, "must be a string"))?;
-        let is_static = match keyword {
-            "$dynamicRef" => self.resources.is_static(text),
-            "$recursiveRef" => self.resources.recursion_is_static(),
-            _ => true,
-        };
-        if !is_static {
-            return self
-                .relax(position.unenforceable(keyword, "depends on where the schema is used, which is not supported"));
-        }
-        match self.reference(keyword, text, position) {
-            // llguidance takes a definition that nothing satisfies for an error, wherever it is referred to.
-            Ok((reference, _)) if self.refers_to_nothing(&reference) => {
-                written.conjuncts.push(Value::Bool(false));
-                Ok(())
-            }
-            Ok((reference, cost)) => self.combine(keyword, "$ref", reference, cost.referred_to(), position, written),
-            Err(error) => self.relax(error),
-        }
-    }
-
-    fn refers_to_nothing(&self, reference: &Value) -> bool {
-        let name = reference.as_str().and_then(|path| path.strip_prefix("#/$defs/"));
-        name.and_then(|name| self.definitions.get(name)) == Some(&Value::Bool(false))
-    }
-
-    /// Replaces a reference by one to a definition, which is written now if it is new.
-    fn reference(&mut self, keyword: &str, text: &str, position: &Position) -> Result<(Value, Cost), GrammarError> {
-        let target = self
-            .resources
-            .resolve(text, &position.scope.base)
-            .map_err(|problem| position.unenforceable(keyword, format!("is {text:?}, which {problem}")))?;
-        let name = match self.names.get(&target.pointer) {
-            Some(name) => name.clone(),
-            None => {
-                let name = format!("d{}", self.names_given);
-                self.names_given += 1;
-                self.names.insert(target.pointer.clone(), name.clone());
-                self.pointers.push(target.pointer.clone());
-                // Reserves the position, so that definitions stand in the order in which they are met.
-                self.definitions.insert(name.clone(), Value::Bool(true));
-                self.open.push(name.clone());
-                let inside = Position { pointer: target.pointer, depth: position.depth + 1, scope: target.scope };
-                let (schema, cost) = self.schema(target.schema, &inside)?;
-                self.open.pop();
-                self.definitions.insert(name.clone(), schema);
-                self.costs.insert(name.clone(), cost);
-                name
-            }
-        };
-        if self.narrowed.contains(&name) {
-            self.narrow();
-        } else if self.inexact.contains(&name) || self.open.contains(&name) {
-            self.mark_inexact();
-        }
-        // A schema that refers to itself is not multiplied out.
-        let cost = self.costs.get(&name).copied().unwrap_or(Cost::ANYTHING);
-        Ok((Value::String(format!("#/$defs/{name}")), cost))
-    }
-
-    /// llguidance cannot merge a schema with one that is not finished: one that it stands in itself.
-    fn recursion(&mut self, position: &Position, written: &mut Written) -> Result<(), GrammarError> {
-        let is_open = |keyword: &&str| {
-            written.fields.get(*keyword).is_some_and(|value| keyword_refers_to(keyword, value, &self.open))
-        };
-        let open: Vec<&str> = ["$ref", "anyOf", "allOf"].into_iter().filter(is_open).collect();
-        let parts = written.fields.len() + written.conjuncts.len();
-        let is_alone = |keyword: &str| match written.fields.get(keyword) {
-            Some(Value::Array(schemas)) if keyword == "allOf" => schemas.len() == 1,
-            _ => true,
-        };
-        match open.as_slice() {
-            [] => Ok(()),
-            [one] if parts == 1 && is_alone(one) => Ok(()),
-            [one] if *one != "allOf" => {
-                // The reference says more than what stands beside it.
-                let others: Vec<String> =
-                    written.fields.keys().filter(|keyword| keyword.as_str() != *one).cloned().collect();
-                for other in others {
-                    self.relax(position.unenforceable(&other, "is not supported beside a reference to itself"))?;
-                    written.fields.shift_remove(&other);
-                }
-                if !written.conjuncts.is_empty() {
-                    self.relax(position.unenforceable("allOf", "is not supported beside a reference to itself"))?;
-                    written.conjuncts.clear();
-                }
-                Ok(())
-            }
-            several => {
-                for keyword in several.iter().copied() {
-                    self.relax(
-                        position.unenforceable(keyword, "refers to itself beside others, which is not supported"),
-                    )?;
-                    written.fields.shift_remove(keyword);
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Where several schemas for one value are too much, keeps the one that says most.
-    fn one_part(&mut self, position: &Position, written: &mut Written) -> Result<(), GrammarError> {
-        const APPLIED: [&str; 3] = ["$ref", "anyOf", "allOf"];
-        if self.effort.merges() {
-            return Ok(());
-        }
-        let mut parts: Vec<&str> =
-            APPLIED.into_iter().filter(|keyword| written.fields.contains_key(*keyword)).collect();
-        let says_itself = written.fields.keys().any(|keyword| !APPLIED.contains(&keyword.as_str()));
-        let is_one = parts.len() + usize::from(says_itself) + written.conjuncts.len() <= 1;
-        let merges = written.fields.get("allOf").and_then(Value::as_array).is_some_and(|all| all.len() > 1);
-        if is_one && !merges {
-            return Ok(());
-        }
-        if !written.fields.contains_key("properties") && parts.first().is_some_and(|part| *part != "allOf") {
-            let others: Vec<String> = written.fields.keys().filter(|keyword| *keyword != parts[0]).cloned().collect();
-            for other in others {
-                written.fields.shift_remove(&other);
-            }
-            parts = Vec::new();
-        }
-        for part in parts {
-            written.fields.shift_remove(part);
-        }
-        written.conjuncts.clear();
-        self.relax(position.unenforceable("(too large)", "is too large"))
-    }
-
-    /// The definitions that what was written still refers to.
-    fn reachable_definitions(&mut self, root: &Value) -> Map<String, Value> {
-        let mut reached = HashSet::new();
-        let mut open = vec![root];
-        while let Some(value) = open.pop() {
-            match value {
-                Value::Array(items) => open.extend(items),
-                Value::Object(fields) => {
-                    open.extend(fields.values());
-                    let name =
-                        fields.get("$ref").and_then(Value::as_str).and_then(|path| path.strip_prefix("#/$defs/"));
-                    if let Some((name, schema)) = name.and_then(|name| self.definitions.get_key_value(name))
-                        && reached.insert(name.clone())
-                    {
-                        open.push(schema);
-                    }
-                }
-                _ => {}
-            }
-        }
-        let mut definitions = std::mem::take(&mut self.definitions);
-        definitions.retain(|name, _| reached.contains(name));
-        self.costs.retain(|name, _| reached.contains(name));
-        definitions
-    }
-}
-
-/// Returns whether a schema is, or is an alternative or a part of, a reference to one of these definitions.
-fn refers_in_place_to(schema: &Value, names: &[String]) -> bool {
-    let Value::Object(fields) = schema else { return false };
-    fields.iter().any(|(keyword, value)| keyword_refers_to(keyword, value, names))
-}
-
-fn keyword_refers_to(keyword: &str, value: &Value, names: &[String]) -> bool {
-    match (keyword, value) {
-        ("$ref", Value::String(path)) => {
-            path.strip_prefix("#/$defs/").is_some_and(|name| names.iter().any(|open| open == name))
-        }
-        ("anyOf" | "allOf", Value::Array(schemas)) => schemas.iter().any(|schema| refers_in_place_to(schema, names)),
-        _ => false,
     }
 }

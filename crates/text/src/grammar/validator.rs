@@ -8,13 +8,13 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::thread;
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 
 use super::GrammarError;
+use super::limited::ThreadLimits;
 use super::limits::{
     ANSWER_BYTES_MAX, CHECK_STACK_BYTES, CHECK_TIME_MAX, CHECKING_MAX, PATTERN_BYTES_MAX, PATTERN_STEPS_MAX,
     SCHEMA_BYTES_MAX,
@@ -44,6 +44,9 @@ pub enum Violation {
     TooSlow { limit_ms: u128 },
 }
 
+const LIMITS: ThreadLimits =
+    ThreadLimits { name: "validator", stack_bytes: CHECK_STACK_BYTES, time_max: CHECK_TIME_MAX };
+
 impl SchemaValidator {
     /// Returns a validator, or why the schema cannot be checked at all: it is no schema, or refers to others.
     pub fn new(schema: &Value) -> Result<Self, GrammarError> {
@@ -55,18 +58,20 @@ impl SchemaValidator {
         }
         let schema = schema.clone();
         let failed = |reason: String| GrammarError::Uncompilable { what: WHAT, reason };
-        let built = on_a_thread(move || build(&schema).map_err(|problem| shortened(&problem)));
-        let built = built.ok_or(GrammarError::TooSlow { what: WHAT, limit_ms: CHECK_TIME_MAX.as_millis() })?;
+        let built = LIMITS.run(move || build(&schema).map_err(|problem| shortened(&problem)));
+        let built = built.map_err(|_| GrammarError::TooSlow { what: WHAT, limit_ms: CHECK_TIME_MAX.as_millis() })?;
         let validator = Arc::new(built.map_err(failed)?);
         Ok(Self { validator })
     }
 
     /// Checks the text of a finished answer. Blocks the thread until that is done, or has taken too long.
     pub fn check(&self, answer: &str) -> Result<(), Violation> {
-        let (sender, receiver) = mpsc::channel();
-        self.check_in_background(answer.to_owned(), move |outcome| drop(sender.send(outcome)));
+        if answer.len() > ANSWER_BYTES_MAX {
+            return Err(Violation::TooLong { got: answer.len(), max: ANSWER_BYTES_MAX });
+        }
+        let (validator, answer) = (Arc::clone(&self.validator), answer.to_owned());
         let too_slow = Violation::TooSlow { limit_ms: CHECK_TIME_MAX.as_millis() };
-        receiver.recv_timeout(CHECK_TIME_MAX).unwrap_or(Err(too_slow))
+        LIMITS.run(move || judge(&validator, &answer)).unwrap_or(Err(too_slow))
     }
 
     /// Checks the text of a finished answer on a thread of its own, and reports what it found there.
@@ -119,17 +124,6 @@ fn build(schema: &Value) -> Result<Validator, String> {
         .dfa_size_limit(PATTERN_BYTES_MAX);
     let options = jsonschema::options().with_draft(draft).offline().with_pattern_options(patterns);
     options.build(schema).map_err(|error| error.masked().to_string())
-}
-
-/// Runs something that may need much stack and time. `None` if it takes too long or panics.
-fn on_a_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (sender, receiver) = mpsc::channel();
-    let job = move || {
-        lower_priority();
-        drop(sender.send(run()));
-    };
-    thread::Builder::new().name("validator".to_owned()).stack_size(CHECK_STACK_BYTES).spawn(job).ok()?;
-    receiver.recv_timeout(CHECK_TIME_MAX).ok()
 }
 
 fn shortened(text: &str) -> String {

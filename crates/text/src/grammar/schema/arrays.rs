@@ -3,11 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::super::limits::CONTAINS_WAYS_MAX;
-use super::cost::Cost;
 use super::draft::Draft;
-use super::negation::Negation;
+use super::negation::{NEGATION, Negation};
 use super::written::{Written, any_of, is_anything};
-use super::{GrammarError, Position, Rewriter, values};
+use super::{GrammarError, Position, Rewriter, Strictness, values};
 
 impl Rewriter<'_> {
     /// Until draft 2019-09, a list in `items` meant what `prefixItems` means now, and `additionalItems` the rest.
@@ -40,25 +39,6 @@ impl Rewriter<'_> {
         Ok(())
     }
 
-    pub(super) fn unique_items(
-        &mut self,
-        value: &Value,
-        fields: &Map<String, Value>,
-        position: &Position,
-    ) -> Result<(), GrammarError> {
-        if value != &Value::Bool(true) {
-            return Err(position.wrong("uniqueItems", "must be true or false"));
-        }
-        let max = fields.get("maxItems").and_then(Value::as_f64);
-        let has_no_others = |keyword: &str| fields.get(keyword) == Some(&Value::Bool(false));
-        let is_short =
-            |keyword: &str| fields.get(keyword).and_then(Value::as_array).is_some_and(|list| list.len() <= 1);
-        let is_single = max.is_some_and(|max| max <= 1.0)
-            || has_no_others("items") && (is_short("prefixItems") || !fields.contains_key("prefixItems"))
-            || has_no_others("additionalItems") && is_short("items");
-        if is_single { Ok(()) } else { self.relax(position.unenforceable("uniqueItems", "is not supported")) }
-    }
-
     /// An array that must contain something has it among its first items.
     pub(super) fn contains(
         &mut self,
@@ -76,18 +56,7 @@ impl Rewriter<'_> {
         if min == 0 && max.is_none() {
             return Ok(());
         }
-        let unenforceable = |problem: &str| position.unenforceable("contains", problem);
-        if !self.effort.rewrites() {
-            return self.relax(unenforceable("belongs to a schema that is too large"));
-        }
-        let inside = position.below("contains", "");
-        let schema = match self.exactly("contains", position, |rewriter| rewriter.schema(value, &inside)) {
-            Ok((schema, _)) => schema,
-            Err(error @ GrammarError::NotEnforceable { .. }) => {
-                return self.relax(unenforceable(&format!("cannot be enforced: {error}")));
-            }
-            Err(error) => return Err(error),
-        };
+        let Some(schema) = self.exact("contains", value, position)? else { return Ok(()) };
         let ways = if is_anything(&schema) {
             let max = max.map_or(json!({}), |max| json!({ "maxItems": max }));
             Some(vec![json!({ "allOf": [{ "minItems": min }, max], "type": "array" })])
@@ -96,22 +65,40 @@ impl Rewriter<'_> {
             others.and_then(|others| ways(&schema, &others, min, max))
         };
         let Some(mut ways) = ways else {
-            return self.relax(unenforceable("is not supported"));
+            return self.relax(position.unenforceable("contains", "is not supported"));
         };
         if written.fields.get("type").is_none_or(|kind| kind != "array") {
             ways.push(json!({ "type": ["null", "boolean", "number", "string", "object"] }));
         }
+        let mut ways = any_of(ways);
         if !is_anything(&schema) {
-            self.narrow();
+            match self.without_any(&schema, min, max) {
+                Some(negation) if ways.is_object() => {
+                    ways = json!({ "allOf": [ways], NEGATION: negation });
+                    self.narrow_reversibly();
+                }
+                _ => self.narrow(),
+            }
         }
-        let ways = any_of(ways);
-        let cost = Cost::of(&ways, &self.costs);
-        self.conjunct("contains", (ways, cost), position, written)
+        self.conjunct("contains", ways, position, written)
+    }
+
+    /// The arrays that do not contain what they must.
+    fn without_any(&self, schema: &Value, min: u64, max: Option<u64>) -> Option<Value> {
+        if min != 1 || max.is_some() {
+            return None;
+        }
+        let mut negation = Negation::new(&self.definitions);
+        let others = negation.of(schema)?;
+        (!negation.is_narrowed).then(|| json!({ "type": "array", "items": others }))
     }
 
     /// Returns what a schema that is exact does not accept.
     pub(super) fn negation(&mut self, schema: &Value) -> Option<Value> {
         let mut negation = Negation::new(&self.definitions);
+        if self.strictness == Strictness::Strict {
+            negation = negation.thorough();
+        }
         let negated = negation.of(schema);
         if negation.is_narrowed {
             self.narrow();

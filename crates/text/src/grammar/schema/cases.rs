@@ -3,8 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::cost::Cost;
-use super::keywords::{self, Use};
+use super::keywords;
 use super::written::{Written, all_of, any_of};
 use super::{GrammarError, Position, Rewriter};
 
@@ -92,18 +91,15 @@ impl Rewriter<'_> {
         };
         let is_other = json!({ "type": "object", "properties": { name: others }, "required": [name] });
         ways.push(with(is_other, &|_| false));
-        let schema = any_of(ways);
-        let cost = Cost::of(&schema, &self.costs);
-        self.conjunct("allOf", (schema, cost), position, written)
+        self.conjunct("allOf", any_of(ways), position, written)
     }
 }
 
 /// Returns the property that a condition compares with constants, if it does nothing else.
 fn comparison(member: &Value, index: usize) -> Option<(&str, Case<'_>)> {
     let fields = member.as_object()?;
-    let says = |keyword: &String| !matches!(keywords::usage(keyword), Use::Annotation | Use::Unknown);
     let only = |fields: &Map<String, Value>, known: &[&str]| {
-        fields.keys().filter(|keyword| says(keyword)).all(|keyword| known.contains(&keyword.as_str()))
+        fields.keys().filter(|keyword| keywords::constrains(keyword)).all(|keyword| known.contains(&keyword.as_str()))
     };
     let condition = fields.get("if")?.as_object()?;
     let properties = condition.get("properties")?.as_object()?;

@@ -2,9 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::cost::Cost;
-use super::keywords::{self, Use};
-use super::written::{Written, all_of, any_of};
+use super::keywords;
+use super::written::{Written, all_of, any_of, is_anything};
 use super::{GrammarError, Position, Rewriter, values};
 
 impl Rewriter<'_> {
@@ -29,36 +28,14 @@ impl Rewriter<'_> {
     }
 
     fn not(&mut self, value: &Value, position: &Position, written: &mut Written) -> Result<(), GrammarError> {
-        let inside = position.below("not", "");
         if let Some(twice) = negated_twice(value) {
-            let schema = self.schema(twice, &inside.below("not", ""))?;
+            let (schema, _) = self.schema(twice, &position.below("not", "").below("not", ""))?;
             return self.conjunct("not", schema, position, written);
         }
-        let negated = self.exact(value, &inside, position, "not")?.map(|schema| self.negation(&schema));
-        match negated {
-            Ok(Some(schema)) if self.effort.rewrites() => {
-                let cost = Cost::of(&schema, &self.costs);
-                self.conjunct("not", (schema, cost), position, written)
-            }
-            Ok(_) => self.relax(position.unenforceable("not", "is not supported for this schema")),
-            Err(error) => self.relax(error),
-        }
-    }
-
-    /// Writes a schema that is of use only if it is exact. The inner error is what cannot be enforced in it.
-    fn exact(
-        &mut self,
-        value: &Value,
-        inside: &Position,
-        position: &Position,
-        keyword: &str,
-    ) -> Result<Result<Value, GrammarError>, GrammarError> {
-        match self.exactly(keyword, position, |rewriter| rewriter.schema(value, inside)) {
-            Ok((schema, _)) => Ok(Ok(schema)),
-            Err(error @ GrammarError::NotEnforceable { .. }) => {
-                Ok(Err(position.unenforceable(keyword, format!("cannot be enforced: {error}"))))
-            }
-            Err(error) => Err(error),
+        let Some(schema) = self.exact("not", value, position)? else { return Ok(()) };
+        match self.negation(&schema) {
+            Some(negation) => self.conjunct("not", negation, position, written),
+            None => self.relax(position.unenforceable("not", "is not supported for this schema")),
         }
     }
 
@@ -74,14 +51,10 @@ impl Rewriter<'_> {
             None => Ok(Value::Bool(true)),
         };
         let (then, otherwise) = (branch("then")?, branch("else")?);
-        if !fields.contains_key("then") && !fields.contains_key("else") {
+        if is_anything(&then) && is_anything(&otherwise) {
             return Ok(());
         }
-        let condition = match self.exact(value, &position.below("if", ""), position, "if")? {
-            Ok(condition) if self.effort.rewrites() => condition,
-            Ok(_) => return self.relax(position.unenforceable("if", "belongs to a schema that is too large")),
-            Err(error) => return self.relax(error),
-        };
+        let Some(condition) = self.exact("if", value, position)? else { return Ok(()) };
         let not = match self.negation(&condition) {
             Some(not) => not,
             // Whether the condition holds or not, what follows from its not holding may be there.
@@ -91,8 +64,7 @@ impl Rewriter<'_> {
             }
         };
         let schema = any_of(vec![all_of(vec![condition, then]), all_of(vec![not, otherwise])]);
-        let cost = Cost::of(&schema, &self.costs);
-        self.conjunct("if", (schema, cost), position, written)
+        self.conjunct("if", schema, position, written)
     }
 
     /// Without the property, or with what it depends on. Properties with the same dependencies are taken together.
@@ -128,8 +100,7 @@ impl Rewriter<'_> {
             }
             let absent: Map<String, Value> = names.into_iter().map(|name| (name.clone(), Value::Bool(false))).collect();
             let schema = any_of(vec![json!({ "properties": absent }), dependency]);
-            let cost = Cost::of(&schema, &self.costs);
-            self.conjunct(keyword, (schema, cost), position, written)?;
+            self.conjunct(keyword, schema, position, written)?;
         }
         Ok(())
     }
@@ -138,9 +109,8 @@ impl Rewriter<'_> {
 /// The schema that `{"not": ...}` negates, if that is all it does.
 fn negated_twice(schema: &Value) -> Option<&Value> {
     let fields = schema.as_object()?;
-    let says = |keyword: &String| !matches!(keywords::usage(keyword), Use::Annotation | Use::Unknown);
-    let mut keywords = fields.keys().filter(|keyword| says(keyword));
-    match (keywords.next(), keywords.next()) {
+    let mut constraints = fields.keys().filter(|keyword| keywords::constrains(keyword));
+    match (constraints.next(), constraints.next()) {
         (Some(keyword), None) if keyword == "not" => fields.get("not"),
         _ => None,
     }

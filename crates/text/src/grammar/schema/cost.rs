@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::keywords;
+use super::negation::NEGATION;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cost {
@@ -59,6 +60,7 @@ impl Cost {
                     let name = path.strip_prefix("#/$defs/").unwrap_or_default();
                     cost.and(definitions.get(name).copied().unwrap_or(Self::ANYTHING).referred_to())
                 }
+                (NEGATION, _) => cost,
                 _ => cost.with_literal(keyword, value),
             };
         }

@@ -15,6 +15,8 @@ pub(super) enum Use {
     Literal(Check),
     /// `exclusiveMinimum` and `exclusiveMaximum`, which were booleans once.
     Limit,
+    /// `multipleOf`, which can say less than it does where only integers are asked for.
+    Multiple,
     Pattern,
     Format,
     /// Holds one schema, or a list or a table of them.
@@ -26,7 +28,6 @@ pub(super) enum Use {
     Exclusive,
     All,
     Reference,
-    Unique,
     PropertyNames,
     /// Rewritten once the others are written.
     ReadWithOthers,
@@ -44,7 +45,7 @@ pub(super) fn usage(keyword: &str) -> Use {
         "required" => Use::Literal(values::names),
         "minimum" | "maximum" => Use::Literal(values::number),
         "exclusiveMinimum" | "exclusiveMaximum" => Use::Limit,
-        "multipleOf" => Use::Literal(values::positive_number),
+        "multipleOf" => Use::Multiple,
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
             Use::Literal(values::count)
         }
@@ -58,7 +59,6 @@ pub(super) fn usage(keyword: &str) -> Use {
         "oneOf" => Use::Exclusive,
         "allOf" => Use::All,
         "$ref" | "$dynamicRef" | "$recursiveRef" => Use::Reference,
-        "uniqueItems" => Use::Unique,
         "propertyNames" => Use::PropertyNames,
         "additionalItems"
         | "not"
@@ -68,6 +68,7 @@ pub(super) fn usage(keyword: &str) -> Use {
         | "contains"
         | "minContains"
         | "maxContains"
+        | "uniqueItems"
         | "dependencies"
         | "dependentRequired"
         | "dependentSchemas"
@@ -77,11 +78,23 @@ pub(super) fn usage(keyword: &str) -> Use {
     }
 }
 
+/// Returns whether a keyword says something about which values are valid.
+pub(super) fn constrains(keyword: &str) -> bool {
+    !matches!(usage(keyword), Use::Annotation | Use::Unknown)
+}
+
 /// How many types a value may have as far as `type` says; one if nothing depends on it.
 pub(super) fn possible_types(fields: &Map<String, Value>) -> usize {
     let depends_on_type = |keyword: &String| match usage(keyword) {
         Use::Literal(_) => !["type", "const", "enum"].contains(&keyword.as_str()),
-        Use::Limit | Use::Pattern | Use::Format | Use::Schema | Use::SchemasByName | Use::Items | Use::Tuple => true,
+        Use::Limit
+        | Use::Multiple
+        | Use::Pattern
+        | Use::Format
+        | Use::Schema
+        | Use::SchemasByName
+        | Use::Items
+        | Use::Tuple => true,
         _ => false,
     };
     match fields.get("type") {

@@ -4,16 +4,28 @@
 
 use serde_json::{Map, Value, json};
 
+use super::super::limits::NUMBER_MAX;
+use super::distribution::distributed;
 use super::pattern;
 use super::values::type_of;
-use super::written::{all_of, any_of, is_anything};
+use super::written::{any_of, is_anything};
 
 /// Schemas that may be looked at, and within each other.
 const FUEL_MAX: usize = 2_000;
 const DEPTH_MAX: usize = 32;
 
+/// Stands beside what is narrowed, with all that the schema does not accept that it was written for. Only we read it.
+pub(super) const NEGATION: &str = "(negation)";
+/// Names of which every subset is looked at.
+const NAMES_MAX: usize = 2;
+/// The first items, among which one that is wrong stands.
+const PLACES: usize = 4;
+
 pub(super) struct Negation<'d> {
     definitions: &'d Map<String, Value>,
+    /// Whether to negate what grows much thereby, or needs counts of properties, which fail beside some schemas.
+    is_thorough: bool,
+    is_in_items: bool,
     fuel: usize,
     depth: usize,
     /// Something was left out that the schema does not accept either.
@@ -22,7 +34,12 @@ pub(super) struct Negation<'d> {
 
 impl<'d> Negation<'d> {
     pub(super) fn new(definitions: &'d Map<String, Value>) -> Self {
-        Self { definitions, fuel: FUEL_MAX, depth: 0, is_narrowed: false }
+        Self { definitions, is_thorough: false, is_in_items: false, fuel: FUEL_MAX, depth: 0, is_narrowed: false }
+    }
+
+    /// Also negates what is worth it only if the schema would be refused otherwise.
+    pub(super) fn thorough(self) -> Self {
+        Self { is_thorough: true, ..self }
     }
 
     /// Returns a schema for everything that this one does not accept; `None` if there is none that we can write.
@@ -33,6 +50,9 @@ impl<'d> Negation<'d> {
             Value::Object(fields) => fields,
             _ => return None,
         };
+        if let Some(negation) = fields.get(NEGATION) {
+            return Some(negation.clone());
+        }
         if self.depth >= DEPTH_MAX {
             return None;
         }
@@ -77,11 +97,13 @@ impl<'d> Negation<'d> {
                 let tuple = fields.get("prefixItems").and_then(Value::as_array).map_or(0, Vec::len);
                 json!({ "type": "array", "minItems": tuple + 1 })
             }
-            "patternProperties" if value.as_object()?.values().all(is_anything) => {
-                let needs_none = fields.get("additionalProperties").is_none_or(is_anything);
-                if needs_none { Value::Bool(false) } else { return None }
+            "items" => self.of_items(value, fields)?,
+            "patternProperties" => self.of_patterns(value.as_object()?)?,
+            "additionalProperties" => self.of_additional(value, fields)?,
+            "anyOf" => {
+                let each = value.as_array()?.iter().map(|schema| self.of(schema)).collect::<Option<_>>()?;
+                distributed(each, self.definitions)
             }
-            "anyOf" => all_of(value.as_array()?.iter().map(|schema| self.of(schema)).collect::<Option<_>>()?),
             "allOf" => any_of(value.as_array()?.iter().map(|schema| self.of(schema)).collect::<Option<_>>()?),
             "$ref" => self.of(self.definitions.get(value.as_str()?.strip_prefix("#/$defs/")?)?)?,
             _ => return None,
@@ -113,6 +135,66 @@ impl<'d> Negation<'d> {
         Some(any_of(each.collect::<Option<_>>()?))
     }
 
+    /// One of the first names that match is wrong, and there are no others.
+    fn of_patterns(&mut self, patterns: &Map<String, Value>) -> Option<Value> {
+        let mut ways = Vec::new();
+        for (pattern, schema) in patterns.iter().filter(|(_, schema)| !is_anything(schema)) {
+            if !self.is_thorough {
+                return None;
+            }
+            self.is_narrowed = true;
+            let wrong = json!({ pattern: self.of(schema)? });
+            ways.push(json!({
+                "type": "object", "patternProperties": wrong, "additionalProperties": false, "minProperties": 1
+            }));
+        }
+        Some(any_of(ways))
+    }
+
+    /// There is a name that is not listed: beside none of those that are, or beside some.
+    fn of_additional(&mut self, additional: &Value, fields: &Map<String, Value>) -> Option<Value> {
+        let names = fields.get("properties").and_then(Value::as_object).map_or(Vec::new(), |map| map.keys().collect());
+        if !self.is_thorough || names.len() > NAMES_MAX || fields.contains_key("patternProperties") {
+            return None;
+        }
+        let wrong = self.of(additional)?;
+        // Others that are not listed are right, but must be wrong as well.
+        self.is_narrowed |= !is_anything(&wrong);
+        let ways = (0usize..1 << names.len()).map(|chosen| {
+            let is_there = |index: usize| chosen >> index & 1 == 1;
+            let each = names.iter().enumerate();
+            let properties: Map<String, Value> =
+                each.clone().map(|(index, name)| ((*name).clone(), Value::Bool(is_there(index)))).collect();
+            let required: Vec<&String> = each.filter(|(index, _)| is_there(*index)).map(|(_, name)| *name).collect();
+            let count = required.len() + 1;
+            json!({
+                "type": "object", "properties": properties, "required": required, "additionalProperties": wrong,
+                "minProperties": count
+            })
+        });
+        Some(any_of(ways.collect()))
+    }
+
+    /// One of the first items behind the tuple is wrong.
+    fn of_items(&mut self, items: &Value, fields: &Map<String, Value>) -> Option<Value> {
+        let tuple = fields.get("prefixItems").and_then(Value::as_array).map_or(0, Vec::len);
+        // Items in items would multiply.
+        if !self.is_thorough || self.is_in_items {
+            return None;
+        }
+        self.is_in_items = true;
+        let wrong = self.of(items);
+        self.is_in_items = false;
+        let wrong = wrong?;
+        self.is_narrowed = true;
+        let ways = (tuple..tuple + PLACES).map(|index| {
+            let mut prefix = vec![Value::Bool(true); index];
+            prefix.push(wrong.clone());
+            json!({ "type": "array", "minItems": index + 1, "prefixItems": prefix })
+        });
+        Some(any_of(ways.collect()))
+    }
+
     fn of_tuple(&mut self, tuple: &[Value]) -> Option<Value> {
         let each = tuple.iter().enumerate().filter(|(_, schema)| !is_anything(schema)).map(|(index, schema)| {
             let mut prefix = vec![Value::Bool(true); index];
@@ -125,7 +207,8 @@ impl<'d> Negation<'d> {
 
 /// Everything but some constants.
 fn of_constants(constants: &[Value]) -> Option<Value> {
-    if constants.iter().any(|value| value.is_array() || value.is_object()) {
+    let is_beyond = |value: &Value| value.as_f64().is_some_and(|number| number.abs() > NUMBER_MAX);
+    if constants.iter().any(|value| value.is_array() || value.is_object() || is_beyond(value)) {
         return None;
     }
     let of_type = |kind: &str| constants.iter().filter(move |value| type_of(value) == kind).collect::<Vec<_>>();
@@ -245,6 +328,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_narrowed_accepts_nothing_that_the_schema_does() {
+        for (schema, accepted) in [
+            (json!({"items": {"type": "string"}}), json!([1])),
+            (json!({"prefixItems": [true], "items": {"minimum": 3}}), json!([1, 2, 3])),
+            (json!({"properties": {"a": true}, "additionalProperties": false}), json!({"b": 1})),
+            (json!({"properties": {"a": {"const": 1}}, "additionalProperties": false}), json!({"a": 1, "b": "x"})),
+            (json!({"additionalProperties": {"type": "string"}}), json!({"a": 1})),
+            (json!({"patternProperties": {"^a": {"type": "string"}}}), json!({"a": 1})),
+            (json!({NEGATION: {"type": "null"}, "type": "string"}), json!(null)),
+        ] {
+            let negated = Negation::new(&Map::new()).thorough().of(&schema).unwrap_or_else(|| panic!("{schema}"));
+            let (one, other) =
+                (jsonschema::validator_for(&schema).unwrap(), jsonschema::validator_for(&negated).unwrap());
+            assert!(
+                samples().iter().all(|value| !(one.is_valid(value) && other.is_valid(value))),
+                "{schema} {negated}"
+            );
+            assert!(other.is_valid(&accepted), "{schema} {negated}");
+        }
+    }
+
+    #[test]
     fn what_has_no_negation_is_known() {
         for schema in [
             json!({"pattern": "a"}),
@@ -252,6 +357,7 @@ mod tests {
             json!({"multipleOf": 3}),
             json!({"items": {"type": "string"}}),
             json!({"additionalProperties": false}),
+            json!({"patternProperties": {"^a": {"type": "string"}}}),
             json!({"const": [1]}),
             json!({"maxProperties": 3}),
         ] {

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::super::limits::{PATTERN_CHECKS_MAX, PATTERN_PROPERTIES_MAX};
-use super::cost::Cost;
+use super::disjoint::Comparison;
 use super::strings::Names;
-use super::written::{Written, any_of, is_anything};
-use super::{GrammarError, Position, Rewriter, pattern};
+use super::written::{Written, all_of, any_of, is_anything};
+use super::{GrammarError, Position, Rewriter, Strictness, pattern};
 
 /// Names of which one must be there.
 const ONE_OF_NAMES_MAX: usize = 32;
@@ -78,7 +78,8 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Patterns that overlap become one: exactly if they ask for the same, else for either.
+    /// Patterns that overlap become one. If they ask for the same, that is exact; else a name that one of them matches must
+    /// have what both ask for, or, where that may be, what either does.
     fn disjoint_patterns(
         &mut self,
         mut patterns: Vec<(String, Value)>,
@@ -95,17 +96,24 @@ impl Rewriter<'_> {
                 continue;
             };
             let (other, of_other) = disjoint.remove(index);
-            let either = if schema == of_other {
+            let merged = if schema == of_other {
                 schema
+            } else if self.strictness == Strictness::Strict && self.may_both_hold(&schema, &of_other) {
+                self.narrow();
+                all_of(vec![schema, of_other])
             } else {
                 let problem = format!("has patterns that may match the same name: {pattern:?} and {other:?}");
                 self.relax(position.unenforceable("patternProperties", problem))?;
                 any_of(vec![schema, of_other])
             };
-            patterns.push((format!("(?:{pattern})|(?:{other})"), either));
+            patterns.push((format!("(?:{pattern})|(?:{other})"), merged));
         }
         disjoint.reverse();
         Ok(disjoint.into_iter().collect())
+    }
+
+    fn may_both_hold(&self, one: &Value, other: &Value) -> bool {
+        !Comparison::new(&self.definitions).are_disjoint(one, other)
     }
 
     /// llguidance counts properties only where none that the schema lists is optional.
@@ -154,10 +162,8 @@ impl Rewriter<'_> {
                 ways.push(json!({ "properties": none, "minProperties": min }));
             }
             written.fields.shift_remove("minProperties");
-            let ways =
-                any_of(ways.into_iter().map(|way| with_type(way, "object")).chain([not_an_object(written)]).collect());
-            let cost = Cost::of(&ways, &self.costs);
-            return self.conjunct("minProperties", (ways, cost), position, written);
+            let ways = ways.into_iter().map(|way| with_type(way, "object")).chain([not_an_object(written)]);
+            return self.conjunct("minProperties", any_of(ways.collect()), position, written);
         }
         self.without_counts("cannot be enforced beside properties that are optional", position, written)
     }
@@ -182,24 +188,11 @@ impl Rewriter<'_> {
         position: &Position,
         written: &mut Written,
     ) -> Result<(), GrammarError> {
-        let unenforceable = |problem: String| position.unenforceable("propertyNames", problem);
-        if !self.effort.counts_properties() {
-            return self.relax(unenforceable("belongs to a schema that is too large".to_owned()));
+        let Some(schema) = self.exact("propertyNames", value, position)? else { return Ok(()) };
+        match Names::of(&schema, &self.definitions, 0) {
+            Some(names) => self.conjunct("propertyNames", names.into_schema(), position, written),
+            None => self.relax(position.unenforceable("propertyNames", "cannot be said in one pattern")),
         }
-        let inside = position.below("propertyNames", "");
-        let names = match self.exactly("propertyNames", position, |rewriter| rewriter.schema(value, &inside)) {
-            Ok((schema, _)) => Names::of(&schema, &self.definitions, 0),
-            Err(error @ GrammarError::NotEnforceable { .. }) => {
-                return self.relax(unenforceable(format!("cannot be enforced: {error}")));
-            }
-            Err(error) => return Err(error),
-        };
-        let Some(names) = names else {
-            return self.relax(unenforceable("cannot be said in one pattern".to_owned()));
-        };
-        let schema = names.into_schema();
-        let cost = Cost::of(&schema, &self.costs);
-        self.conjunct("propertyNames", (schema, cost), position, written)
     }
 }
 

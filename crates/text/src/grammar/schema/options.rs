@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::super::limits::EXCLUSIVE_OPTIONS_MAX;
 use super::cost::Cost;
 use super::disjoint::Comparison;
-use super::written::{Written, all_of};
+use super::distribution::distributed;
+use super::written::Written;
 use super::{GrammarError, Position, Rewriter};
 
 /// Options that are compared with each other.
@@ -95,7 +96,7 @@ impl Rewriter<'_> {
             for &other in others {
                 all.push(if are_exact[other] { self.negation(&options[other].0)? } else { return None });
             }
-            Some(all_of(all))
+            Some(distributed(all, &self.definitions))
         });
         each.collect()
     }

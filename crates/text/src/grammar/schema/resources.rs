@@ -1,12 +1,13 @@
 //! What a reference points to. Only the schema itself is searched; nothing is ever fetched.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use serde_json::Value;
 
 use super::draft::Draft;
-use super::{escaped, uri};
+use super::position::escaped;
+use super::uri;
 
 /// Keywords with schemas by name, and with a schema or a list of them.
 const NAMED: [&str; 6] =
@@ -40,14 +41,31 @@ pub(super) struct Target<'s> {
     pub scope: Scope,
 }
 
+impl Target<'_> {
+    /// Returns a name that is the same only where the schema means the same: a `$dynamicRef` in it may depend on the way
+    /// here.
+    pub(super) fn key(&self) -> String {
+        match self.scope.dynamic.is_empty() {
+            true => self.pointer.clone(),
+            false => format!("{} {:?}", self.pointer, self.scope.dynamic),
+        }
+    }
+}
+
 /// What references in a schema are relative to.
 #[derive(Clone)]
 pub(super) struct Scope {
     pub base: Rc<str>,
     pub draft: Draft,
+    /// For each `$dynamicAnchor` that several documents have, the first of them on the way here.
+    pub dynamic: Rc<BTreeMap<String, Rc<str>>>,
 }
 
 impl Scope {
+    fn outside() -> Self {
+        Self { base: Rc::from(""), draft: Draft::Draft2020, dynamic: Rc::default() }
+    }
+
     /// Returns the scope inside a schema.
     pub(super) fn within(&self, schema: &Value) -> Self {
         let Value::Object(fields) = schema else { return self.clone() };
@@ -55,9 +73,9 @@ impl Scope {
         match draft.id(fields).map(|id| id.trim_end_matches('#')) {
             Some(id) if !id.is_empty() && !id.starts_with('#') => {
                 let document = id.split('#').next().unwrap_or_default();
-                Self { base: uri::joined(&self.base, document).into(), draft }
+                Self { base: uri::joined(&self.base, document).into(), draft, ..self.clone() }
             }
-            _ => Self { base: self.base.clone(), draft },
+            _ => Self { draft, ..self.clone() },
         }
     }
 }
@@ -68,8 +86,8 @@ pub(super) struct Resources<'s> {
     documents: HashMap<Rc<str>, Target<'s>>,
     /// By the document's address and the name in it; `None` if several have the same.
     anchors: HashMap<(Rc<str>, String), Option<Target<'s>>>,
-    /// How many schemas have a `$dynamicAnchor` of this name.
-    dynamic: HashMap<String, usize>,
+    /// The documents of the schemas that have a `$dynamicAnchor` of this name.
+    dynamic: HashMap<String, Vec<Rc<str>>>,
     has_recursive_anchor: bool,
 }
 
@@ -85,19 +103,50 @@ impl<'s> Resources<'s> {
         let whole = Target { pointer: "#".to_owned(), schema: root, scope: found.root_scope() };
         found.documents.insert(Rc::from(""), whole.clone());
         found.documents.insert(whole.scope.base.clone(), whole.clone());
-        let mut open = vec![Target { scope: Scope { base: Rc::from(""), draft: Draft::Draft2020 }, ..whole }];
+        let mut open = vec![Target { scope: Scope::outside(), ..whole }];
         while let Some(target) = open.pop() {
             found.add(target, &mut open);
         }
+        // Where there is one only, the way does not matter.
+        found.dynamic.retain(|_, documents| documents.len() > 1);
         found
     }
 
     pub(super) fn root_scope(&self) -> Scope {
-        Scope { base: Rc::from(""), draft: Draft::Draft2020 }.within(self.root)
+        Scope::outside().within(self.root)
+    }
+
+    /// Returns the scope with the dynamic anchors of its document, where none of these names was met before.
+    pub(super) fn entered(&self, mut scope: Scope) -> Scope {
+        let is_new = |(name, documents): &(&String, &Vec<Rc<str>>)| {
+            documents.contains(&scope.base) && !scope.dynamic.contains_key(*name)
+        };
+        let new: Vec<String> = self.dynamic.iter().filter(is_new).map(|(name, _)| name.clone()).collect();
+        if !new.is_empty() {
+            let base = scope.base.clone();
+            Rc::make_mut(&mut scope.dynamic).extend(new.into_iter().map(|name| (name, base.clone())));
+        }
+        scope
+    }
+
+    /// Returns what the reference of a keyword points to from here, or what is wrong with it.
+    pub(super) fn target(&self, keyword: &str, reference: &str, scope: &Scope) -> Result<Target<'s>, &'static str> {
+        if keyword == "$recursiveRef" && !self.recursion_is_static() {
+            return Err("depends on where the schema is used, which is not supported");
+        }
+        let mut target = self.resolve(reference, &scope.base)?;
+        let name = reference.rsplit('#').next().unwrap_or_default();
+        let is_dynamic = keyword == "$dynamicRef" && target.schema.get("$dynamicAnchor").is_some_and(|own| own == name);
+        if let Some(first) = scope.dynamic.get(name).filter(|_| is_dynamic) {
+            let found = self.anchors.get(&(first.clone(), name.to_owned())).cloned().flatten();
+            target = found.ok_or("does not exist in the schema")?;
+        }
+        target.scope.dynamic = scope.dynamic.clone();
+        Ok(target)
     }
 
     /// Returns what a reference points to, or what is wrong with it.
-    pub(super) fn resolve(&self, reference: &str, base: &str) -> Result<Target<'s>, &'static str> {
+    fn resolve(&self, reference: &str, base: &str) -> Result<Target<'s>, &'static str> {
         const ELSEWHERE: &str = "refers to another document; references are only followed within the schema";
         let (document, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let document = self.documents.get(uri::joined(base, document).as_str()).ok_or(ELSEWHERE)?;
@@ -110,14 +159,8 @@ impl<'s> Resources<'s> {
         found.ok_or("does not exist in the schema")
     }
 
-    /// Returns whether a `$dynamicRef` means the same as a `$ref`: there is one anchor of that name at most.
-    pub(super) fn is_static(&self, dynamic_reference: &str) -> bool {
-        let name = dynamic_reference.rsplit('#').next().unwrap_or_default();
-        self.dynamic.get(name).copied().unwrap_or(0) <= 1
-    }
-
     /// Returns whether `$recursiveRef` means the same as a `$ref`.
-    pub(super) fn recursion_is_static(&self) -> bool {
+    fn recursion_is_static(&self) -> bool {
         !self.has_recursive_anchor || self.documents.len() <= 2
     }
 
@@ -134,7 +177,9 @@ impl<'s> Resources<'s> {
         for keyword in ["$anchor", "$dynamicAnchor"] {
             if let Some(name) = fields.get(keyword).and_then(Value::as_str) {
                 self.add_anchor(name, &here);
-                *self.dynamic.entry(name.to_owned()).or_default() += usize::from(keyword == "$dynamicAnchor");
+                if keyword == "$dynamicAnchor" {
+                    self.dynamic.entry(name.to_owned()).or_default().push(scope.base.clone());
+                }
             }
         }
         self.has_recursive_anchor |= fields.get("$recursiveAnchor") == Some(&Value::Bool(true));

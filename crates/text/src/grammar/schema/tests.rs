@@ -161,6 +161,49 @@ fn patterns_that_are_left_out_shut_no_names_out() {
 }
 
 #[test]
+fn names_that_two_patterns_may_match_must_have_what_both_ask_for() {
+    let schema = json!({"patternProperties": {"^a": {"minLength": 1}, "b$": {"type": "string"}}});
+    let narrowed = strict(&schema).unwrap();
+    assert!(narrowed.is_narrowed);
+    let patterns = narrowed.schema["patternProperties"].as_object().unwrap();
+    let (_, both) = patterns.iter().next().unwrap();
+    assert_eq!((patterns.len(), both), (1, &json!({"allOf": [{"minLength": 1}, {"type": "string"}]})));
+    assert!(strict(&json!({"not": schema})).is_err());
+    assert_eq!(places(&relaxed(&schema)), ["patternProperties #"]);
+}
+
+#[test]
+fn dynamic_references_lead_to_the_outermost_anchor_on_the_way() {
+    let list = json!({
+        "$id": "list", "items": {"$dynamicRef": "#item"}, "$defs": {"any": {"$dynamicAnchor": "item"}}
+    });
+    let of = |kind: &str| {
+        let item = json!({"$dynamicAnchor": "item", "type": kind});
+        json!({"$id": kind, "$ref": "list", "$defs": {"item": item}})
+    };
+    let schema = json!({
+        "$id": "http://example.com/root",
+        "properties": {"s": {"$ref": "string"}, "n": {"$ref": "number"}, "l": {"$ref": "list"}},
+        "$defs": {"list": list, "s": of("string"), "n": of("number")}
+    });
+    let written = strict(&schema).unwrap().schema;
+    let referred = |schema: &Value| {
+        let path = schema["$ref"].as_str().unwrap().strip_prefix('#').unwrap();
+        written.pointer(path).unwrap().clone()
+    };
+    let item = |name: &str| {
+        let mut list = referred(&written["properties"][name]);
+        while list.get("items").is_none() {
+            list = referred(&list);
+        }
+        referred(&list["items"])
+    };
+    assert_eq!(item("s"), json!({"type": "string"}));
+    assert_eq!(item("n"), json!({"type": "number"}));
+    assert_eq!(item("l"), json!({}));
+}
+
+#[test]
 fn less_effort_accepts_more_until_the_type_is_left() {
     let schema = json!({
         "type": "object", "properties": {"a": {"properties": {"b": {"items": {"not": {"const": 1}}}}}},

@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::cost::Cost;
+use super::draft::Draft;
 use super::written::{Written, all_of, any_of, is_anything};
 use super::{GrammarError, Position, Rewriter, pattern};
 
@@ -25,6 +25,8 @@ struct Branch {
     /// How many of the first items.
     items: usize,
     are_all_items: bool,
+    /// Items that satisfy one of these, wherever they stand.
+    contained: Vec<Value>,
 }
 
 impl Branch {
@@ -35,6 +37,7 @@ impl Branch {
         self.are_all_names |= other.are_all_names;
         self.items = self.items.max(other.items);
         self.are_all_items |= other.are_all_items;
+        self.contained.extend(other.contained.iter().cloned());
         self
     }
 
@@ -44,6 +47,7 @@ impl Branch {
             || self.items > 0
             || !self.names.is_empty()
             || !self.patterns.is_empty()
+            || !self.contained.is_empty()
     }
 
     /// A schema in which the rest follows another schema.
@@ -61,8 +65,13 @@ impl Branch {
                 close
             }
             _ if self.are_all_items => Value::Bool(true),
-            _ if self.items == 0 => json!({ "items": rest }),
-            _ => json!({ "prefixItems": vec![Value::Bool(true); self.items], "items": rest }),
+            _ => {
+                let rest = any_of(self.contained.iter().chain([rest]).cloned().collect());
+                match self.items {
+                    0 => json!({ "items": rest }),
+                    items => json!({ "prefixItems": vec![Value::Bool(true); items], "items": rest }),
+                }
+            }
         };
         let mut all = self.conditions.clone();
         all.push(close);
@@ -91,20 +100,20 @@ impl Rewriter<'_> {
             let mut others = fields.clone();
             others.shift_remove("unevaluatedProperties");
             others.shift_remove("unevaluatedItems");
-            let before = self.inexact_count;
+            let (before, mut is_narrowed) = (self.inexact_count, false);
             match self.exactly(keyword, position, |rewriter| {
                 let branches = rewriter.branches(&others, keyword, position);
-                // Narrowing is no obstacle: the branches are not negated.
+                // Narrowing is no obstacle: the branches are not negated here.
+                is_narrowed = rewriter.inexact_count != before;
                 rewriter.inexact_count = before;
                 branches
             }) {
                 Ok(branches) => {
-                    if branches.len() > 1 {
+                    if is_narrowed {
                         self.narrow();
                     }
                     let schema = any_of(branches.iter().map(|branch| branch.closed(keyword, &rest)).collect());
-                    let cost = Cost::of(&schema, &self.costs);
-                    self.conjunct(keyword, (schema, cost), position, written)?;
+                    self.conjunct(keyword, schema, position, written)?;
                 }
                 Err(error @ GrammarError::NotEnforceable { .. }) => {
                     self.relax(unenforceable(format!("cannot be enforced: {error}")))?;
@@ -125,8 +134,9 @@ impl Rewriter<'_> {
         let mut branches = vec![evaluated_directly(fields)];
         for (keyword, value) in fields {
             let more = match keyword.as_str() {
-                "contains" if asked == "unevaluatedItems" => {
-                    return Err(position.unenforceable(keyword, "is not supported beside unevaluatedItems"));
+                "contains" if asked == "unevaluatedItems" && position.scope.draft >= Draft::Draft2020 => {
+                    let (schema, _) = self.schema(value, &position.below(keyword, ""))?;
+                    vec![Branch { contained: vec![schema], ..Branch::default() }]
                 }
                 "allOf" => {
                     for (index, schema) in value.as_array().into_iter().flatten().enumerate() {
@@ -168,7 +178,7 @@ impl Rewriter<'_> {
             }
             Value::Object(fields) => {
                 let mut inside = position.clone();
-                inside.scope = inside.scope.within(schema);
+                inside.scope = self.resources.entered(inside.scope.within(schema));
                 self.branches(fields, asked, &inside)
             }
             _ => Ok(vec![Branch::default()]),
@@ -183,17 +193,13 @@ impl Rewriter<'_> {
         position: &Position,
     ) -> Result<Vec<Branch>, GrammarError> {
         let unenforceable = |problem: &str| position.unenforceable(keyword, problem);
-        let is_static = match (keyword, value.as_str()) {
-            ("$dynamicRef", Some(text)) => self.resources.is_static(text),
-            ("$recursiveRef", _) => self.resources.recursion_is_static(),
-            (_, text) => text.is_some(),
-        };
-        let text = value.as_str().filter(|_| is_static).ok_or_else(|| unenforceable("is not supported"))?;
-        let target = self.resources.resolve(text, &position.scope.base).map_err(unenforceable)?;
-        if self.evaluating.contains(&target.pointer) || self.evaluating.len() > 32 {
+        let text = value.as_str().ok_or_else(|| unenforceable("is not a string"))?;
+        let target = self.resources.target(keyword, text, &position.scope).map_err(unenforceable)?;
+        let key = target.key();
+        if self.evaluating.contains(&key) || self.evaluating.len() > 32 {
             return Err(unenforceable("refers to itself, which is not supported"));
         }
-        self.evaluating.push(target.pointer.clone());
+        self.evaluating.push(key);
         let inside = Position { pointer: target.pointer, depth: position.depth + 1, scope: target.scope };
         let branches = self.branches_of(target.schema, asked, &inside);
         self.evaluating.pop();
@@ -219,7 +225,9 @@ impl Rewriter<'_> {
             return Ok(vec![Branch::default()]);
         }
         let mut all: Vec<Branch> = options.iter().flatten().cloned().collect();
-        if keyword == "anyOf" && options.len() <= COMBINED_MAX {
+        if keyword == "anyOf" && options.len() > COMBINED_MAX {
+            self.narrow();
+        } else if keyword == "anyOf" {
             for chosen in 1usize..1 << options.len() {
                 if chosen.count_ones() > 1 {
                     let mut chosen = options.iter().enumerate().filter(|(index, _)| chosen >> index & 1 == 1);
@@ -286,6 +294,7 @@ fn evaluated_directly(fields: &Map<String, Value>) -> Branch {
         are_all_items: has("items") && !items_is_list
             || items_is_list && has("additionalItems")
             || has("unevaluatedItems"),
+        contained: Vec::new(),
     }
 }
 

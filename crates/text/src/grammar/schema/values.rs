@@ -12,6 +12,8 @@ pub(super) type Check = fn(&str, &Value, &Position) -> Result<Value, GrammarErro
 
 /// Digits of a number whose multiples are enforced.
 const DIGITS_MAX: usize = 9;
+/// The automaton has a state for every remainder.
+const MULTIPLE_MAX: u64 = 100_000;
 pub(super) const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 
 impl Rewriter<'_> {
@@ -65,6 +67,33 @@ impl Rewriter<'_> {
         };
         self.literal(keyword, number(keyword, value, position), value, written)
     }
+
+    /// Integers that are multiples of 0.3 are multiples of 3.
+    pub(super) fn multiple_of(
+        &mut self,
+        value: &Value,
+        fields: &Map<String, Value>,
+        position: &Position,
+        written: &mut Written,
+    ) -> Result<(), GrammarError> {
+        let is_integer = fields.get("type").is_some_and(|kind| kind == "integer");
+        let of_integers = if is_integer { whole_multiple(value) } else { None };
+        let checked = positive_number("multipleOf", &of_integers.unwrap_or_else(|| value.clone()), position);
+        self.literal("multipleOf", checked, value, written)
+    }
+}
+
+/// Returns the least whole number that is a multiple of this one, unless it is large.
+fn whole_multiple(value: &Value) -> Option<Value> {
+    let text = value.as_number()?.to_string();
+    let (whole, fraction) = text.split_once('.')?;
+    let digits: u64 = format!("{whole}{fraction}").parse().ok()?;
+    let mut rest = 10u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let mut divisor = digits;
+    while rest != 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    digits.checked_div(divisor).filter(|multiple| *multiple <= MULTIPLE_MAX).map(Value::from)
 }
 
 pub(super) fn type_of(value: &Value) -> &'static str {
@@ -94,6 +123,7 @@ pub(super) fn types(keyword: &str, value: &Value, position: &Position) -> Result
 
 pub(super) fn constant(keyword: &str, value: &Value, position: &Position) -> Result<Value, GrammarError> {
     match value {
+        Value::Number(_) if is_exact_beyond(value) => Ok(value.clone()),
         Value::Number(_) => number(keyword, value, position),
         Value::Array(items) => items.iter().map(|item| constant(keyword, item, position)).collect(),
         Value::Object(fields) => {
@@ -105,6 +135,12 @@ pub(super) fn constant(keyword: &str, value: &Value, position: &Position) -> Res
         }
         plain => Ok(plain.clone()),
     }
+}
+
+/// Whether an integer is too large to be calculated with, but is the same as a float.
+fn is_exact_beyond(value: &Value) -> bool {
+    let Some(integer) = value.as_i64() else { return false };
+    (integer as f64).abs() > NUMBER_MAX && integer as f64 as i128 == i128::from(integer)
 }
 
 pub(super) fn constants(keyword: &str, value: &Value, position: &Position) -> Result<Value, GrammarError> {
@@ -146,5 +182,26 @@ pub(super) fn count(keyword: &str, value: &Value, position: &Position) -> Result
         Some(count) if count <= u64::from(u32::MAX) => Ok(number),
         Some(_) => Err(position.unenforceable(keyword, "must be at most 4294967295 to be enforced")),
         None => Err(position.wrong(keyword, "must be a whole number from 0 to 4294967295")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn multiples_among_integers_are_whole() {
+        assert_eq!(whole_multiple(&json!(0.3)), Some(json!(3)));
+        assert_eq!(whole_multiple(&json!(2.5)), Some(json!(5)));
+        assert_eq!(whole_multiple(&json!(0.123456789)), None);
+        assert_eq!(whole_multiple(&json!(3)), None);
+        assert_eq!(whole_multiple(&json!(-0.5)), None);
+    }
+
+    #[test]
+    fn large_constants_are_kept_if_they_are_exact() {
+        assert!(is_exact_beyond(&json!(9_007_199_254_740_992_i64)) && is_exact_beyond(&json!(i64::MIN)));
+        assert!(!is_exact_beyond(&json!(9_007_199_254_740_993_i64)) && !is_exact_beyond(&json!(i64::MAX)));
+        assert!(!is_exact_beyond(&json!(7)) && !is_exact_beyond(&json!(1.5)));
     }
 }
