@@ -14,11 +14,16 @@ use serde_json::{Value, json};
 use support::smollm2;
 
 const TEMPLATE: &str = include_str!("data/reasoning.jinja");
+const HARMONY: &str = include_str!("data/harmony.jinja");
 const BUDGET: usize = 12;
 
 fn engine() -> Engine {
+    engine_with(TEMPLATE)
+}
+
+fn engine_with(template: &str) -> Engine {
     let builder = Engine::builder(smollm2()).context(Some(1024)).sequences(4);
-    builder.chat_template(Some(TEMPLATE.to_owned())).build().expect("the default model loads")
+    builder.chat_template(Some(template.to_owned())).build().expect("the default model loads")
 }
 
 fn ask(text: &str) -> Request {
@@ -105,6 +110,32 @@ fn structured_output_and_tool_calls_begin_behind_it() {
         assert!(serde_json::from_str::<Value>(&response.tool_calls[0].arguments).is_ok(), "{response:?}");
         assert!(!response.reasoning.is_empty() && response.text.is_empty(), "{response:?}");
     }
+}
+
+/// The model does not know this format; whatever of it the grammar and the budget need is forced.
+#[test]
+fn harmony_channels_are_opened_and_closed_around_the_reasoning() {
+    let engine = engine_with(HARMONY);
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["n"], "additionalProperties": false});
+    for speculation in [Speculation::Off, Speculation::On] {
+        let output_format = Some(OutputFormat::strict_schema(schema.clone()));
+        let request = Request { output_format, speculation, ..ask("Name a number.") };
+        let response = engine.generate(request).expect("sound");
+        assert_eq!(response.finish_reason, Some(FinishReason::Stop), "{response:?}");
+        let value = serde_json::from_str::<Value>(&response.text).unwrap_or_else(|_| panic!("{response:?}"));
+        assert!((1..=9).contains(&value["n"].as_i64().expect("a number")), "{value}");
+        assert!(!response.reasoning.is_empty() && !response.reasoning.contains("<|channel|>"), "{response:?}");
+        let text = response.tokens.iter().flat_map(|token| engine.tokenizer().token_bytes(*token)).copied().collect();
+        let text = String::from_utf8(text).expect("text");
+        assert!(text.starts_with("<|channel|>analysis<|message|>"), "{text}");
+        assert!(text.contains("<|end|><|start|>assistant<|channel|>final<|message|>{"), "{text}");
+    }
+    // What it reasoned in a turn before is shown to the model where its template looks for it.
+    let said = Message { reasoning: Some("Seven is prime.".to_owned()), ..Message::assistant("7") };
+    let messages = vec![Message::user("Name a number."), said, Message::user("Why?")];
+    let prompt = engine.encode(&Prompt::Messages(messages)).expect("it can be rendered");
+    let text = prompt.iter().flat_map(|token| engine.tokenizer().token_bytes(*token)).copied().collect();
+    assert!(String::from_utf8(text).expect("text").contains("analysis<|message|>Seven is prime.<|end|>"));
 }
 
 #[test]

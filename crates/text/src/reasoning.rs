@@ -1,61 +1,8 @@
 //! Reasoning: what a model writes for itself before its answer, between two markers.
 
-use crate::tokenizer::Tokenizer;
+mod format;
 
-/// Markers of published models, by their templates.
-const MARKERS: [(&str, &str); 5] = [
-    // Qwen3, DeepSeek-R1, SmolLM3, GLM and many others.
-    ("<think>", "</think>"),
-    // Magistral.
-    ("[THINK]", "[/THINK]"),
-    // Seed-OSS.
-    ("<seed:think>", "</seed:think>"),
-    // Command A Reasoning.
-    ("<|START_THINKING|>", "<|END_THINKING|>"),
-    // Apertus and some fine-tunes.
-    ("<reasoning>", "</reasoning>"),
-];
-
-/// How a model marks its reasoning.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReasoningFormat {
-    opens: &'static str,
-    closes: &'static str,
-    /// Markers that are control tokens, which have no text of their own in an answer.
-    control_tokens: Vec<(u32, &'static str)>,
-}
-
-impl ReasoningFormat {
-    /// Returns the format that a chat template was written for; `None` if its model does not reason.
-    pub fn of_template(source: &str, tokenizer: &Tokenizer) -> Option<Self> {
-        let (opens, closes) = MARKERS.into_iter().find(|(_, closes)| source.contains(closes))?;
-        let control = |marker| tokenizer.token_id(marker).filter(|id| tokenizer.is_control(*id)).map(|id| (id, marker));
-        Some(Self { opens, closes, control_tokens: [opens, closes].into_iter().filter_map(control).collect() })
-    }
-
-    /// Returns whether a chat template was written for a model that reasons.
-    pub fn is_in_template(source: &str) -> bool {
-        MARKERS.iter().any(|(_, closes)| source.contains(closes))
-    }
-
-    /// Returns whether a prompt ends with the opening marker, so that the answer begins inside the reasoning.
-    pub fn is_open_after(&self, prompt: &str) -> bool {
-        prompt.trim_end().ends_with(self.opens)
-    }
-
-    pub fn opens(&self) -> &'static str {
-        self.opens
-    }
-
-    pub fn closes(&self) -> &'static str {
-        self.closes
-    }
-
-    /// Returns the text of a marker that is a control token.
-    pub fn control_text(&self, token: u32) -> Option<&'static str> {
-        self.control_tokens.iter().find(|(id, _)| *id == token).map(|(_, text)| *text)
-    }
-}
+pub use format::ReasoningFormat;
 
 /// A part of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,28 +74,8 @@ impl ReasoningParser {
     /// Decides one thing; returns whether there may be more to decide.
     fn step(&mut self, pieces: &mut Vec<ReasoningPiece>) -> bool {
         match self.phase {
-            ReasoningPhase::Start => {
-                let text = self.held.trim_start();
-                if let Some(rest) = text.strip_prefix(self.format.opens) {
-                    self.held = rest.to_owned();
-                    self.phase = ReasoningPhase::Reasoning;
-                    return true;
-                }
-                if self.format.opens.starts_with(text) {
-                    return false;
-                }
-                self.phase = ReasoningPhase::Answer;
-                true
-            }
+            ReasoningPhase::Start | ReasoningPhase::Closed => self.enter(),
             ReasoningPhase::Reasoning => self.reason(pieces),
-            ReasoningPhase::Closed => {
-                self.held.drain(..self.held.len() - self.held.trim_start().len());
-                if self.held.is_empty() {
-                    return false;
-                }
-                self.phase = ReasoningPhase::Answer;
-                true
-            }
             ReasoningPhase::Answer => {
                 pieces.push(ReasoningPiece::Text(std::mem::take(&mut self.held)));
                 false
@@ -156,8 +83,31 @@ impl ReasoningParser {
         }
     }
 
+    /// Passes over the marker that comes next, if one does.
+    fn enter(&mut self) -> bool {
+        let text = self.held.trim_start();
+        let markers = self.format.markers_in(self.phase);
+        let found = markers.iter().find_map(|(marker, phase)| Some((text.strip_prefix(marker)?, *phase)));
+        if let Some((rest, phase)) = found {
+            self.held = rest.to_owned();
+            self.phase = phase;
+            return true;
+        }
+        if markers.iter().any(|(marker, _)| marker.starts_with(text)) {
+            return false;
+        }
+        if self.phase == ReasoningPhase::Closed {
+            self.held.drain(..self.held.len() - text.len());
+            if self.held.is_empty() {
+                return false;
+            }
+        }
+        self.phase = ReasoningPhase::Answer;
+        true
+    }
+
     fn reason(&mut self, pieces: &mut Vec<ReasoningPiece>) -> bool {
-        let closes = self.format.closes;
+        let closes = self.format.closes();
         let (end, behind) = match self.held.find(closes) {
             Some(at) => (at, Some(at + closes.len())),
             None => {
@@ -186,12 +136,12 @@ mod tests {
     use super::*;
 
     fn format() -> ReasoningFormat {
-        ReasoningFormat { opens: "<think>", closes: "</think>", control_tokens: Vec::new() }
+        ReasoningFormat::in_plain_text("</think>")
     }
 
     /// Reasoning and text of an answer that comes in pieces of `size` characters.
-    fn parse(answer: &str, is_open: bool, size: usize) -> (String, String) {
-        let mut parser = ReasoningParser::new(format(), is_open);
+    fn parse(format: ReasoningFormat, answer: &str, is_open: bool, size: usize) -> (String, String) {
+        let mut parser = ReasoningParser::new(format, is_open);
         let characters: Vec<char> = answer.chars().collect();
         let mut pieces: Vec<ReasoningPiece> =
             characters.chunks(size).flat_map(|chunk| parser.push(&chunk.iter().collect::<String>())).collect();
@@ -221,7 +171,33 @@ mod tests {
         ] {
             for size in 1..12 {
                 let expected = (reasoning.to_owned(), text.to_owned());
-                assert_eq!(parse(answer, is_open, size), expected, "{answer:?} by {size}");
+                assert_eq!(parse(format(), answer, is_open, size), expected, "{answer:?} by {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn harmony_has_its_reasoning_in_a_channel() {
+        for (answer, reasoning, text) in [
+            (
+                "<|channel|>analysis<|message|>Why?<|end|><|start|>assistant<|channel|>final<|message|>Blue.",
+                "Why?",
+                "Blue.",
+            ),
+            ("<|channel|>final<|message|>Blue.", "", "Blue."),
+            (
+                "<|channel|>analysis<|message|>Why?<|end|><|start|>assistant<|channel|>analysis<|message|> How?<|end|>\
+                 <|start|>assistant<|channel|>final<|message|>Blue <|channel|>.",
+                "Why? How?",
+                "Blue <|channel|>.",
+            ),
+            ("<|channel|>analysis<|message|>Why?<|end|><|start|>assis", "Why?", ""),
+            ("Blue.", "", "Blue."),
+        ] {
+            for size in 1..50 {
+                let format = ReasoningFormat::in_plain_text("<|channel|>analysis<|message|>");
+                let expected = (reasoning.to_owned(), text.to_owned());
+                assert_eq!(parse(format, answer, false, size), expected, "{answer:?} by {size}");
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ruvllm_engine::{Constraint, ConstraintError, TokenId};
-use ruvllm_text::{ReasoningFormat, SpecialTokens, Tokenizer};
+use ruvllm_text::{ReasoningFormat, ReasoningPhase, SpecialTokens, Tokenizer};
 
 use super::GrammarConstraint;
 
@@ -16,10 +16,12 @@ pub(crate) struct ReasoningConstraint {
     answer: Option<GrammarConstraint>,
     /// Maximum number of tokens of the reasoning.
     budget: Option<usize>,
-    /// The opening marker, if it is one token. Where a grammar holds, only such a marker can be told from the answer.
-    opens: Option<TokenId>,
-    /// Tokens of the closing marker.
+    /// Tokens of the opening marker. Where a grammar holds, only one of a single token can be told from the answer.
+    opens: Vec<TokenId>,
+    /// Tokens of the closing marker, and of the one that opens the answer.
     closes: Vec<TokenId>,
+    /// How many of them are the closing marker's own.
+    closing_len: usize,
     state: State,
     /// The state before each accepted token, and whether the grammar accepted the token too.
     history: Vec<(State, bool)>,
@@ -37,8 +39,11 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Start,
+    /// The answer has a grammar and a marker of its own, so there must be reasoning: this many tokens of the opening marker
+    /// were forced.
+    Opening(usize),
     Reasoning,
-    /// The budget is used up: this many tokens of the closing marker were forced.
+    /// The budget is used up, or a grammar follows: this many tokens of the markers behind the reasoning have come.
     Closing(usize),
     Answer,
 }
@@ -53,14 +58,16 @@ impl ReasoningConstraint {
         answer: Option<GrammarConstraint>,
     ) -> Self {
         let marker = |text: &str| tokenizer.encode(text, SpecialTokens::Parse);
-        let opens = match marker(format.opens())[..] {
-            [token] => Some(token),
-            _ => None,
+        let (opens, mut closes) = (marker(format.opens()), marker(format.closes()));
+        let closing_len = closes.len();
+        closes.extend(format.opens_answer().map(marker).unwrap_or_default());
+        let phase = match (is_open, format.opens_answer()) {
+            (true, _) => Phase::Reasoning,
+            (false, Some(_)) if answer.is_some() => Phase::Opening(0),
+            (false, _) => Phase::Start,
         };
-        let closes = marker(format.closes());
-        let phase = if is_open { Phase::Reasoning } else { Phase::Start };
         let state = State { phase, tail: Vec::new(), reasoned: 0 };
-        Self { tokenizer, format, answer, budget, opens, closes, state, history: Vec::new() }
+        Self { tokenizer, format, answer, budget, opens, closes, closing_len, state, history: Vec::new() }
     }
 
     /// Returns the state after a token, without the grammar's part in it.
@@ -70,20 +77,22 @@ impl ReasoningConstraint {
             Phase::Start => {
                 self.append(&mut next.tail, token);
                 let text = next.tail.trim_ascii_start();
-                let opens = self.format.opens().as_bytes();
-                if text.starts_with(opens) {
+                let mut markers = self.format.markers_in(ReasoningPhase::Start).iter();
+                if text.starts_with(self.format.opens().as_bytes()) {
                     next.phase = Phase::Reasoning;
-                } else if self.answer.is_some() || !opens.starts_with(text) {
+                } else if self.answer.is_some() || !markers.any(|(marker, _)| marker.as_bytes().starts_with(text)) {
                     next.phase = Phase::Answer;
                 }
             }
+            Phase::Opening(forced) if forced + 1 < self.opens.len() => next.phase = Phase::Opening(forced + 1),
+            Phase::Opening(_) => next.phase = Phase::Reasoning,
             Phase::Reasoning if self.is_spent(state) => next.phase = self.closing(1),
             Phase::Reasoning => {
                 next.reasoned += 1;
                 self.append(&mut next.tail, token);
                 let closes = self.format.closes().as_bytes();
                 if next.tail.windows(closes.len()).any(|text| text == closes) {
-                    next.phase = Phase::Answer;
+                    next.phase = if self.answer.is_some() { self.closing(self.closing_len) } else { Phase::Answer };
                 }
                 let kept = next.tail.len().saturating_sub(closes.len());
                 next.tail.drain(..kept);
@@ -112,9 +121,10 @@ impl ReasoningConstraint {
         self.budget.is_some_and(|budget| state.reasoned >= budget)
     }
 
-    /// Returns the tokens of the closing marker that must come now; none if the model is free.
-    fn forced_close(&self) -> &[TokenId] {
+    /// Returns the tokens of markers that must come now; none if the model is free.
+    fn forced_markers(&self) -> &[TokenId] {
         match self.state.phase {
+            Phase::Opening(forced) => &self.opens[forced..],
             Phase::Reasoning if self.is_spent(&self.state) => &self.closes,
             Phase::Closing(forced) => &self.closes[forced..],
             _ => &[],
@@ -137,7 +147,7 @@ fn bit(allowed: &mut [u32], token: TokenId) -> (&mut u32, u32) {
 
 impl Constraint for ReasoningConstraint {
     fn allow(&mut self, allowed: &mut Vec<u32>) -> Result<(), ConstraintError> {
-        if let Some(&token) = self.forced_close().first() {
+        if let Some(&token) = self.forced_markers().first() {
             self.allow_all(allowed);
             allowed.fill(0);
             let (word, bit) = bit(allowed, token);
@@ -148,12 +158,12 @@ impl Constraint for ReasoningConstraint {
             (Phase::Answer, Some(answer)) => answer.allow(allowed)?,
             (Phase::Start, Some(answer)) => {
                 answer.allow(allowed)?;
-                if let Some(token) = self.opens {
+                if let [token] = self.opens[..] {
                     let (word, bit) = bit(allowed, token);
                     *word |= bit;
                 }
             }
-            (Phase::Reasoning | Phase::Closing(_), _) => {
+            (Phase::Opening(_) | Phase::Reasoning | Phase::Closing(_), _) => {
                 self.allow_all(allowed);
                 // The answer is still to come.
                 for &token in self.tokenizer.end_of_generation() {
@@ -205,7 +215,7 @@ impl Constraint for ReasoningConstraint {
         let mut state = self.state.clone();
         let is_free = |token: &&TokenId| {
             let ends = self.tokenizer.is_end_of_generation(**token);
-            let is_free = state.phase != Phase::Answer && !self.is_spent(&state) && !ends;
+            let is_free = matches!(state.phase, Phase::Start | Phase::Reasoning) && !self.is_spent(&state) && !ends;
             state = self.after(&state, **token);
             is_free
         };
@@ -215,7 +225,7 @@ impl Constraint for ReasoningConstraint {
     fn forced(&mut self) -> Vec<TokenId> {
         match &mut self.answer {
             Some(answer) if self.state.phase == Phase::Answer => answer.forced(),
-            _ => self.forced_close().to_vec(),
+            _ => self.forced_markers().to_vec(),
         }
     }
 }

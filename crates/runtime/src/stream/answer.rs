@@ -116,10 +116,12 @@ impl Answer {
         pieces
     }
 
-    /// Returns the text that a token completes. Markers of reasoning are text here even if they are control tokens.
+    /// Returns the text that a token completes. Before the answer, markers of reasoning are text even if they are control
+    /// tokens.
     fn decode(&mut self, event: &Event) -> String {
         let token = event.sampled.token;
-        let marker = self.reasoning.as_ref().and_then(|reasoning| reasoning.format().control_text(token));
+        let reasoning = self.reasoning.as_ref().filter(|reasoning| reasoning.phase() != ReasoningPhase::Answer);
+        let marker = reasoning.and_then(|reasoning| reasoning.format().control_text(token));
         let mut text = marker.map_or_else(|| self.detokenizer.push(token), str::to_owned);
         if event.finish.is_some() {
             text.push_str(&self.detokenizer.flush());
