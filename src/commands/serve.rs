@@ -61,6 +61,9 @@ pub struct Serve {
     /// x-ruvllm-ignored and in the log
     #[arg(long)]
     strict: bool,
+    /// End when standard input does: for a server that another program starts for itself
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
     #[command(flatten)]
     memory: MemoryFlags,
     #[command(flatten)]
@@ -127,6 +130,9 @@ impl Serve {
         let bound = [Some(bound), ollama_bound].into_iter().flatten().collect();
         let listeners = self.listeners(app, bound, admin_bound, tls);
         listen::advance_on_signals(lifecycle.clone())?;
+        if self.until_input_ends {
+            listen::drain_at_end_of_input(lifecycle.clone());
+        }
         let mut loading = tokio::task::spawn_blocking(models.load);
         let mut serving = tokio::spawn({
             let (metrics, lifecycle) = (Arc::clone(&metrics), lifecycle.clone());

@@ -27,7 +27,7 @@ use std::time::Duration;
 pub use bind::{Bound, ListenError};
 pub use descriptors::{connections_within, raise_descriptor_limit};
 pub use serve::{Listener, serve};
-pub use signals::advance_on_signals;
+pub use signals::{advance_on_signals, drain_at_end_of_input};
 pub use tls::{Tls, TlsError};
 
 /// Address of the client. In the extensions of a request.

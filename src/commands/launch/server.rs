@@ -96,8 +96,9 @@ fn start(port: u16, model: &str) -> Result<Child> {
     let log = File::create(&path).with_context(|| format!("{} cannot be written", path.display()))?;
     output::remark(&format!("starting a server (its log: {})", path.display()));
     let mut command = Command::new(std::env::current_exe().context("this program cannot find itself")?);
-    command.args(["serve", model, "--port", &port.to_string()]);
-    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    // It ends with this process, even if that is killed.
+    command.args(["serve", model, "--port", &port.to_string(), "--until-input-ends"]);
+    command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
     // Ctrl-C in the terminal is the program's.
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);

@@ -1,12 +1,12 @@
-//! What a model's file says, for `/api/show` and `/api/tags`.
+//! What a model's file says, for `/v1/models`, `/api/show` and `/api/tags`.
 
 use std::path::Path;
 
 use anyhow::Result;
-use ruvllm_backends::{EncoderFacts, is_encoder};
+use ruvllm_backends::{EncoderFacts, Purpose, is_encoder};
 use ruvllm_model::formats::gguf::facts::ModelFacts;
 use ruvllm_model::formats::gguf::{Gguf, Value as GgufValue};
-use ruvllm_server::models::ModelDescription;
+use ruvllm_server::models::{ModelDescription, RunnerKind};
 use ruvllm_text::ReasoningFormat;
 use serde_json::{Map, Value, json};
 
@@ -65,7 +65,7 @@ fn describe_gguf(file: &Path) -> Result<ModelDescription> {
         license: facts.license,
         reasons: facts.chat_template.as_deref().is_some_and(ReasoningFormat::is_in_template),
         chat_template: facts.chat_template,
-        is_encoder: false,
+        kind: RunnerKind::Generator,
         metadata: metadata.map(|(key, value)| (key.to_owned(), to_json(value))).collect(),
     })
 }
@@ -89,7 +89,10 @@ fn describe_encoder(file: &Path) -> Result<ModelDescription> {
         parameters: std::fs::metadata(file)?.len() / 4,
         quantization: "F32".to_owned(),
         context: Some(facts.context as u64),
-        is_encoder: true,
+        kind: match facts.purpose {
+            Purpose::Embedding => RunnerKind::Encoder,
+            Purpose::Reranking => RunnerKind::Reranker,
+        },
         metadata,
         ..ModelDescription::default()
     })

@@ -7,6 +7,16 @@ use crate::lifecycle::{Lifecycle, Phase};
 /// Exit code of a process that was interrupted, as in shells: 128 plus the number of SIGINT.
 const KILLED: i32 = 130;
 
+/// Drains the server when standard input ends. Whoever started it holds the other end, so that the server ends with them,
+/// however they end.
+pub fn drain_at_end_of_input(lifecycle: Lifecycle) {
+    std::thread::spawn(move || {
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        tracing::info!("shutting down: whoever started this server has ended");
+        lifecycle.advance(Phase::Draining);
+    });
+}
+
 /// Handles signals from now on. Must be called within the runtime.
 pub fn advance_on_signals(lifecycle: Lifecycle) -> io::Result<()> {
     let mut signals = Signals::new()?;
