@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ruvllm_runtime::{Message, Prompt, Sampling, Truncation};
+use ruvllm_runtime::{Message, Prompt, Sampling, Truncation, UnsetParams};
 
 use self::answerer::Answerer;
 use crate::flags::model::{EngineFlags, ModelFlags};
@@ -117,15 +117,17 @@ impl Run {
     fn load(&self, sampling: Sampling) -> Result<Answerer> {
         let interrupted = progress::interrupt_flag();
         let file = self.model.file(Arc::clone(&interrupted))?;
-        if !file.settings.is_empty() {
-            output::remark("the parameters and the system message of this model are used by `ruvllm serve` only");
-        }
         let session = StoredSession::open(&self.session, &file.name)?;
+        if session.is_some() && (file.settings.system.is_some() || !file.settings.messages.is_empty()) {
+            output::remark("a session begins without the model's own system message; give one with --system");
+        }
         let builder = self.model.engine.builder(&file.path)?.sequences(1);
         let builder = session.iter().fold(builder, |builder, session| session.prepare(builder));
         Ok(Answerer {
             engine: build(builder, &file.path)?,
             sampling,
+            unset: UnsetParams { max_tokens: self.max_tokens.is_none(), ..self.sampling.unset() },
+            settings: *file.settings,
             max_tokens: self.max_tokens,
             stop: self.stop.clone(),
             truncation: if self.truncate { Truncation::DropOldest } else { Truncation::Refuse },

@@ -2,20 +2,20 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ruvllm_runtime::Sampling;
+use ruvllm_runtime::{Sampling, UnsetParams};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingFlags {
-    /// Randomness of the choice; 0 always takes the most likely token
-    #[arg(long, allow_negative_numbers = true, default_value_t = Sampling::default().temperature, value_name = "T")]
-    temperature: f32,
+    /// Randomness of the choice; 0 always takes the most likely token [default: the model's, or 0.8]
+    #[arg(long, allow_negative_numbers = true, value_name = "T")]
+    temperature: Option<f32>,
     /// Sample from the K most likely tokens; 0 turns it off
     #[arg(long, default_value_t = Sampling::default().top_k, value_name = "K")]
     top_k: usize,
-    /// Sample from the most likely tokens that together have this probability; 1 turns it off
-    #[arg(long, allow_negative_numbers = true, default_value_t = Sampling::default().top_p, value_name = "P")]
-    top_p: f32,
+    /// Sample from the most likely tokens that together have this probability; 1 turns it off [default: the model's, or 0.95]
+    #[arg(long, allow_negative_numbers = true, value_name = "P")]
+    top_p: Option<f32>,
     /// Sample from tokens with at least this fraction of the most likely token's probability; 0 turns it off
     #[arg(long, allow_negative_numbers = true, default_value_t = Sampling::default().min_p, value_name = "P")]
     min_p: f32,
@@ -50,9 +50,9 @@ impl Default for SamplingFlags {
     fn default() -> Self {
         let default = Sampling::default();
         Self {
-            temperature: default.temperature,
+            temperature: None,
             top_k: default.top_k,
-            top_p: default.top_p,
+            top_p: None,
             min_p: default.min_p,
             typical_p: default.typical_p,
             repetition_penalty: default.repetition_penalty,
@@ -67,12 +67,17 @@ impl Default for SamplingFlags {
 }
 
 impl SamplingFlags {
+    /// Returns the parameters that no flag sets.
+    pub fn unset(&self) -> UnsetParams {
+        UnsetParams { temperature: self.temperature.is_none(), top_p: self.top_p.is_none(), max_tokens: false }
+    }
+
     /// Returns validated sampling parameters; `random_seed` is used unless `--seed` is given.
     pub fn sampling(&self, random_seed: u64) -> Result<Sampling> {
         let sampling = Sampling {
-            temperature: self.temperature,
+            temperature: self.temperature.unwrap_or(Sampling::default().temperature),
             top_k: self.top_k,
-            top_p: self.top_p,
+            top_p: self.top_p.unwrap_or(Sampling::default().top_p),
             min_p: self.min_p,
             typical_p: self.typical_p,
             repetition_penalty: self.repetition_penalty,

@@ -36,6 +36,10 @@ impl StoredSession {
         Ok(Some(Self { remembering, name: name.clone(), model: model.to_owned() }))
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Sets what the engine has to keep for the memory.
     pub fn prepare(&self, builder: EngineBuilder) -> EngineBuilder {
         builder.keep_hidden_states(self.remembering.uses_hidden_states())
@@ -63,7 +67,6 @@ impl StoredSession {
                 self.remembering.memory().sessions().put(&session)?;
             }
         }
-        let request = Request { session: Some(self.name.clone()), ..request };
         let remember = RequestIdentity {
             request: format!("{}@{}", self.name, ruvllm_memory::now_ms()),
             model: self.model.clone(),

@@ -20,6 +20,8 @@ pub struct Request {
     pub sampling: Sampling,
     /// Maximum number of tokens to generate; `None` is as many as the context holds.
     pub max_tokens: Option<usize>,
+    /// Maximum length of the sequence, where that is less than the model's context.
+    pub context: Option<usize>,
     /// Tokens that end the text, such as the model's end of turn.
     pub end_tokens: Vec<TokenId>,
     pub speculation: Speculation,
@@ -42,6 +44,7 @@ impl Request {
             prompt,
             sampling: Sampling::greedy(),
             max_tokens: None,
+            context: None,
             end_tokens: Vec::new(),
             speculation: Speculation::default(),
             tenant: Tenant::default(),

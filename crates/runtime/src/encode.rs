@@ -114,7 +114,7 @@ impl PromptEncoder {
         cancellation: &CancellationToken,
     ) -> Result<EncodedPrompt, GenerateError> {
         let Request { prompt, tools, truncation, template_variables: variables, .. } = request;
-        let tokens_max = (*truncation == Truncation::Refuse).then_some(self.context);
+        let tokens_max = (*truncation == Truncation::Refuse).then(|| request.context_in(self.context));
         let wants_subject = request.embeddings || *truncation == Truncation::CutEnd;
         // Only this truncation encodes a conversation again, without some of its messages.
         let mut runs = (*truncation == Truncation::DropOldest).then(RunCache::default);
@@ -170,7 +170,10 @@ impl PromptEncoder {
         now: SystemTime,
     ) -> Result<RenderedPrompt, GenerateError> {
         let template = self.template.as_ref().ok_or(GenerateError::NoTemplate)?;
-        let messages: Vec<_> = messages.iter().map(Message::to_json).collect();
+        let mut messages: Vec<_> = messages.iter().map(Message::to_json).collect();
+        if let Some(format) = &self.reasoning_format {
+            format.adapt_history(&mut messages);
+        }
         let (messages, tools) = self.tool_format.conversation(&messages, tools.offered());
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let conversation = Conversation {

@@ -22,6 +22,8 @@ pub struct Request {
     pub sampling: Sampling,
     /// Maximum number of tokens to generate; `None` is what the context holds.
     pub max_tokens: Option<usize>,
+    /// Maximum number of tokens of prompt and answer, where that is less than the model's context.
+    pub context: Option<usize>,
     /// Whether `max_tokens` is lowered to what the context has room for. Otherwise a request whose prompt leaves less room
     /// is refused.
     pub clamps_max_tokens: bool,
@@ -72,6 +74,7 @@ impl Request {
             choices: 1,
             sampling: Sampling::default(),
             max_tokens: None,
+            context: None,
             clamps_max_tokens: false,
             stop: Vec::new(),
             output_format: None,
@@ -89,6 +92,11 @@ impl Request {
             unset: UnsetParams::default(),
             embeddings: false,
         }
+    }
+
+    /// Returns the context of the request's sequence, in a model with this context.
+    pub(crate) fn context_in(&self, context: usize) -> usize {
+        self.context.map_or(context, |own| own.min(context))
     }
 
     /// Returns the number of tokens that truncation leaves room for. An answer that may be shorter gets a quarter of the

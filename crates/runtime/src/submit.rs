@@ -59,7 +59,8 @@ pub(crate) fn submit(
     let submission = Submission {
         request: ruvllm_engine::Request {
             sampling: Sampling { seed: request.sampling.seed.wrapping_add(choice as u64), ..request.sampling.clone() },
-            max_tokens: request.max_tokens_after(prompt.tokens.len(), model.encoder.context()),
+            max_tokens: request.max_tokens_after(prompt.tokens.len(), request.context_in(model.encoder.context())),
+            context: request.context,
             end_tokens: model.encoder.tokenizer().end_of_generation().to_vec(),
             speculation: request.speculation,
             tenant: request.tenant.clone(),

@@ -16,6 +16,7 @@ mod failure;
 mod fields;
 mod generation;
 mod ids;
+mod keep_alive;
 mod logprobs;
 mod memory;
 mod messages;
@@ -44,7 +45,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::generation::Generation;
-pub use self::ollama::parse_duration as parse_go_duration;
+use self::keep_alive::KeepAliveField;
+pub use self::keep_alive::parse_duration as parse_go_duration;
+pub use self::model_defaults::apply as apply_model_settings;
 pub use self::preparing::Preparing;
 pub use self::responses::store::STORED_RESPONSES_BYTES_MAX;
 use crate::access::{Caller, Scope};
@@ -109,8 +112,17 @@ impl Api {
     }
 
     /// Starts answering requests for one model.
-    async fn generate(&self, model: &str, caller: &Caller, mut requests: Vec<Request>) -> Result<Generation, ApiError> {
+    async fn generate(
+        &self,
+        model: &str,
+        keep_alive: Option<&KeepAliveField>,
+        caller: &Caller,
+        mut requests: Vec<Request>,
+    ) -> Result<Generation, ApiError> {
         let model = self.models.get(model).await?;
+        keep_alive::apply(keep_alive, &model, &self.models, caller)?;
+        let context = requests.iter().filter_map(|request| request.context).max();
+        fields::note_context("num_ctx", context, model.runner.context(), caller.ignored())?;
         requests.iter_mut().for_each(|request| model_defaults::apply(request, &model.defaults));
         self.generate_with(model, caller, requests).await
     }

@@ -35,7 +35,7 @@ mod panics;
 mod request_id;
 mod shape;
 
-pub use api::{Api, Preparing, STORED_RESPONSES_BYTES_MAX, parse_go_duration};
+pub use api::{Api, Preparing, STORED_RESPONSES_BYTES_MAX, apply_model_settings, parse_go_duration};
 pub use app::{App, Services};
 pub use body::Body;
 pub use body_budget::BodyBudget;

@@ -288,10 +288,6 @@ impl Models {
         usable.collect()
     }
 
-    pub fn aliases(&self) -> &BTreeMap<String, String> {
-        &self.options.aliases
-    }
-
     /// Returns what a name stands for. The public methods that take a name call this first; all else here takes names of slots.
     ///
     /// `NAME:latest` is Ollama's long form of `NAME`. A model that is made from another is served by that one's slot.

@@ -61,6 +61,8 @@ async fn http_1_and_2_are_spoken_to_those_who_trust_the_certificate() {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     let driver = tokio::spawn(connection);
     for _ in 0..2 {
+        // The connection may still be busy with the end of the answer before.
+        sender.ready().await.unwrap();
         let response = sender.send_request(health("/health")).await.unwrap();
         assert_eq!((response.status().as_u16(), response.version()), (200, hyper::Version::HTTP_11));
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), r#"{"status":"ok"}"#);

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Result;
 use ruvllm_runtime::{
     Engine, FinishReason, Message, Piece, Prompt, Request, Response, Sampling, Speculation, Stream, Truncation,
+    UnsetParams,
 };
+use ruvllm_server::apply_model_settings;
+use ruvllm_store::ModelSettings;
 
 use super::report;
 use crate::exit::Interrupted;
@@ -20,6 +23,9 @@ const MAX_TOKENS_DEFAULT: usize = 1024;
 pub struct Answerer {
     pub engine: Engine,
     pub sampling: Sampling,
+    /// Parameters that the command line leaves to the model's settings.
+    pub unset: UnsetParams,
+    pub settings: ModelSettings,
     pub max_tokens: Option<usize>,
     pub stop: Vec<String>,
     pub truncation: Truncation,
@@ -73,15 +79,20 @@ impl Answerer {
     }
 
     fn start(&self, prompt: Prompt) -> Result<Stream> {
-        let request = Request {
+        let mut request = Request {
             sampling: self.sampling.clone(),
             max_tokens: Some(self.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT)),
             clamps_max_tokens: self.max_tokens.is_none(),
             stop: self.stop.clone(),
             truncation: self.truncation,
             speculation: self.speculation,
+            unset: self.unset,
+            // A conversation that is stored begins without those of the model.
+            session: self.session.as_ref().map(|session| session.name().to_owned()),
             ..Request::new(prompt)
         };
+        apply_model_settings(&mut request, &self.settings);
+        request.unset = UnsetParams::default();
         match (&self.session, &request.prompt) {
             (Some(session), Prompt::Messages(messages)) => {
                 let messages = messages.clone();

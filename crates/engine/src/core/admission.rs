@@ -59,6 +59,7 @@ impl Core {
     /// The sequence's length at its end, if the request can be served at all.
     fn check(&self, request: &Request, namespace: Namespace) -> Result<usize, SubmitError> {
         let RunnerLimits { vocabulary, context, .. } = *self.runner.limits();
+        let context = request.context.map_or(context, |own| own.min(context));
         let prompt = request.prompt.len();
         if prompt == 0 {
             return Err(SubmitError::EmptyPrompt);

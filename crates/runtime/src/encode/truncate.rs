@@ -30,7 +30,8 @@ impl PromptEncoder {
         cancellation: &CancellationToken,
     ) -> Result<EncodedPrompt, GenerateError> {
         let count = whole.tokens.len();
-        let room = self.context.saturating_sub(request.answer_room(self.context)).max(1);
+        let context = request.context_in(self.context);
+        let room = context.saturating_sub(request.answer_room(context)).max(1);
         if count <= room {
             return Ok(whole);
         }

@@ -34,7 +34,7 @@ pub(crate) async fn completions(
 ) -> Result<Response, ApiError> {
     let requests = request.requests(caller.ignored())?;
     caller.note_user(request.user.as_deref());
-    let mut generation = api.generate(&request.model, &caller, requests).await?;
+    let mut generation = api.generate(&request.model, request.keep_alive.as_ref(), &caller, requests).await?;
     let tokenizer = generation.tokenizer();
     let echo = |prompt: &Prompt| match prompt {
         Prompt::Text(text) => text.clone(),

@@ -134,6 +134,34 @@ pub(crate) fn field_of(shape: &OutputFormat) -> &'static str {
     }
 }
 
+/// Returns the context that a request wants for itself.
+pub(crate) fn context(field: &str, tokens: Option<i64>) -> Result<Option<usize>, ApiError> {
+    /// Longer ones are a mistake: no model has them.
+    const CONTEXT_MAX: i64 = 1 << 27;
+    match tokens {
+        Some(tokens) if !(1..=CONTEXT_MAX).contains(&tokens) => {
+            let message = format!("{field} is {tokens}; it must be between 1 and {CONTEXT_MAX}");
+            Err(ApiError::invalid_param(field, message))
+        }
+        tokens => Ok(tokens.and_then(|tokens| usize::try_from(tokens).ok())),
+    }
+}
+
+/// Notes a context that is larger than the one the model is loaded with: loading it again would cost all who use it.
+pub(crate) fn note_context(
+    field: &str,
+    wanted: Option<usize>,
+    loaded: usize,
+    ignored: &IgnoredParams,
+) -> Result<(), ApiError> {
+    match wanted {
+        Some(tokens) if tokens > loaded => {
+            ignored.note(field, "it is larger than the context of the loaded model (--context)")
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Returns the number of answers; 1 by default.
 pub(crate) fn count(field: &str, count: Option<usize>) -> Result<usize, ApiError> {
     match count.unwrap_or(1) {

@@ -16,6 +16,7 @@ use crate::access::{Caller, Reservation};
 use crate::api::Api;
 use crate::api::charges;
 use crate::api::failure::{failure, forgotten};
+use crate::api::keep_alive::AfterAnswer;
 use crate::api::preparing;
 use crate::error::ApiError;
 use crate::metrics::{Finished, FinishedReason, ModelMetrics};
@@ -33,6 +34,8 @@ pub(crate) struct Generation {
     per_prompt: usize,
     /// The choice that is polled first, so that none starves.
     next: usize,
+    /// Dropped last: fields are dropped in order.
+    _after: AfterAnswer,
 }
 
 /// A piece of a choice, or the end of that choice.
@@ -111,7 +114,8 @@ impl Generation {
         if let Some(first) = choices.first() {
             caller.notes().set_not_enforced(first.stream.not_enforced());
         }
-        Ok(Self { choices, model, engine, models: Arc::clone(models), per_prompt, next: 0 })
+        let after = AfterAnswer::new(models, &model);
+        Ok(Self { choices, model, engine, models: Arc::clone(models), per_prompt, next: 0, _after: after })
     }
 
     pub(crate) fn tokenizer(&self) -> &Tokenizer {

@@ -41,7 +41,7 @@ pub(crate) async fn create_message(
 ) -> Result<Response, ApiError> {
     let asked = request.request(caller.ignored())?;
     caller.note_user(request.metadata.as_ref().and_then(|metadata| metadata.user_id.as_deref()));
-    let started = api.generate(&request.model, &caller, vec![asked]).await;
+    let started = api.generate(&request.model, request.keep_alive.as_ref(), &caller, vec![asked]).await;
     let mut generation = started.map_err(|error| failure::renamed(error, &FIELDS))?;
     request.reasoning()?.note(&generation, caller.ignored())?;
     let stop_sequences = request.stop_sequences.clone().unwrap_or_default();

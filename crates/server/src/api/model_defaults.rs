@@ -1,6 +1,6 @@
-//! Defaults that a model brings with it, for requests of APIs that are not Ollama's.
+//! Defaults that a model brings with it, for `ruvllm run` and for requests of APIs that are not Ollama's.
 //!
-//! Applied where a request is known to leave something open: its beginning, temperature, nucleus, length and stop strings.
+//! Applied where a request is known to leave something open: its beginning, temperature, nucleus, lengths and stop strings.
 //! Ollama's own endpoints know more about what was left open (`ollama/request.rs`).
 
 use ruvllm_runtime::{Prompt, Request};
@@ -11,7 +11,8 @@ use crate::api::ollama::messages;
 use crate::api::ollama::options::Options;
 use crate::ignored::IgnoredParams;
 
-pub(crate) fn apply(request: &mut Request, settings: &ModelSettings) {
+/// Fills in what a request leaves open.
+pub fn apply(request: &mut Request, settings: &ModelSettings) {
     if settings.is_empty() {
         return;
     }
@@ -37,6 +38,7 @@ pub(crate) fn apply(request: &mut Request, settings: &ModelSettings) {
         request.clamps_max_tokens = true;
         request.unset.max_tokens = false;
     }
+    request.context = request.context.or_else(|| options.context().ok().flatten());
     if request.stop.is_empty() {
         request.stop = fields::stop(options.stop.as_ref()).unwrap_or_default();
     }
@@ -51,7 +53,8 @@ mod tests {
 
     #[test]
     fn what_a_request_leaves_open_is_filled_in() {
-        let parameters = json!({"temperature": 0.1, "top_p": 0.2, "num_predict": 3, "stop": ["x"], "num_gpu": 1});
+        let parameters =
+            json!({"temperature": 0.1, "top_p": 0.2, "num_predict": 3, "num_ctx": 64, "stop": ["x"], "num_gpu": 1});
         let settings: ModelSettings =
             serde_json::from_value(json!({"system": "Arr.", "parameters": parameters})).unwrap();
         let unset = UnsetParams { temperature: true, top_p: false, max_tokens: true };
@@ -59,7 +62,8 @@ mod tests {
         let top_p = request.sampling.top_p;
         apply(&mut request, &settings);
         assert_eq!((request.sampling.temperature, request.sampling.top_p), (0.1, top_p));
-        assert_eq!((request.max_tokens, request.stop), (Some(3), vec!["x".to_owned()]));
+        assert_eq!((request.max_tokens, request.context), (Some(3), Some(64)));
+        assert_eq!(request.stop, ["x"]);
         assert_eq!(request.prompt, Prompt::Messages(vec![Message::system("Arr."), Message::user("Hi")]));
         let before = Request::new(Prompt::Text("Hi".to_owned()));
         let mut after = before.clone();

@@ -1,7 +1,5 @@
 //! `GET /v1/models`: the available models.
 
-use std::collections::BTreeMap;
-
 use axum::Json;
 use axum::extract::{Path, State};
 use serde::Serialize;
@@ -9,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::api::Api;
 use crate::error::ApiError;
-use crate::models::{ModelError, unix_s};
+use crate::models::{KnownModel, ModelError, Models, unix_s};
 use crate::openapi::ErrorBody;
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -29,19 +27,25 @@ pub(crate) struct ModelCard {
     owned_by: &'static str,
     /// Whether it is loaded. Other models are loaded on their first request.
     loaded: bool,
-    /// Context length in tokens, if it is loaded.
+    /// Context length in tokens: what it is loaded with, or what its file allows.
     #[serde(skip_serializing_if = "Option::is_none")]
-    max_model_len: Option<usize>,
-    /// The model that this is an alias of.
+    max_model_len: Option<u64>,
+    /// `completion`, `tools`, `thinking`, `embedding`, `rerank`
+    capabilities: Vec<&'static str>,
+    /// The model that it is made from, or an alias of.
     #[serde(skip_serializing_if = "Option::is_none")]
-    alias_of: Option<String>,
+    parent: Option<String>,
 }
 
 /// List the models of this server
 #[utoipa::path(get, path = "/v1/models", tag = "inference",
     responses((status = 200, description = "Loaded models, and those that can be loaded", body = ModelList)))]
-pub(crate) async fn list_models(State(api): State<Api>) -> Json<ModelList> {
-    Json(ModelList { object: "list", data: cards(&api).into_values().collect() })
+pub(crate) async fn list_models(State(api): State<Api>) -> Result<Json<ModelList>, ApiError> {
+    let cards = in_background(move || {
+        let known = api.models.known();
+        known.into_iter().map(|model| ModelCard::of(model, &api.models)).collect()
+    });
+    Ok(Json(ModelList { object: "list", data: cards.await? }))
 }
 
 /// Describe a model
@@ -49,36 +53,30 @@ pub(crate) async fn list_models(State(api): State<Api>) -> Json<ModelList> {
     responses((status = 200, description = "The model", body = ModelCard),
               (status = 404, description = "There is no such model", body = ErrorBody)))]
 pub(crate) async fn show_model(State(api): State<Api>, Path(name): Path<String>) -> Result<Json<ModelCard>, ApiError> {
-    let mut cards = cards(&api);
-    let card = cards.remove(&name).ok_or_else(|| ModelError::Unknown { name, known: cards.into_keys().collect() })?;
-    Ok(Json(card))
+    let card = in_background(move || Ok(ModelCard::of(api.models.find_known(&name)?, &api.models)));
+    Ok(Json(card.await?.map_err(|error: ModelError| ApiError::from(error))?))
 }
 
-/// Returns all models, by name.
-fn cards(api: &Api) -> BTreeMap<String, ModelCard> {
-    let card = |id: &str, created, max_model_len: Option<usize>| ModelCard {
-        id: id.to_owned(),
-        object: "model",
-        created,
-        owned_by: "ruvllm",
-        loaded: max_model_len.is_some(),
-        max_model_len,
-        alias_of: None,
-    };
-    let mut cards = BTreeMap::new();
-    for file in api.models.stored() {
-        let modified = std::fs::metadata(&file.path).and_then(|facts| facts.modified());
-        cards.insert(file.name.clone(), card(&file.name, modified.map_or(0, unix_s), None));
-    }
-    for model in api.models.all_loaded() {
-        let context = Some(model.runner.context());
-        cards.insert(model.name.to_string(), card(&model.name, unix_s(model.loaded_at), context));
-    }
-    for (alias, name) in api.models.aliases() {
-        if let Some(card) = cards.get(name) {
-            let card = ModelCard { id: alias.clone(), alias_of: Some(name.clone()), ..card.clone() };
-            cards.insert(alias.clone(), card);
+/// Files are read, which may take time.
+async fn in_background<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(read).await.map_err(|_| ApiError::internal("the models could not be listed"))
+}
+
+impl ModelCard {
+    fn of(model: KnownModel, models: &Models) -> Self {
+        let loaded = models.loaded_as(&model.name);
+        // A file that cannot be read is listed without what it would say.
+        let description = models.description(&model.name, &model.file).ok();
+        let context = loaded.as_ref().map(|loaded| loaded.runner.context() as u64);
+        Self {
+            object: "model",
+            created: unix_s(loaded.as_ref().map_or(model.modified, |loaded| loaded.loaded_at)),
+            owned_by: "ruvllm",
+            loaded: loaded.is_some(),
+            max_model_len: context.or_else(|| description.as_ref()?.context),
+            capabilities: description.map_or_else(Vec::new, |description| description.capabilities()),
+            parent: model.base,
+            id: model.name,
         }
     }
-    cards
 }

@@ -10,7 +10,6 @@ mod chat;
 mod embed;
 mod fields;
 mod generate;
-mod keep_alive;
 mod listing;
 pub(crate) mod messages;
 mod modelfile;
@@ -31,7 +30,6 @@ use utoipa_axum::routes;
 
 pub(crate) use self::changes::{CopyRequest, CreateRequest, DeleteRequest, PullRequest};
 pub(crate) use self::embed::{EmbedBody, OldEmbedBody};
-pub use self::keep_alive::parse_duration;
 pub(crate) use self::show::ShowRequest;
 use crate::api::Api;
 

@@ -45,6 +45,11 @@ macro_rules! with_sampling_fields {
             pub user: Option<String>,
             /// Requests of a lower priority wait for others. Above 0 needs a key with the scope admin.
             pub priority: Option<i8>,
+            /// Maximum number of tokens of prompt and answer. More than the model is loaded with has no effect.
+            #[schema(minimum = 1)]
+            pub num_ctx: Option<i64>,
+            /// How long the model stays loaded after the answer: seconds, or a text such as `5m`.
+            pub keep_alive: Option<$crate::api::keep_alive::KeepAliveField>,
             $($(#[$after_attribute])* pub $after: $After,)*
         }
 

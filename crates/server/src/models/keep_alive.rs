@@ -1,6 +1,6 @@
 //! How long a model stays loaded after its last use.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::{Models, ServedModel};
@@ -51,8 +51,13 @@ impl Models {
 
     /// Returns whether a model is loaded now.
     pub fn is_loaded(&self, name: &str) -> bool {
+        self.loaded_as(name).is_some()
+    }
+
+    /// Returns the loaded model that requests for this name get, without using it.
+    pub fn loaded_as(&self, name: &str) -> Option<Arc<ServedModel>> {
         let slot = self.target(name).slot;
-        self.slots().get(&slot).is_some_and(|slot| slot.model.initialized())
+        self.slots().get(&slot).and_then(|slot| slot.model.get().cloned())
     }
 
     /// Returns whether a model was named at the start, and so stays loaded.

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use ruvllm_store::{Manifest, ModelFile, ModelSettings};
 use serde_json::{Map, Value};
 
-use super::{ModelError, Models};
+use super::{ModelError, Models, RunnerKind};
 
 /// Files whose descriptions are kept.
 const DESCRIPTIONS_MAX: usize = 256;
@@ -42,10 +42,24 @@ pub struct ModelDescription {
     pub license: Option<String>,
     pub chat_template: Option<String>,
     pub reasons: bool,
-    /// Whether it embeds texts instead of generating them.
-    pub is_encoder: bool,
+    pub kind: RunnerKind,
     /// Metadata of the file, by name; lists are `null`.
     pub metadata: Map<String, Value>,
+}
+
+impl ModelDescription {
+    /// Returns what the model can do: `completion`, `tools`, `thinking`, `embedding` or `rerank`.
+    pub fn capabilities(&self) -> Vec<&'static str> {
+        match self.kind {
+            RunnerKind::Encoder => return vec!["embedding"],
+            RunnerKind::Reranker => return vec!["rerank"],
+            RunnerKind::Generator => {}
+        }
+        // Calls follow a grammar, whatever the model was trained for; but they need a conversation.
+        let has_template = self.chat_template.is_some();
+        let all = [("completion", true), ("tools", has_template), ("thinking", self.reasons)];
+        all.into_iter().filter_map(|(name, is_there)| is_there.then_some(name)).collect()
+    }
 }
 
 type Described = (SystemTime, u64, Arc<ModelDescription>);

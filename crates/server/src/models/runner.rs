@@ -17,8 +17,9 @@ pub enum Runner {
 }
 
 /// The kinds of models.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RunnerKind {
+    #[default]
     Generator,
     Encoder,
     Reranker,

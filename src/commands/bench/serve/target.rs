@@ -140,7 +140,7 @@ fn wait_until_ready(client: &Client, interrupted: &AtomicBool) -> Result<()> {
 
 /// Returns the only loaded model, or the only model. Several are an error: it must be clear which one is measured.
 fn only_model(list: &Value) -> Result<String> {
-    let cards = || list["data"].as_array().into_iter().flatten().filter(|card| card["alias_of"].is_null());
+    let cards = || list["data"].as_array().into_iter().flatten().filter(|card| card["parent"].is_null());
     let names = |cards: &mut dyn Iterator<Item = &Value>| -> Vec<String> {
         cards.filter_map(|card| card["id"].as_str()).map(str::to_owned).collect()
     };
@@ -163,7 +163,7 @@ mod tests {
         let choose = |cards: &[Value]| only_model(&json!({ "data": cards })).map_err(|error| error.to_string());
         assert_eq!(choose(&[card("a", false), card("b", true)]), Ok("b".to_owned()));
         assert_eq!(choose(&[card("a", false)]), Ok("a".to_owned()));
-        let alias = json!({ "id": "gpt", "loaded": true, "alias_of": "b" });
+        let alias = json!({ "id": "gpt", "loaded": true, "parent": "b" });
         assert_eq!(choose(&[card("b", true), alias]), Ok("b".to_owned()));
         for several in [[card("a", true), card("b", true)], [card("a", false), card("b", false)]] {
             let error = choose(&several).expect_err("it is not clear which");

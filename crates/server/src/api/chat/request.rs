@@ -145,6 +145,7 @@ impl ChatRequest {
         let mut request = Request {
             sampling: self.sampling(self.top_logprobs()?)?,
             max_tokens: fields::max_tokens(self.max_completion_tokens, self.max_tokens)?,
+            context: fields::context("num_ctx", self.num_ctx)?,
             clamps_max_tokens: true,
             template_variables: template_variables(self.chat_template_kwargs.as_ref())?,
             stop: fields::stop(self.stop.as_ref())?,

@@ -94,6 +94,7 @@ impl CompletionRequest {
         let request = Request {
             sampling: self.sampling(self.logprobs)?,
             max_tokens: Some(self.max_tokens.unwrap_or(MAX_TOKENS_DEFAULT)),
+            context: fields::context("num_ctx", self.num_ctx)?,
             clamps_max_tokens: true,
             stop: fields::stop(self.stop.as_ref())?,
             output_format: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,

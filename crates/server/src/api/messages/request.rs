@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::blocks::{CacheControl, MessageField, TextContent, messages};
 use crate::api::fields;
+use crate::api::keep_alive::KeepAliveField;
 use crate::api::reasoning::ReasoningParam;
 use crate::api::typed::{Typed, refuse};
 use crate::error::ApiError;
@@ -48,6 +49,11 @@ pub struct MessagesRequest {
     pub cache_control: Option<Value>,
     pub output_config: Option<OutputConfig>,
     pub thinking: Option<Thinking>,
+    /// Maximum number of tokens of prompt and answer. More than the model is loaded with has no effect.
+    #[schema(minimum = 1)]
+    pub num_ctx: Option<i64>,
+    /// How long the model stays loaded after the answer: seconds, or a text such as `5m`.
+    pub keep_alive: Option<KeepAliveField>,
     // Refused: answers would mean something else without them.
     #[schema(ignore)]
     pub container: Option<Value>,
@@ -155,6 +161,7 @@ impl MessagesRequest {
                 ..default
             },
             max_tokens: Some(self.max_tokens),
+            context: fields::context("num_ctx", self.num_ctx)?,
             // Agents ask for what their own models can write.
             clamps_max_tokens: true,
             unset: fields::unset_params(self.temperature, self.top_p, Some(self.max_tokens)),

@@ -4,7 +4,6 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use ruvllm_runtime::Piece;
 
-use super::keep_alive::AfterAnswer;
 use super::response::{GenerateResponse, OllamaChatResponse, Said, Tail, calls};
 use super::timing::Clock;
 use crate::api::generation::{Generation, Part};
@@ -31,17 +30,13 @@ pub(super) struct Lines {
     pub reported: usize,
     /// Number of tool calls that were sent: they are sent whole.
     pub told_calls: usize,
-    /// Dropped with the stream.
-    pub _after: AfterAnswer,
 }
 
 impl Lines {
     /// Returns all of an answer at once.
-    pub(super) fn whole(mut self, generation: Generation) -> Response {
+    pub(super) fn whole(mut self, generation: &Generation) -> Response {
         let mut line = Events::default();
-        self.write(Said::of(generation.response(0)), &generation, true, &mut line);
-        // Before what happens after the answer.
-        drop(generation);
+        self.write(Said::of(generation.response(0)), generation, true, &mut line);
         ([(CONTENT_TYPE, "application/json")], line.take()).into_response()
     }
 

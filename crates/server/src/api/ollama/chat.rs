@@ -5,11 +5,11 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 
 use super::answer::{Endpoint, Lines};
-use super::keep_alive::{self, AfterAnswer};
 use super::request::OllamaChatRequest;
 use super::response::{OllamaChatResponse, Said, Tail};
 use super::{OllamaError, start};
 use crate::access::Caller;
+use crate::api::keep_alive;
 use crate::api::{Api, sse};
 use crate::body::Body;
 use crate::error::ApiError;
@@ -33,10 +33,8 @@ pub(crate) async fn chat(
     }
     let (model, clock) = start::find(&api, &request.model).await?;
     let asked = request.request(&model.defaults, caller.ignored())?;
-    let options = request.options(&model.defaults, caller.ignored())?;
     keep_alive::apply(request.keep_alive.as_ref(), &model, &api.models, &caller)?;
-    let after = AfterAnswer::new(&api.models, &model);
-    let mut generation = start::start(&api, &caller, model, asked, &options).await?;
+    let mut generation = start::start(&api, &caller, model, asked).await?;
     request.reasoning()?.note(&generation, caller.ignored())?;
     let lines = Lines {
         endpoint: Endpoint::Chat,
@@ -46,11 +44,10 @@ pub(crate) async fn chat(
         wants_logprobs: request.wants_logprobs(),
         reported: 0,
         told_calls: 0,
-        _after: after,
     };
     if request.streams() {
         return Ok(sse::respond(generation, lines, api.lifecycle.clone()));
     }
     generation.finish().await?;
-    Ok(lines.whole(generation))
+    Ok(lines.whole(&generation))
 }

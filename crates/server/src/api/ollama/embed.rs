@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::keep_alive::{self, AfterAnswer, KeepAliveField};
 use super::timing::Clock;
 use super::{OllamaError, start};
 use crate::access::Caller;
 use crate::api::Api;
 use crate::api::embeddings::embed as compute;
 use crate::api::encoding::Failure;
+use crate::api::keep_alive::{self, AfterAnswer, KeepAliveField};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::ignored::IgnoredParams;

@@ -6,11 +6,11 @@ use axum::{Extension, Json};
 use ruvllm_runtime::{Engine, Prompt, Request, Tools};
 
 use super::answer::{Endpoint, Lines};
-use super::keep_alive::{self, AfterAnswer};
 use super::request::GenerateRequest;
 use super::response::{GenerateResponse, Said, Tail};
 use super::{OllamaError, start};
 use crate::access::Caller;
+use crate::api::keep_alive;
 use crate::api::preparing::bytes_of;
 use crate::api::{Api, failure, sse};
 use crate::body::Body;
@@ -38,12 +38,10 @@ pub(crate) async fn generate(
     }
     let (model, clock) = start::find(&api, &request.model).await?;
     let mut asked = request.request(&model.defaults, caller.ignored())?;
-    let options = request.options(&model.defaults, caller.ignored())?;
     keep_alive::apply(request.keep_alive.as_ref(), &model, &api.models, &caller)?;
     let engine = model.generator().map_err(ApiError::from)?.clone();
     let prompt = tokens(&api, &caller, engine, &request, &mut asked).await?;
-    let after = AfterAnswer::new(&api.models, &model);
-    let mut generation = start::start(&api, &caller, model, asked, &options).await;
+    let mut generation = start::start(&api, &caller, model, asked).await;
     if let Err(error) = &mut generation {
         *error = failure::renamed(error.clone(), &[("messages", "prompt")]);
     }
@@ -57,13 +55,12 @@ pub(crate) async fn generate(
         wants_logprobs: request.wants_logprobs(),
         reported: 0,
         told_calls: 0,
-        _after: after,
     };
     if request.streams() {
         return Ok(sse::respond(generation, lines, api.lifecycle.clone()));
     }
     generation.finish().await?;
-    Ok(lines.whole(generation))
+    Ok(lines.whole(&generation))
 }
 
 /// Returns the tokens of the prompt, for `context`. With a `context` in the request, they become the prompt, after it.

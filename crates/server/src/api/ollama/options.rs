@@ -11,9 +11,6 @@ use crate::api::fields::{self, Stop};
 use crate::error::ApiError;
 use crate::ignored::IgnoredParams;
 
-/// Longer contexts are a mistake: no model has one.
-const CONTEXT_MAX: i64 = 1 << 27;
-
 /// Names of fields in errors of the engine, and here.
 pub(crate) const NAMES: [(&str, &str); 11] = [
     ("temperature", "options.temperature"),
@@ -74,7 +71,7 @@ options! {
     #[serde(default, deserialize_with = "whole")]
     num_predict: i64,
     stop: Stop,
-    /// Context length. The server's own is used in any case; a larger one here is ignored and named.
+    /// Maximum number of tokens of prompt and answer. More than the model is loaded with is ignored and named.
     #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 1)]
     num_ctx: i64,
@@ -93,23 +90,12 @@ impl Options {
     /// Checks what the engine would not.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         fields::stop(self.stop.as_ref())?;
-        match self.num_ctx {
-            Some(tokens) if !(1..=CONTEXT_MAX).contains(&tokens) => {
-                let message = format!("num_ctx is {tokens}; it must be between 1 and {CONTEXT_MAX}");
-                Err(ApiError::invalid_param("options.num_ctx", message))
-            }
-            _ => Ok(()),
-        }
+        self.context().map(drop)
     }
 
-    /// Notes a context that is larger than the one the model is loaded with: loading it again would cost all who use it.
-    pub(crate) fn note_context(&self, context: usize, ignored: &IgnoredParams) -> Result<(), ApiError> {
-        match self.num_ctx {
-            Some(tokens) if tokens > i64::try_from(context).unwrap_or(i64::MAX) => {
-                ignored.note("options.num_ctx", "it is larger than the context of the loaded model (--context)")
-            }
-            _ => Ok(()),
-        }
+    /// Returns the context that the request wants.
+    pub(crate) fn context(&self) -> Result<Option<usize>, ApiError> {
+        fields::context("options.num_ctx", self.num_ctx)
     }
 
     /// Puts them into a request.
@@ -132,6 +118,7 @@ impl Options {
         let request = Request {
             sampling,
             max_tokens,
+            context: self.context()?,
             clamps_max_tokens: true,
             stop: fields::stop(self.stop.as_ref())?,
             unset: fields::unset_params(self.temperature, self.top_p, max_tokens),

@@ -7,9 +7,9 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::fields::{self, Think};
-use super::keep_alive::KeepAliveField;
 use super::messages::{self, OllamaMessage, OllamaTool};
 use super::options::Options;
+use crate::api::keep_alive::KeepAliveField;
 use crate::api::reasoning::ReasoningParam;
 use crate::error::ApiError;
 use crate::ignored::IgnoredParams;

@@ -47,7 +47,7 @@ pub(crate) struct ShowResponse {
     /// Metadata of the model's file.
     #[schema(value_type = Object)]
     model_info: Map<String, Value>,
-    /// `completion`, `tools`, `thinking`, `embedding`
+    /// `completion`, `tools`, `thinking`, `embedding`, `rerank`
     capabilities: Vec<&'static str>,
     /// RFC 3339.
     modified_at: String,
@@ -103,20 +103,10 @@ impl ShowResponse {
             details: Details::of(description, &known),
             messages: settings.messages.iter().map(message).collect(),
             model_info: model_info(description),
-            capabilities: capabilities(description),
+            capabilities: description.capabilities(),
             modified_at: stamp::of(known.modified),
         }
     }
-}
-
-fn capabilities(description: &ModelDescription) -> Vec<&'static str> {
-    if description.is_encoder {
-        return vec!["embedding"];
-    }
-    // Calls follow a grammar, whatever the model was trained for; but they need a conversation.
-    let has_template = description.chat_template.is_some();
-    let all = [("completion", true), ("tools", has_template), ("thinking", description.reasons)];
-    all.into_iter().filter_map(|(name, is_there)| is_there.then_some(name)).collect()
 }
 
 fn model_info(description: &ModelDescription) -> Map<String, Value> {

@@ -2,12 +2,12 @@
 
 use ruvllm_runtime::Request;
 
-use super::keep_alive::{self, AfterAnswer, KeepAliveField};
-use super::options::{NAMES, Options};
+use super::options::NAMES;
 use super::timing::Clock;
 use crate::access::Caller;
 use crate::api::generation::Generation;
-use crate::api::{Api, failure};
+use crate::api::keep_alive::{self, AfterAnswer, KeepAliveField};
+use crate::api::{Api, failure, fields};
 use crate::error::ApiError;
 use crate::models::{KeepAlive, ModelError, ModelInUse};
 
@@ -36,9 +36,8 @@ pub(super) async fn start(
     caller: &Caller,
     model: ModelInUse,
     request: Request,
-    options: &Options,
 ) -> Result<Generation, ApiError> {
-    options.note_context(model.runner.context(), caller.ignored())?;
+    fields::note_context("options.num_ctx", request.context, model.runner.context(), caller.ignored())?;
     let generation = api.generate_with(model, caller, vec![request]).await;
     generation.map_err(|error| failure::renamed(error, &NAMES))
 }

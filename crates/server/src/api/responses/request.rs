@@ -12,6 +12,7 @@ use super::response::{ResponseObject, TextConfig};
 use super::store::ResponseStore;
 use super::tools::{OfferedTools, ToolItem};
 use crate::api::conversation::Conversation;
+use crate::api::keep_alive::KeepAliveField;
 use crate::api::reasoning::ReasoningParam;
 use crate::api::typed::refuse;
 use crate::api::{fields, ids};
@@ -74,6 +75,11 @@ pub struct ResponsesRequest {
     /// Has no effect: there is only one tier.
     pub service_tier: Option<String>,
     pub reasoning: Option<ReasoningField>,
+    /// Maximum number of tokens of prompt and answer. More than the model is loaded with has no effect.
+    #[schema(minimum = 1)]
+    pub num_ctx: Option<i64>,
+    /// How long the model stays loaded after the answer: seconds, or a text such as `5m`.
+    pub keep_alive: Option<KeepAliveField>,
     // Refused: answers would mean something else without them.
     #[schema(ignore)]
     pub background: Option<Value>,
@@ -160,6 +166,7 @@ impl ResponsesRequest {
         let mut request = Request {
             sampling,
             max_tokens: self.max_output_tokens,
+            context: fields::context("num_ctx", self.num_ctx)?,
             clamps_max_tokens: true,
             unset: fields::unset_params(self.temperature, self.top_p, self.max_output_tokens),
             output_format: self.shape(),

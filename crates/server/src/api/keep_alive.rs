@@ -63,7 +63,7 @@ pub fn parse_duration(text: &str) -> Option<f64> {
 }
 
 /// Applies what a request says, if its sender may: unloading a model costs everybody who uses it.
-pub(super) fn apply(
+pub(crate) fn apply(
     field: Option<&KeepAliveField>,
     model: &ModelInUse,
     models: &Models,
@@ -89,13 +89,13 @@ pub(super) fn apply(
 
 /// When dropped, after an answer, the time until the model is unloaded begins, or is over.
 #[derive(Debug)]
-pub(super) struct AfterAnswer {
+pub(crate) struct AfterAnswer {
     models: Arc<Models>,
     name: Arc<str>,
 }
 
 impl AfterAnswer {
-    pub(super) fn new(models: &Arc<Models>, model: &ModelInUse) -> Self {
+    pub(crate) fn new(models: &Arc<Models>, model: &ModelInUse) -> Self {
         Self { models: Arc::clone(models), name: Arc::clone(&model.name) }
     }
 }
