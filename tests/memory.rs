@@ -360,8 +360,8 @@ fn what_is_wrong_in_an_address_is_told_by_name() {
         (vec!["witness", "search", "--since", "yesterday"], "--since"),
         (vec!["witness", "search", ""], "search text is empty"),
         (vec!["witness", "show", "nothing"], "no request"),
-        (vec!["serve", "smollm2", "--memory-age", "x"], "--memory-age"),
-        (vec!["serve", "smollm2", "--memory-size", "x"], "--memory-size"),
+        (vec!["serve", "smollm2", "--port", "0", "--memory-age", "x"], "--memory-age"),
+        (vec!["serve", "smollm2", "--port", "0", "--memory-size", "x"], "--memory-size"),
     ] {
         assert!(refused(&home, &arguments).contains(told), "{arguments:?}");
     }

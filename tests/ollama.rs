@@ -211,6 +211,18 @@ fn models_are_listed_shown_loaded_and_unloaded() {
         assert!(waiting.elapsed() < Duration::from_secs(60), "it is still loaded");
         std::thread::sleep(Duration::from_millis(20));
     }
+    // OpenAI's API has the same.
+    let mut body = json!({ "model": "smollm2", "max_tokens": 2, "messages": [{ "role": "user", "content": "Hi" }] });
+    body["keep_alive"] = json!("1h");
+    ok(&server, "/v1/chat/completions", body.clone());
+    assert_eq!(names(get(&server, "/api/ps")), ["smollm2:latest"]);
+    body["keep_alive"] = json!(0);
+    ok(&server, "/v1/chat/completions", body);
+    let waiting = Instant::now();
+    while !names(get(&server, "/api/ps")).is_empty() {
+        assert!(waiting.elapsed() < Duration::from_secs(60), "it is still loaded");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let embedded = ok(&server, "/api/embed", json!({ "model": "minilm", "input": ["a", "b"] }));
     assert_eq!(
         (embedded["embeddings"].as_array().unwrap().len(), embedded["embeddings"][1].as_array().unwrap().len()),
@@ -238,6 +250,10 @@ fn models_are_made_from_others_and_share_their_file() {
     let body = json!({ "model": "parrot", "messages": [{ "role": "user", "content": "Hello" }] });
     let (_, by_openai) = server.post("/v1/chat/completions", "", &body);
     assert_eq!(by_openai["choices"][0]["message"]["content"], answer["response"], "and by every API");
+    let mut run = ruvllm(&home);
+    run.args(["run", "parrot", "Hello", "--context", "1024", "--json"]);
+    let by_run: Value = serde_json::from_slice(&run.output().unwrap().stdout).expect("JSON");
+    assert_eq!(by_run["text"], answer["response"], "and by the command line: {by_run}");
     let shown = ok(&server, "/api/show", json!({ "model": "parrot" }));
     assert_eq!((&shown["details"]["parent_model"], &shown["license"]), (&json!("smollm2"), &json!("MIT")));
     assert!(shown["modelfile"].as_str().unwrap().starts_with("FROM smollm2\nSYSTEM"), "{shown}");

@@ -76,17 +76,54 @@ fn a_thousand_clients_at_once_are_all_answered() {
 }
 
 #[test]
+fn a_request_may_ask_for_less_context_than_the_model_has() {
+    let home = home();
+    let server = start(&home, &["smollm2", "--context", "512"]);
+    let ask = |body: &Value| {
+        let answer = server.post_and_read("/v1/chat/completions", "", body);
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+        (head.to_owned(), serde_json::from_str::<Value>(body).expect("JSON"))
+    };
+    let mut body = question(400);
+    body["num_ctx"] = json!(64);
+    let (head, answer) = ask(&body);
+    assert!(!head.contains("x-ruvllm-ignored"), "{head}");
+    assert_eq!(
+        (&answer["usage"]["total_tokens"], &answer["choices"][0]["finish_reason"]),
+        (&json!(64), &json!("length"))
+    );
+    body["num_ctx"] = json!(8);
+    let (head, answer) = ask(&body);
+    assert!(head.starts_with("HTTP/1.1 400") && answer["error"]["code"] == "context_length_exceeded", "{answer}");
+    (body["num_ctx"], body["max_tokens"]) = (json!(100_000), json!(2));
+    let (head, _) = ask(&body);
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("x-ruvllm-ignored: num_ctx"), "{head}");
+    for wrong in [json!(0), json!(-1), json!("many"), json!(1u64 << 40)] {
+        body["num_ctx"] = wrong;
+        let (head, answer) = ask(&body);
+        assert!(head.starts_with("HTTP/1.1 400") && answer["error"]["param"] == "num_ctx", "{answer}");
+    }
+}
+
+#[test]
 fn models_come_when_they_are_asked_for_and_go_when_they_are_told() {
+    support::minilm();
     let home = home();
     let server = start(&home, &["--context", "512", "--alias", "gpt-4o-mini=smollm2"]);
     assert_eq!(server.get_json("/admin/models")["models"], json!([]));
     let names = server.get_json("/v1/models");
     let card = |id: &str| names["data"].as_array().expect("a list").iter().find(|card| card["id"] == id).cloned();
-    assert_eq!(card("gpt-4o-mini").expect("it is listed")["alias_of"], "smollm2");
+    assert_eq!(card("gpt-4o-mini").expect("it is listed")["parent"], "smollm2");
+    let smollm2 = card("smollm2").expect("it is listed");
+    assert_eq!((&smollm2["loaded"], &smollm2["max_model_len"]), (&json!(false), &json!(8192)), "{smollm2}");
+    assert_eq!(smollm2["capabilities"], json!(["completion", "tools"]));
+    assert_eq!(server.get_json("/v1/models/minilm")["capabilities"], json!(["embedding"]));
     let mut aliased = question(2);
     aliased["model"] = json!("gpt-4o-mini");
     assert_eq!(server.post("/v1/chat/completions", "", &aliased).0, 200);
     assert_eq!(server.get_json("/admin/models")["models"][0]["name"], "smollm2");
+    let loaded = server.get_json("/v1/models/smollm2");
+    assert_eq!((&loaded["loaded"], &loaded["max_model_len"]), (&json!(true), &json!(512)));
     let name = json!({ "model": "smollm2" });
     assert_eq!(server.post("/admin/models/reload", &server.operator(), &name).0, 200);
     assert_eq!(server.post("/v1/chat/completions", "", &question(2)).0, 200);

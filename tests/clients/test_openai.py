@@ -234,7 +234,8 @@ def test_what_only_tunes_is_accepted_and_named(client, model):
 
 
 def test_what_a_schema_says_and_no_grammar_holds_is_named_and_checked(client, model):
-    schema = {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 3, "maxItems": 3, "uniqueItems": True}
+    items = {"type": "string", "pattern": "^a?$"}
+    schema = {"type": "array", "items": items, "minItems": 3, "maxItems": 3, "uniqueItems": True}
     format = {"type": "json_schema", "json_schema": {"name": "letters", "schema": schema}}
     question = [{"role": "user", "content": "List letters."}]
     answer = client.chat.completions.with_raw_response.create(model=model, messages=question, response_format=format)
