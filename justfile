@@ -22,7 +22,7 @@ lint:
 deny:
     tests/deny
 
-# Runs all tests; takes the arguments of cargo test, such as `just test --test cli`
+# Runs all tests; takes the arguments of cargo test, such as `just test --test program`
 test *arguments:
     ./test {{arguments}}
 

@@ -2,7 +2,8 @@
 //!
 //!     cargo bench -p ruvllm-memory --bench memory [-- --entries 20000 --json]
 
-#[path = "../tests/support/mod.rs"]
+#[allow(dead_code)]
+#[path = "../tests/it/support/mod.rs"]
 mod support;
 
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Embeddings: texts as vectors.
 //!
 //! [`Embedder`] is implemented by models made for it (`ruvllm-backends`) and by the generating engine, whose hidden states
-//! serve as embeddings. `tests/embedder.rs` holds the contract that all of them keep.
+//! serve as embeddings. `tests/engine/embedder.rs` holds the contract that all of them keep.
 
 mod dimension_stats;
 mod hidden_states;

@@ -5,7 +5,8 @@
 //! Valid answers are replayed token by token; at each token the mask is computed and the token accepted. Each time
 //! counts as it was, with whatever other programs did to the machine meanwhile.
 
-#[path = "../tests/support/mod.rs"]
+#[allow(dead_code)]
+#[path = "../tests/it/support/mod.rs"]
 mod support;
 
 use std::sync::Arc;

@@ -6,7 +6,8 @@ mod attention;
 mod matmul;
 mod measure;
 mod rows;
-#[path = "../../tests/support/mod.rs"]
+#[allow(dead_code)]
+#[path = "../../tests/it/support/mod.rs"]
 mod support;
 
 use ruvllm_kernels::ceilings::Ceilings;

@@ -1,0 +1,13 @@
+//! All tests of this crate from outside: one program, as each more costs a link.
+
+mod support;
+
+mod attention;
+mod byte_rows;
+mod formats;
+mod matmul;
+mod quantize;
+mod rows;
+mod sets;
+mod slices;
+mod tiers;

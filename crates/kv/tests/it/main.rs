@@ -1,0 +1,7 @@
+//! All tests of this crate from outside: one program, as each more costs a link.
+
+#[path = "../../../../fuzz/replay.rs"]
+mod replay;
+
+mod fuzz_corpus;
+mod page_map;

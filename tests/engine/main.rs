@@ -1,0 +1,22 @@
+//! The engine on real models, in this process.
+
+#[path = "../support/candle_oracle.rs"]
+mod candle_oracle;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod batching;
+mod embedder;
+mod exact;
+mod formats;
+mod hidden_states;
+mod kv_guard;
+mod logits;
+mod model_file;
+mod perplexity;
+mod prefix_cache;
+mod quantize;
+mod qwen3;
+mod speculation;
+mod structured;
+mod truncation;

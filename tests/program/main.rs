@@ -1,0 +1,23 @@
+//! The program as its users start it.
+
+#[path = "../../fuzz/replay.rs"]
+mod replay;
+#[path = "../support/server.rs"]
+mod server;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cli;
+mod config;
+mod embed;
+mod embeddings;
+mod fuzz_corpus;
+mod launch;
+mod memory;
+mod ollama;
+mod reasoning;
+mod recorded;
+mod rerank;
+mod restart;
+mod serve;
+mod serving;
