@@ -48,7 +48,8 @@ fn sources_have_a_maximal_size() {
     assert!(matches!(COMPILER.compile(&schema), Err(GrammarError::TooLong { max: 2_097_152, .. })));
 }
 
-/// Compiles and follows a random answer for a while; running into a limit is fine. A relaxed schema compiles in time.
+/// Compiles and follows a random answer for a while; running into a limit is fine, of time above all: how much of it a
+/// machine needs is not tested.
 fn exercise(output_format: &OutputFormat) {
     if let OutputFormat::JsonSchema { schema, strictness: Strictness::Strict } = output_format {
         exercise(&OutputFormat::relaxed_schema(schema.clone()));
@@ -57,7 +58,8 @@ fn exercise(output_format: &OutputFormat) {
         Ok(matcher) => matcher,
         Err(error) => {
             let is_relaxed = matches!(output_format, OutputFormat::JsonSchema { strictness: Strictness::Relaxed, .. });
-            assert!(!is_relaxed || error.to_string().contains("nothing satisfies it"), "{error}");
+            let is_limit = matches!(error, GrammarError::TooSlow { .. });
+            assert!(!is_relaxed || is_limit || error.to_string().contains("nothing satisfies it"), "{error}");
             return;
         }
     };
