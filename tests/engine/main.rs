@@ -16,7 +16,6 @@ mod model_file;
 mod perplexity;
 mod prefix_cache;
 mod quantize;
-mod qwen3;
 mod speculation;
 mod structured;
 mod truncation;

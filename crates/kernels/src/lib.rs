@@ -2,6 +2,8 @@
 //! All SIMD and thread-sharing `unsafe` of the project lives here, behind safe functions. Knows nothing of models.
 
 #![allow(unsafe_code)]
+// Of kernels that unit tests do without.
+#![cfg_attr(test, allow(dead_code, unused_imports))]
 
 mod aligned;
 mod allocator;

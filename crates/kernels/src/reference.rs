@@ -28,10 +28,15 @@ pub fn rotate(head: &[f32], position: usize, frequencies: &[f64], style: RopeSty
 pub fn gated(activation: Activation, up: &[f32], gate: &[f32]) -> Vec<f32> {
     let activate = |x: f64| match activation {
         Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::SwigluOai => x / (1.0 + (-1.702 * x).exp()),
         Activation::GeluTanh => {
             let z = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
             0.5 * x * (1.0 + z.tanh())
         }
     };
-    up.iter().zip(gate).map(|(up, gate)| (activate(f64::from(*gate)) * f64::from(*up)) as f32).collect()
+    let of_pair = |up: f64, gate: f64| match activation {
+        Activation::SwigluOai => (up.clamp(-7.0, 7.0) + 1.0) * activate(gate.min(7.0)),
+        _ => up * activate(gate),
+    };
+    up.iter().zip(gate).map(|(up, gate)| of_pair(f64::from(*up), f64::from(*gate)) as f32).collect()
 }

@@ -1,10 +1,11 @@
 //! The description of a model: its dimensions, and what each of its layers is made of.
 
-use ruvllm_kernels::ops::{Activation, HEAD_DIM_MAX, RopeStyle};
+use ruvllm_kernels::ops::{Activation, HEAD_DIM_MAX, Scoring, Temperature};
 use ruvllm_runner::KvShape;
 
 use crate::error::LoadError;
 use crate::keys::Keys;
+use crate::rope::RopeConfig;
 
 /// A decoder: embedding, layers, norm, output.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +16,14 @@ pub struct Config {
     /// Tokens that the model was made for.
     pub context: usize,
     pub norm_epsilon: f32,
+    /// What the vectors of tokens are multiplied by.
+    pub embedding_scale: f32,
+    /// What the result of a block is multiplied by before it is added to the residual stream.
+    pub residual_scale: f32,
+    /// What logits are multiplied by.
+    pub logit_scale: f32,
+    /// Logits `l` become `cap * tanh(l / cap)`.
+    pub logit_softcap: Option<f32>,
     pub layers: Vec<LayerConfig>,
 }
 
@@ -22,7 +31,14 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerConfig {
     pub mixer: Mixer,
-    pub feed_forward: FeedForwardConfig,
+    pub feed_forward: FeedForward,
+}
+
+/// What each token goes through by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FeedForward {
+    Dense(FeedForwardConfig),
+    Experts(ExpertsConfig),
 }
 
 /// How the tokens of a sequence exchange information.
@@ -41,11 +57,18 @@ pub struct AttentionConfig {
     pub scale: f32,
     /// Maximum number of tokens that a token attends to; `None` is all before it.
     pub window: Option<usize>,
-    pub rope: RopeConfig,
+    /// Scores `s` become `cap * tanh(s / cap)`.
+    pub softcap: Option<f32>,
+    /// `None` for layers without positions.
+    pub rope: Option<RopeConfig>,
+    /// Makes attention sharper with growing positions.
+    pub temperature: Option<Temperature>,
     /// Whether queries and keys are normalized before they are rotated.
     pub qk_norm: bool,
     /// Whether the result is normalized before it is added to the residual stream.
     pub post_norm: bool,
+    /// Whether each head has a score that takes part in the softmax without a value.
+    pub sinks: bool,
 }
 
 /// A gated feed-forward block.
@@ -57,22 +80,45 @@ pub struct FeedForwardConfig {
     pub post_norm: bool,
 }
 
-/// Rotary positions.
+/// Many gated feed-forward blocks, of which each token goes through a few.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RopeConfig {
-    pub base: f64,
-    /// Positions are divided by this (linear context extension).
-    pub divisor: f64,
-    /// Elements of a head that are rotated.
-    pub dims: usize,
-    pub style: RopeStyle,
+pub struct ExpertsConfig {
+    pub experts: usize,
+    /// Experts of a token.
+    pub active: usize,
+    /// Of one expert.
+    pub width: usize,
+    pub activation: Activation,
+    pub scoring: Scoring,
+    /// Whether the weights of a token's experts are divided by their sum.
+    pub renormalize: bool,
+    /// What weights are multiplied by in the end.
+    pub scale: f32,
+}
+
+impl FeedForward {
+    fn width(&self) -> usize {
+        match self {
+            Self::Dense(dense) => dense.width,
+            Self::Experts(experts) => experts.width,
+        }
+    }
+
+    /// Returns how many numbers are kept for each row.
+    fn row_numbers(&self, hidden: usize) -> usize {
+        match self {
+            Self::Dense(dense) => dense.width,
+            // A copy of the row for each expert, and what comes of it.
+            Self::Experts(experts) => experts.experts + experts.active * (2 * hidden + experts.width),
+        }
+    }
 }
 
 impl LayerConfig {
     /// Whether the result of a block is normalized before it is added to the residual stream.
     pub(crate) fn has_post_norm(&self) -> bool {
         let Mixer::Attention(attention) = &self.mixer;
-        attention.post_norm || self.feed_forward.post_norm
+        attention.post_norm || matches!(&self.feed_forward, FeedForward::Dense(dense) if dense.post_norm)
     }
 }
 
@@ -91,6 +137,10 @@ impl Config {
             vocabulary: keys.vocabulary(),
             context: keys.count("context_length")?,
             norm_epsilon: keys.positive_float("attention.layer_norm_rms_epsilon", None)?,
+            embedding_scale: 1.0,
+            residual_scale: 1.0,
+            logit_scale: 1.0,
+            logit_softcap: None,
             layers,
         };
         config.check(keys)?;
@@ -107,16 +157,26 @@ impl Config {
             if !head_dim.is_multiple_of(16) || *head_dim > HEAD_DIM_MAX || *head_dim == 0 {
                 return refuse("attention.key_length", *head_dim, "must be a multiple of 16, at most 256");
             }
-            if !rope.dims.is_multiple_of(2) || rope.dims > *head_dim {
-                return refuse("rope.dimension_count", rope.dims, "must be even and at most the head dimension");
+            if !attention.scale.is_finite() {
+                return refuse("attention.head_count", *heads, "is more than the residual stream has columns");
+            }
+            let dims = rope.as_ref().map_or(0, |rope| rope.dims);
+            if !dims.is_multiple_of(2) || dims > *head_dim {
+                return refuse("rope.dimension_count", dims, "must be even and at most the head dimension");
             }
             // Buffers and pages have one shape for all layers.
             let first = self.attention(0);
             if (first.heads, first.kv_heads, first.head_dim) != (*heads, *kv_heads, *head_dim) {
                 return refuse("attention.head_count", *heads, "differs between layers: not supported");
             }
-            if self.layers[0].feed_forward.width != feed_forward.width {
-                return refuse("feed_forward_length", feed_forward.width, "differs between layers: not supported");
+            let is_like = |other: &FeedForward| match (feed_forward, other) {
+                (FeedForward::Dense(one), FeedForward::Dense(other)) => one.width == other.width,
+                (FeedForward::Experts(one), FeedForward::Experts(other)) => one == other,
+                _ => true,
+            };
+            if !self.layers.iter().all(|layer| is_like(&layer.feed_forward)) {
+                let width = feed_forward.width();
+                return refuse("feed_forward_length", width, "differs between layers: not supported");
             }
         }
         Ok(())
@@ -135,10 +195,29 @@ impl Config {
 
     /// Estimates the memory of the buffers for batches of `rows` rows, and of the tables for `context` positions.
     pub fn run_state_bytes(&self, context: usize, rows: usize) -> usize {
-        let AttentionConfig { heads, kv_heads, head_dim, rope, .. } = self.attention(0);
-        let (attention, feed_forward) = ((2 * heads + 2 * kv_heads) * head_dim, self.layers[0].feed_forward.width);
+        let AttentionConfig { heads, kv_heads, head_dim, .. } = self.attention(0);
+        let attention = (2 * heads + 2 * kv_heads) * head_dim;
+        let feed_forward =
+            self.layers.iter().map(|layer| layer.feed_forward.row_numbers(self.hidden)).max().unwrap_or(0);
         let row = size_of::<f32>() * (self.vocabulary + 3 * self.hidden + attention + feed_forward);
-        let positions = context.saturating_mul(rope.dims).saturating_mul(size_of::<f32>());
+        let dims: usize = self.ropes().iter().map(|rope| rope.dims).sum();
+        let positions = context.saturating_mul(dims).saturating_mul(size_of::<f32>());
         rows.saturating_mul(row).saturating_add(positions)
+    }
+
+    /// Returns the ways in which layers rotate: those that rotate alike share a table.
+    pub(crate) fn ropes(&self) -> Vec<&RopeConfig> {
+        let mut ropes = Vec::new();
+        for rope in (0..self.layers.len()).filter_map(|layer| self.attention(layer).rope.as_ref()) {
+            if !ropes.contains(&rope) {
+                ropes.push(rope);
+            }
+        }
+        ropes
+    }
+
+    /// Returns what pages depend on beside the file and their formats, empty for most models.
+    pub(crate) fn numerics(&self, context: usize) -> String {
+        self.ropes().iter().find_map(|rope| rope.variant(context)).unwrap_or_default().to_owned()
     }
 }

@@ -36,7 +36,7 @@ impl CpuRunner {
             hidden: config.hidden,
             kv_shape: config.kv_shape(),
             rows_max,
-            numerics: String::new(),
+            numerics: config.numerics(model.context()),
         };
         let pages = HostPages::new(&pool, limits.kv_shape, Rotation::None, 0);
         let state = model.run_state(&pool, rows_max, rows_max);

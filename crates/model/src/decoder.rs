@@ -3,17 +3,19 @@
 use std::sync::Arc;
 
 use ruvllm_kernels::ops::{
-    Activations, HostPages, Linear, Matrix, RopeTable, SplitResults, matmul, matmul_rows, normalize,
+    Activations, ExpertBuffers, HostPages, Linear, Matrix, RopeTable, SplitResults, matmul, matmul_rows, normalize,
+    softcap,
 };
 use ruvllm_kernels::{PackedMatrix, Pool, Worker};
 use ruvllm_runner::{CheckedBatch, TokenId};
 
 use crate::architectures::read_config;
 use crate::blocks::{AttentionBlock, FeedForwardBlock, linear};
-use crate::config::{Config, RopeConfig};
+use crate::config::Config;
 use crate::error::LoadError;
 use crate::formats::gguf::Gguf;
 use crate::load::Tensors;
+use crate::rope::RopeConfig;
 use crate::run_state::RunState;
 
 /// Immutable weights of a model, ready to run.
@@ -24,6 +26,7 @@ pub struct Model {
     context: usize,
     embedding: Embedding,
     layers: Vec<Layer>,
+    /// Multiplied by the scale of logits.
     output_norm: Vec<f32>,
     /// `[vocabulary, hidden]`
     output: Linear,
@@ -55,7 +58,8 @@ impl Model {
         }
         let mut tensors = Tensors::new(gguf, progress);
         let layers = load_layers(&mut tensors, &config, context)?;
-        let output_norm = tensors.floats("output_norm.weight", config.hidden)?;
+        let mut output_norm = tensors.floats("output_norm.weight", config.hidden)?;
+        output_norm.iter_mut().for_each(|weight| *weight *= config.logit_scale);
         // Without an output matrix of its own, a model uses its embedding.
         let mut embedding = Embedding::Tied;
         let mut output = tensors.matrix("token_embd.weight", config.vocabulary, config.hidden)?;
@@ -93,6 +97,16 @@ impl Model {
             Embedding::Tied => self.output.row(token as usize, out),
             Embedding::Own(rows) => rows.row(token as usize, out),
         }
+        // The residual stream is kept divided by the scale of what is added to it, which then need not be scaled.
+        let scale = self.config.embedding_scale / self.config.residual_scale;
+        if scale != 1.0 {
+            out.iter_mut().for_each(|x| *x *= scale);
+        }
+    }
+
+    /// Returns the epsilon of norms of the residual stream as it is kept.
+    fn stream_epsilon(&self) -> f32 {
+        self.config.norm_epsilon / self.config.residual_scale.powi(2)
     }
 
     /// Runs the rows of `batch`, appends their keys and values to `pages`, and leaves the logits of its logit rows in
@@ -124,12 +138,16 @@ impl Model {
         } else if !logit_rows.is_empty() {
             matmul_rows(worker, &self.output, &state.normed, logit_rows, &state.gathered, &state.logits);
         }
+        if let Some(cap) = self.config.logit_softcap {
+            worker.barrier();
+            softcap(worker, cap, logit_rows.len(), &state.logits);
+        }
     }
 
     /// Writes the state of a row behind all layers in the last forward pass, normalized as the output matrix is given it.
     pub fn hidden_state(&self, state: &mut RunState, row: usize, out: &mut [f32]) {
         let x = &*state.x.row_mut(row);
-        let scale = 1.0 / (mean_square(x) + self.config.norm_epsilon).sqrt();
+        let scale = 1.0 / (mean_square(x) + self.stream_epsilon()).sqrt();
         for ((out, x), norm) in out.iter_mut().zip(x).zip(&self.output_norm) {
             *out = x * scale * norm;
         }
@@ -137,10 +155,12 @@ impl Model {
 
     /// Allocates the buffers of forward passes of up to `rows` rows, of which `logit_rows` give logits.
     pub fn run_state(&self, pool: &Pool, rows: usize, logit_rows: usize) -> RunState {
-        let Config { hidden, vocabulary, norm_epsilon: epsilon, .. } = self.config;
+        let (hidden, vocabulary, epsilon) = (self.config.hidden, self.config.vocabulary, self.stream_epsilon());
         let (attention, kv_shape) = (self.config.attention(0), self.config.kv_shape());
-        let inputs = |of: fn(&Layer) -> &Linear| Activations::new(pool, rows, self.layers.iter().map(of));
         let normed = self.layers.iter().flat_map(Layer::takes_normed).chain([&self.output]);
+        let gated: Vec<&Linear> = self.layers.iter().filter_map(|layer| layer.feed_forward.takes_gated()).collect();
+        let experts = self.layers.iter().filter_map(|layer| layer.feed_forward.experts());
+        let has_experts = experts.clone().next().is_some();
         let has_post_norms = self.config.layers.iter().any(|layer| layer.has_post_norm());
         RunState {
             logit_rows_max: logit_rows,
@@ -149,8 +169,9 @@ impl Model {
             normed: Activations::new(pool, rows, normed).normalized(pool, epsilon),
             qkv: Matrix::new(pool, rows, (attention.heads + 2 * attention.kv_heads) * attention.head_dim),
             split_results: SplitResults::new(pool, kv_shape, self.layers[0].attention.shape(), self.context),
-            attended: inputs(|layer| layer.attention.weights()[1]),
-            gated: inputs(|layer| layer.feed_forward.weights()[1]),
+            attended: Activations::new(pool, rows, self.layers.iter().map(|layer| layer.attention.weights()[1])),
+            gated: (!gated.is_empty()).then(|| Activations::new(pool, rows, gated)),
+            experts: has_experts.then(|| ExpertBuffers::new(pool, rows, epsilon, experts)),
             projected: Matrix::new(pool, if has_post_norms { rows } else { 0 }, hidden),
             gathered: Activations::new(pool, logit_rows, [&self.output]).normalized(pool, epsilon),
             logits: Matrix::new(pool, logit_rows, vocabulary),
@@ -160,14 +181,12 @@ impl Model {
 
 impl Layer {
     /// Returns the weights whose input is the normalized residual stream.
-    fn takes_normed(&self) -> [&Linear; 2] {
-        [self.attention.weights()[0], self.feed_forward.weights()[0]]
+    fn takes_normed(&self) -> impl Iterator<Item = &Linear> {
+        [self.attention.weights()[0]].into_iter().chain(self.feed_forward.takes_normed())
     }
 
-    fn weights(&self) -> [&Linear; 4] {
-        let [qkv, output] = self.attention.weights();
-        let [gate_up, down] = self.feed_forward.weights();
-        [qkv, output, gate_up, down]
+    fn weights(&self) -> impl Iterator<Item = &Linear> {
+        self.attention.weights().into_iter().chain(self.feed_forward.weights())
     }
 }
 
@@ -187,13 +206,16 @@ fn load_layers(tensors: &mut Tensors<'_>, config: &Config, context: usize) -> Re
     for (index, layer) in config.layers.iter().enumerate() {
         let attention = config.attention(index);
         // Layers that rotate alike share a table.
-        let rope = match ropes.iter().find(|(config, _)| *config == attention.rope) {
-            Some((_, table)) => Arc::clone(table),
-            None => {
-                let table = Arc::new(rope_table(tensors, &attention.rope, context)?);
-                ropes.push((attention.rope.clone(), Arc::clone(&table)));
-                table
-            }
+        let rope = match &attention.rope {
+            None => None,
+            Some(rope) => Some(match ropes.iter().find(|(config, _)| config == rope) {
+                Some((_, table)) => Arc::clone(table),
+                None => {
+                    let table = Arc::new(rope.table(tensors, context)?);
+                    ropes.push((rope.clone(), Arc::clone(&table)));
+                    table
+                }
+            }),
         };
         layers.push(Layer {
             attention: AttentionBlock::load(tensors, attention, common, index, rope)?,
@@ -201,18 +223,6 @@ fn load_layers(tensors: &mut Tensors<'_>, config: &Config, context: usize) -> Re
         });
     }
     Ok(layers)
-}
-
-/// Computes the rotation of every position. Llama 3 files carry a factor for each frequency in `rope_freqs.weight`.
-fn rope_table(tensors: &mut Tensors<'_>, rope: &RopeConfig, context: usize) -> Result<RopeTable, LoadError> {
-    let pairs = rope.dims / 2;
-    let name = "rope_freqs.weight";
-    let factors = if tensors.has(name) { tensors.floats(name, pairs)? } else { vec![1.0; pairs] };
-    let frequency = |(i, factor): (usize, &f32)| {
-        rope.base.powf(-2.0 * i as f64 / rope.dims as f64) / f64::from(*factor) / rope.divisor
-    };
-    let frequencies: Vec<f64> = factors.iter().enumerate().map(frequency).collect();
-    Ok(RopeTable::new(context, &frequencies, rope.style))
 }
 
 #[cfg(test)]

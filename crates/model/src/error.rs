@@ -20,6 +20,8 @@ pub enum LoadError {
     Shape { tensor: String, expected: Vec<usize>, got: Vec<usize> },
     #[error("tensor '{0}' is not part of the architecture, so the answers would be wrong without it")]
     UnknownTensor(String),
+    #[error("tensor '{tensor}' has {got} at {index}, which is no number to compute with")]
+    NotFinite { tensor: String, index: usize, got: f32 },
     #[error("tensor '{tensor}': {source}")]
     Pack { tensor: String, source: PackError },
     #[error("layer {layer}: {source}")]

@@ -1,10 +1,14 @@
 //! The metadata of one architecture in a GGUF file, read and checked by key.
 
-use ruvllm_kernels::ops::RopeStyle;
+use ruvllm_kernels::ops::{Activation, RopeStyle, Scoring};
 
-use crate::config::{AttentionConfig, RopeConfig};
+use crate::config::{AttentionConfig, ExpertsConfig};
 use crate::error::LoadError;
-use crate::formats::gguf::{Gguf, Metadata};
+use crate::formats::gguf::{Gguf, Metadata, Value};
+use crate::rope::{LongRope, RopeConfig, RopeScaling, SHORT, Yarn};
+
+/// Maximum number of experts of a layer: several times what is known.
+const EXPERTS_MAX: usize = 4096;
 
 /// The keys that begin with the architecture's name, such as `llama.block_count`.
 pub(crate) struct Keys<'a> {
@@ -47,6 +51,12 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// Reads how many tokens a token attends to. Files of models without a window leave it out, or say 0.
+    pub(crate) fn optional_window(&self) -> Result<Option<usize>, LoadError> {
+        let window = self.metadata.optional::<u32>(&self.name("attention.sliding_window"))?;
+        Ok(window.filter(|window| *window > 0).map(|window| window as usize))
+    }
+
     pub(crate) fn positive_float(&self, key: &str, default: Option<f32>) -> Result<f32, LoadError> {
         let value = match default {
             Some(default) => self.metadata.optional(&self.name(key))?.unwrap_or(default),
@@ -57,6 +67,25 @@ impl<'a> Keys<'a> {
         } else {
             Err(self.refusal(key, &value.to_string(), "must be a positive number"))
         }
+    }
+
+    pub(crate) fn flag(&self, key: &str, default: bool) -> Result<bool, LoadError> {
+        Ok(self.metadata.optional(&self.name(key))?.unwrap_or(default))
+    }
+
+    /// Reads a number that may be 0.
+    fn float_or(&self, key: &str, default: f32) -> Result<f32, LoadError> {
+        let value = self.metadata.optional(&self.name(key))?.unwrap_or(default);
+        if value.is_finite() && value >= 0.0 {
+            Ok(value)
+        } else {
+            Err(self.refusal(key, &value.to_string(), "must be a number that is not negative"))
+        }
+    }
+
+    /// Reads a number that files leave out, or set to 0, where it has no effect.
+    pub(crate) fn optional_float(&self, key: &str) -> Result<Option<f32>, LoadError> {
+        Ok(Some(self.float_or(key, 0.0)?).filter(|value| *value > 0.0))
     }
 
     /// Reads how many layers there are: no more than there are tensors for.
@@ -89,24 +118,92 @@ impl<'a> Keys<'a> {
             head_dim,
             scale: 1.0 / (head_dim as f32).sqrt(),
             window: None,
-            rope: RopeConfig {
+            softcap: None,
+            rope: Some(RopeConfig {
                 base: f64::from(self.positive_float("rope.freq_base", Some(10_000.0))?),
-                divisor: self.rope_divisor()?,
                 dims: self.count_or("rope.dimension_count", head_dim)?,
                 style,
-            },
+                scaling: self.rope_scaling()?,
+            }),
+            temperature: None,
             qk_norm: false,
             post_norm: false,
+            sinks: false,
         })
     }
 
-    fn rope_divisor(&self) -> Result<f64, LoadError> {
+    fn rope_scaling(&self) -> Result<RopeScaling, LoadError> {
         let kind: Option<&str> = self.metadata.optional(&self.name("rope.scaling.type"))?;
+        let factor = || self.optional_float("rope.scaling.factor").map(|factor| f64::from(factor.unwrap_or(1.0)));
+        let original_context = || self.count("rope.scaling.original_context_length");
+        let given_amplitude = || self.optional_float("rope.scaling.attn_factor").map(|given| given.map(f64::from));
         match kind {
-            None | Some("none") => Ok(1.0),
-            Some("linear") => Ok(f64::from(self.positive_float("rope.scaling.factor", None)?)),
-            Some(other) => Err(self.refusal("rope.scaling.type", other, "is not supported (known: none, linear)")),
+            None | Some("none") if self.has_tensor(SHORT) => Ok(RopeScaling::LongRope(LongRope {
+                original_context: original_context()?,
+                amplitude: given_amplitude()?.unwrap_or(1.0),
+            })),
+            None | Some("none") => Ok(RopeScaling::None),
+            Some("linear") => Ok(RopeScaling::Linear { factor: factor()? }),
+            Some("yarn") => {
+                let factor = factor()?;
+                // Some families weaken or undo the usual amplitude.
+                let weakened = f64::from(self.float_or("rope.scaling.yarn_log_multiplier", 0.0)?);
+                let amplitude = Yarn::usual_amplitude(factor) / (1.0 + 0.1 * weakened * factor.ln());
+                Ok(RopeScaling::Yarn(Yarn {
+                    factor,
+                    original_context: original_context()?,
+                    fast_turns: f64::from(self.positive_float("rope.scaling.yarn_beta_fast", Some(32.0))?),
+                    slow_turns: f64::from(self.positive_float("rope.scaling.yarn_beta_slow", Some(1.0))?),
+                    whole_pairs: true,
+                    amplitude: given_amplitude()?.unwrap_or(1.0) * amplitude,
+                }))
+            }
+            Some("longrope") => Ok(RopeScaling::LongRope(LongRope {
+                original_context: original_context()?,
+                amplitude: given_amplitude()?.unwrap_or(1.0),
+            })),
+            Some(other) => {
+                let problem = "is not supported (known: none, linear, yarn, longrope)";
+                Err(self.refusal("rope.scaling.type", other, problem))
+            }
         }
+    }
+
+    fn has_tensor(&self, name: &str) -> bool {
+        self.gguf.tensor(name).is_some()
+    }
+
+    /// Reads which layers attend within a window: where a file does not say it, all but each last of `period` layers.
+    pub(crate) fn windowed_layers(&self, period: usize) -> Result<Vec<bool>, LoadError> {
+        let layers = self.layers()?;
+        let key = "attention.sliding_window_pattern";
+        let periodic = |period: usize| (1..=layers).map(|number| !number.is_multiple_of(period)).collect();
+        match self.metadata.get(&self.name(key)) {
+            None => Ok(periodic(period)),
+            Some(Value::Array(pattern)) => {
+                let pattern: Vec<bool> = pattern.bools()?.collect();
+                if pattern.len() == layers {
+                    Ok(pattern)
+                } else {
+                    Err(self.refusal(key, &pattern.len().to_string(), "is not a choice for each layer"))
+                }
+            }
+            Some(_) => Ok(periodic(self.count(key)?)),
+        }
+    }
+
+    /// Reads a mixture of experts whose router is a softmax, with weights that add up to 1.
+    pub(crate) fn experts(&self, activation: Activation) -> Result<ExpertsConfig, LoadError> {
+        let (experts, active) = (self.count("expert_count")?, self.count("expert_used_count")?);
+        if experts > EXPERTS_MAX {
+            return Err(self.refusal("expert_count", &experts.to_string(), "is more than any model has"));
+        }
+        if active > experts {
+            return Err(self.refusal("expert_used_count", &active.to_string(), "is more than there are experts"));
+        }
+        let width = self.count("expert_feed_forward_length")?;
+        let (scoring, scale) = (Scoring::Softmax, 1.0);
+        Ok(ExpertsConfig { experts, active, width, activation, scoring, renormalize: true, scale })
     }
 
     /// Refuses a mixture of experts.

@@ -10,11 +10,13 @@ pub mod formats;
 mod keys;
 mod load;
 pub mod quantize;
+mod rope;
 mod run_state;
 
 pub use architectures::{architecture_names, read_config};
-pub use config::{AttentionConfig, Config, FeedForwardConfig, LayerConfig, Mixer, RopeConfig};
+pub use config::{AttentionConfig, Config, ExpertsConfig, FeedForward, FeedForwardConfig, LayerConfig, Mixer};
 pub use cpu_runner::CpuRunner;
 pub use decoder::Model;
 pub use error::LoadError;
+pub use rope::{LongRope, RopeConfig, RopeScaling, Yarn};
 pub use run_state::RunState;

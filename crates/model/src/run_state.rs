@@ -1,6 +1,6 @@
 //! The mutable buffers of a forward pass, allocated once for the largest batch.
 
-use ruvllm_kernels::ops::{Activations, Matrix, SplitResults};
+use ruvllm_kernels::ops::{Activations, ExpertBuffers, Matrix, SplitResults};
 
 /// Buffers for batches of up to `rows_max` rows, of which `logit_rows_max` give logits. Made by `Model::run_state`.
 #[derive(Debug)]
@@ -17,8 +17,10 @@ pub struct RunState {
     pub(crate) split_results: SplitResults,
     /// `[rows, heads, head_dim]`
     pub(crate) attended: Activations,
-    /// `[rows, feed_forward]`
-    pub(crate) gated: Activations,
+    /// Of models with dense feed-forward blocks. `[rows, feed_forward]`
+    pub(crate) gated: Option<Activations>,
+    /// Of models with experts.
+    pub(crate) experts: Option<ExpertBuffers>,
     /// The result of a block whose projection is normalized before it is added; no rows if there is none. `[rows, hidden]`
     pub(crate) projected: Matrix,
     /// The rows of `normed` that give logits. `[logit_rows, hidden]`

@@ -76,7 +76,7 @@ impl Sequence {
         let old = pages(old_pages, format);
         let new = pages(new_pages, if format.is_appendable() { format } else { PageFormat::Q8 });
         let frequencies: Vec<f64> = (0..head_dim / 2).map(|i| 0.5f64.powi(i as i32)).collect();
-        let rope = RopeTable::new(DEPTH_MAX + PROMPT, &frequencies, RopeStyle::Interleaved);
+        let rope = RopeTable::new(DEPTH_MAX + PROMPT, &frequencies, RopeStyle::Interleaved, 1.0);
         let cols = (heads + 2 * kv_heads) * head_dim;
         let mut qkv = Matrix::new(pool, PROMPT, cols);
         (0..PROMPT).for_each(|row| qkv.row_mut(row).copy_from_slice(&random.floats(cols)));
@@ -93,8 +93,18 @@ impl Sequence {
 
     fn attention<'a>(&'a self, batch: CheckedBatch<'a>, layer: usize) -> Attention<'a> {
         let Self { qkv, rope, kv, shared, out, .. } = self;
-        let transform = HeadTransform { norm: None, rope: Some(rope) };
-        Attention { qkv, batch, pages: &kv.bytes, layer, shape: attention_shape(self.shape), transform, shared, out }
+        let transform = HeadTransform { norm: None, rope: Some(rope), temperature: None };
+        Attention {
+            qkv,
+            batch,
+            pages: &kv.bytes,
+            layer,
+            shape: attention_shape(self.shape),
+            transform,
+            sinks: None,
+            shared,
+            out,
+        }
     }
 
     fn time_attention(&self, bench: &mut Bench<'_>) {
@@ -120,5 +130,5 @@ impl Sequence {
 }
 
 fn attention_shape(shape: Shape) -> AttentionShape {
-    AttentionShape { heads: shape.heads, scale: 0.125, window: None }
+    AttentionShape { heads: shape.heads, scale: 0.125, window: None, softcap: None }
 }

@@ -14,6 +14,7 @@ pub(crate) use cell::{Cell, Chunk};
 
 use std::mem::MaybeUninit;
 
+use crate::kernels::rows::softcap;
 use crate::lanes::{LANES, Lanes};
 use ruvllm_runner::{KEY_GROUP, KeyFormat, PAGE_TOKENS, ValueFormat};
 
@@ -36,6 +37,8 @@ pub(crate) struct Queries<'a> {
     /// For each, which tokens of the chunk it sees; possibly none.
     pub visible: &'a [Visible],
     pub head_dim: usize,
+    /// Scores `s` become `cap * tanh(s / cap)`.
+    pub softcap: Option<f32>,
 }
 
 /// A range of tokens of a chunk.
@@ -141,6 +144,14 @@ pub(crate) unsafe fn attend_chunk<L: Lanes>(queries: Queries<'_>, chunk: Chunk<'
     unsafe {
         for (first, run) in runs(chunk.cells, |cell| cell.format.keys) {
             run_scores::<L>(&queries, run, rows.add(first * PAGE_TOKENS));
+        }
+        if let Some(cap) = queries.softcap {
+            for q in 0..count {
+                softcap::<L>(
+                    cap,
+                    std::slice::from_raw_parts_mut(rows.add(q * CHUNK_TOKENS), chunk.cells.len() * LANES),
+                );
+            }
         }
         softmax::<L>(rows, queries.visible, chunk.cells.len(), &mut out);
         out.sums.fill(0.0);

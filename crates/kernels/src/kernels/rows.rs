@@ -138,6 +138,37 @@ pub(crate) unsafe fn swiglu<L: Lanes>(up: &[f32], gate: &mut [f32]) {
     }
 }
 
+/// `gate = silu(1.702 gate) / 1.702 * (up + 1)`, with both within 7, as gpt-oss does it.
+///
+/// # Safety
+/// The slices have one length; the instruction set of `L` is there.
+#[inline(always)]
+pub(crate) unsafe fn swiglu_oai<L: Lanes>(up: &[f32], gate: &mut [f32]) {
+    const LIMIT: f32 = 7.0;
+    const SLOPE: f32 = 1.702;
+    // SAFETY: `split` keeps offsets within the common length.
+    unsafe {
+        let to = gate.as_mut_ptr();
+        let zero = L::splat(0.0);
+        // The lesser of two is the opposite of the greater of their opposites.
+        let limited = |v| L::sub(zero, L::max(L::sub(zero, v), L::splat(-LIMIT)));
+        split(
+            up.len(),
+            |i| {
+                let g = limited(L::load(to.add(i)));
+                let u = L::max(limited(L::load(up.as_ptr().add(i))), L::splat(-LIMIT));
+                let decay = L::exp(L::sub(zero, L::max(L::mul(g, L::splat(SLOPE)), L::splat(-80.0))));
+                let gated = L::div(g, L::add(L::splat(1.0), decay));
+                L::store(to.add(i), L::mul(gated, L::add(u, L::splat(1.0))));
+            },
+            |i| {
+                let (g, u) = ((*to.add(i)).min(LIMIT), up[i].clamp(-LIMIT, LIMIT));
+                *to.add(i) = g / (1.0 + (-g * SLOPE).exp()) * (u + 1.0);
+            },
+        );
+    }
+}
+
 /// `gate = gelu(gate) * up`, where GELU is the usual approximation by a hyperbolic tangent.
 ///
 /// # Safety
@@ -163,6 +194,29 @@ pub(crate) unsafe fn geglu<L: Lanes>(up: &[f32], gate: &mut [f32]) {
                 let g = *to.add(i);
                 *to.add(i) = g / (1.0 + (-g * (LINEAR + CUBIC * g * g)).exp()) * up[i];
             },
+        );
+    }
+}
+
+/// `x = cap * tanh(x / cap)`.
+///
+/// # Safety
+/// The instruction set of `L` is there.
+#[inline(always)]
+pub(crate) unsafe fn softcap<L: Lanes>(cap: f32, x: &mut [f32]) {
+    let (len, to) = (x.len(), x.as_mut_ptr());
+    // SAFETY: `split` keeps offsets within the length.
+    unsafe {
+        split(
+            len,
+            |i| {
+                // `tanh z` is `2 / (1 + exp(-2 z)) - 1`.
+                let twice = L::max(L::mul(L::load(to.add(i)), L::splat(2.0 / cap)), L::splat(-80.0));
+                let decay = L::exp(L::sub(L::splat(0.0), twice));
+                let tanh = L::sub(L::div(L::splat(2.0), L::add(L::splat(1.0), decay)), L::splat(1.0));
+                L::store(to.add(i), L::mul(tanh, L::splat(cap)));
+            },
+            |i| *to.add(i) = cap * (*to.add(i) / cap).tanh(),
         );
     }
 }

@@ -1,4 +1,7 @@
 //! The kernels of each instruction set behind one table, chosen once when the program starts.
+//!
+//! Unit tests have the scalar kernels alone: they test no kernels (`tests/it` does), and compiling all sets once more takes
+//! minutes.
 
 use std::sync::OnceLock;
 
@@ -28,6 +31,8 @@ pub(crate) struct Table {
     pub quantize: unsafe fn(&[f32], Quantized<'_>),
     pub swiglu: unsafe fn(&[f32], &mut [f32]),
     pub geglu: unsafe fn(&[f32], &mut [f32]),
+    pub swiglu_oai: unsafe fn(&[f32], &mut [f32]),
+    pub softcap: unsafe fn(f32, &mut [f32]),
     /// Writes the keys and values of one head and token to a slot of a cell.
     pub append: unsafe fn(&[f32], &[f32], usize, Cell),
     /// Converts a cell to one of a colder format.
@@ -46,6 +51,7 @@ impl Table {
         match activation {
             Activation::Silu => self.swiglu,
             Activation::GeluTanh => self.geglu,
+            Activation::SwigluOai => self.swiglu_oai,
         }
     }
 }
@@ -96,6 +102,8 @@ macro_rules! compile_kernels {
                 quantize,
                 swiglu,
                 geglu,
+                swiglu_oai,
+                softcap,
                 append,
                 convert,
                 attend_chunk,
@@ -181,6 +189,16 @@ macro_rules! compile_kernels {
             }
 
             $(#[target_feature(enable = $features)])?
+            unsafe fn swiglu_oai(up: &[f32], gate: &mut [f32]) {
+                unsafe { rows::swiglu_oai::<L>(up, gate) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn softcap(cap: f32, x: &mut [f32]) {
+                unsafe { rows::softcap::<L>(cap, x) }
+            }
+
+            $(#[target_feature(enable = $features)])?
             unsafe fn append(keys: &[f32], values: &[f32], slot: usize, cell: Cell) {
                 unsafe { append::append::<L>(keys, values, slot, cell) }
             }
@@ -214,18 +232,18 @@ macro_rules! compile_kernels {
 }
 
 compile_kernels!(scalar, Scalar, [1 2]);
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(test)))]
 compile_kernels!(avx2, Avx2, [1 2], "avx2,fma,f16c");
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(test)))]
 compile_kernels!(avx512, Avx512, [1 2 3 4 5 6 7 8], "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
 /// The tile unit for many tokens, AVX-512 for all else.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(test)))]
 static AMX: Table = Table { wide: Some(super::amx::WIDE), ..avx512::TABLE };
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(test)))]
 compile_kernels!(neon, Neon, [1 2]);
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(test)))]
 compile_kernels!(neon_dot, NeonDot, [1 2], "dotprod");
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(test)))]
 compile_kernels!(neon_i8mm, NeonI8mm, [1 2 3 4], "dotprod,i8mm");
 
 /// An instruction set for which we have kernels.
@@ -265,9 +283,9 @@ impl KernelSet {
     pub fn is_available(self) -> bool {
         match self {
             Self::Scalar => true,
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", not(test)))]
             Self::Avx2 => has_avx2(),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", not(test)))]
             Self::Avx512 => {
                 has_avx2()
                     && is_x86_feature_detected!("avx512f")
@@ -276,13 +294,13 @@ impl KernelSet {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vnni")
             }
-            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            #[cfg(all(target_arch = "x86_64", target_os = "linux", not(test)))]
             Self::Amx => Self::Avx512.is_available() && super::amx::is_permitted(),
-            #[cfg(target_arch = "aarch64")]
+            #[cfg(all(target_arch = "aarch64", not(test)))]
             Self::Neon => true,
-            #[cfg(target_arch = "aarch64")]
+            #[cfg(all(target_arch = "aarch64", not(test)))]
             Self::NeonDot => std::arch::is_aarch64_feature_detected!("dotprod"),
-            #[cfg(target_arch = "aarch64")]
+            #[cfg(all(target_arch = "aarch64", not(test)))]
             Self::NeonI8mm => Self::NeonDot.is_available() && std::arch::is_aarch64_feature_detected!("i8mm"),
             _ => false,
         }
@@ -303,24 +321,24 @@ impl KernelSet {
     pub(crate) fn table(self) -> &'static Table {
         assert!(self.is_available(), "{} kernels need another processor", self.name());
         match self {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", not(test)))]
             Self::Avx2 => &const { avx2::TABLE },
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", not(test)))]
             Self::Avx512 => &const { avx512::TABLE },
-            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            #[cfg(all(target_arch = "x86_64", target_os = "linux", not(test)))]
             Self::Amx => &AMX,
-            #[cfg(target_arch = "aarch64")]
+            #[cfg(all(target_arch = "aarch64", not(test)))]
             Self::Neon => &const { neon::TABLE },
-            #[cfg(target_arch = "aarch64")]
+            #[cfg(all(target_arch = "aarch64", not(test)))]
             Self::NeonDot => &const { neon_dot::TABLE },
-            #[cfg(target_arch = "aarch64")]
+            #[cfg(all(target_arch = "aarch64", not(test)))]
             Self::NeonI8mm => &const { neon_i8mm::TABLE },
             _ => &const { scalar::TABLE },
         }
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(test)))]
 fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
 }

@@ -1,5 +1,6 @@
 //! The input of matmuls: numbers rounded to 8 bits for integer weights, floats for float weights, or both.
 
+use std::ops::Range;
 use std::slice::from_raw_parts_mut;
 
 use super::matrix::Span;
@@ -192,11 +193,14 @@ impl Activations {
         }
     }
 
-    /// Arranges the first `rows` rows for the kernel for many tokens, each worker its share; complete after the next barrier.
-    pub(crate) fn arrange(&self, worker: &Worker<'_>, wide: Wide, rows: usize) {
+    /// Arranges some rows for the kernel for many tokens, each worker its share; complete after the next barrier. They begin
+    /// at a whole block of its tokens.
+    pub(crate) fn arrange(&self, worker: &Worker<'_>, wide: Wide, rows: Range<usize>) {
+        assert!(rows.start.is_multiple_of(wide.tokens));
         let to = &self.quantized.as_ref().expect("integer weights were among the consumers").arranged;
         let groups = self.cols / GROUP;
-        for block in own_rows(worker, rows.div_ceil(wide.tokens)) {
+        let first = rows.start / wide.tokens;
+        for block in own_rows(worker, rows.len().div_ceil(wide.tokens)).map(|block| first + block) {
             let x = self.quant_columns(worker, block * wide.tokens, wide.tokens, &[1.0; ROWS_MULTIPLE]);
             let at = block * groups * wide.group_bytes;
             assert!(at + groups * wide.group_bytes <= to.len());

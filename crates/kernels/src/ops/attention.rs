@@ -28,6 +28,8 @@ pub struct AttentionShape {
     pub scale: f32,
     /// Maximum number of tokens that a row attends to, itself included; `None` is all before it.
     pub window: Option<usize>,
+    /// Scores `s` become `cap * tanh(s / cap)`.
+    pub softcap: Option<f32>,
 }
 
 impl AttentionShape {
@@ -67,6 +69,8 @@ pub struct Attention<'a> {
     pub shape: AttentionShape,
     /// What is done to queries and keys before they meet.
     pub transform: HeadTransform<'a>,
+    /// For each head, a score that takes part in the softmax without a value.
+    pub sinks: Option<&'a [f32]>,
     pub shared: &'a SplitResults,
     pub out: &'a Activations,
 }
@@ -79,6 +83,7 @@ impl Attention<'_> {
         assert_eq!(self.qkv.cols, (self.shape.heads + 2 * self.pages.shape.kv_heads) * self.pages.shape.head_dim);
         assert_eq!(self.out.cols(), self.shape.heads * self.pages.shape.head_dim);
         assert_eq!(self.batch.memory(), (self.pages.shape, self.pages.bytes()));
+        assert!(self.sinks.is_none_or(|sinks| sinks.len() == self.shape.heads));
         self.transform.check(self.pages.shape.head_dim);
         // A single new token is seen by its own row only, so the worker that attends to it can append it as well.
         let appended = self.batch.sequences().iter().any(|sequence| sequence.rows.len() > 1);
@@ -238,7 +243,13 @@ impl Attention<'_> {
                 let at = i * per_head + first;
                 let vectors = &vectors[at * dim..][..count * dim];
                 let rounded = rounded.from(at, dim);
-                let queries = Queries { vectors, rounded, visible: &visible[..count], head_dim: dim };
+                let queries = Queries {
+                    vectors,
+                    rounded,
+                    visible: &visible[..count],
+                    head_dim: dim,
+                    softcap: self.shape.softcap,
+                };
                 // SAFETY: the batch was checked: there are pages for all tokens, within the memory; queries were
                 // rounded if any key is. In this phase nobody writes what is visible here, but for this worker before
                 // (`append_item`).
@@ -264,7 +275,16 @@ impl Attention<'_> {
         space: &mut Buffer<f32>,
     ) {
         let dim = self.pages.shape.head_dim;
-        let Partial { total, sums, .. } = Partial::of(result, item.queries(partition));
+        let Partial { total, sums, largest } = Partial::of(result, item.queries(partition));
+        if let Some(sinks) = self.sinks {
+            let of_head = |i: usize| {
+                let kv_head = item.kv_heads.start + i / (item.rows.len() * partition.group);
+                sinks[kv_head * partition.group + i % partition.group]
+            };
+            for (i, (total, largest)) in total.iter_mut().zip(largest).enumerate() {
+                *total += (of_head(i) - *largest).exp();
+            }
+        }
         for (sums, total) in sums.chunks_exact_mut(dim).zip(total) {
             sums.iter_mut().for_each(|v| *v /= *total);
             apply_rotation(self.pages.rotation, sums, dim);

@@ -1,4 +1,4 @@
-//! What is done to a head of a query or key before the two meet: QK norm, then RoPE.
+//! What is done to a head of a query or key before the two meet: QK norm, then RoPE, then temperature.
 
 use super::{HEAD_DIM_MAX, RopeTable, slices};
 use crate::Worker;
@@ -11,12 +11,26 @@ pub struct QkNorm<'a> {
     pub epsilon: f32,
 }
 
+/// Makes attention sharper with growing positions: queries are multiplied by `1 + scale * ln(1 + floor(position / length))`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Temperature {
+    pub scale: f32,
+    pub length: usize,
+}
+
+impl Temperature {
+    fn factor(self, position: usize) -> f32 {
+        1.0 + self.scale * ((1 + position / self.length) as f32).ln()
+    }
+}
+
 /// The transformation of the heads of one layer.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadTransform<'a> {
     pub norm: Option<QkNorm<'a>>,
     /// None for layers without positions.
     pub rope: Option<&'a RopeTable>,
+    pub temperature: Option<Temperature>,
 }
 
 impl HeadTransform<'_> {
@@ -28,6 +42,10 @@ impl HeadTransform<'_> {
 
     pub(super) fn query(&self, worker: &Worker<'_>, head: &mut [f32], position: usize) {
         self.apply(worker, self.norm.map(|norm| (norm.query, norm.epsilon)), head, position);
+        if let Some(temperature) = self.temperature {
+            let factor = temperature.factor(position);
+            head.iter_mut().for_each(|x| *x *= factor);
+        }
     }
 
     pub(super) fn key(&self, worker: &Worker<'_>, head: &mut [f32], position: usize) {

@@ -24,7 +24,7 @@ const UNITS_EACH: usize = 4;
 /// `out[t] = weights * input[t] + bias` for the first `rows` rows `t`.
 pub fn matmul(worker: &mut Worker<'_>, weights: &Linear, input: &Activations, rows: usize, out: &Matrix) {
     assert!(out.cols == weights.rows() && rows <= out.rows);
-    multiply(worker, weights.parts(), 1, input, rows, |worker, part, block| {
+    multiply(worker, &[Group::all(weights, rows)], 1, input, |worker, _, part, block| {
         let before: usize = weights.parts()[..part].iter().map(PackedMatrix::rows).sum();
         let cols = before + block.cols.start..before + block.cols.end;
         // SAFETY: every tile is in one unit, which one worker takes.
@@ -36,7 +36,7 @@ pub fn matmul(worker: &mut Worker<'_>, weights: &Linear, input: &Activations, ro
     });
 }
 
-/// `x[t] += weights * input[t]`, and the result as the input of a layer with norm weights `norm`.
+/// `x[t] += weights * input[t] + bias`, and the result as the input of a layer with norm weights `norm`.
 pub fn matmul_residual(
     worker: &mut Worker<'_>,
     weights: &Linear,
@@ -46,13 +46,16 @@ pub fn matmul_residual(
     norm: &[f32],
     out: &Activations,
 ) {
-    assert!(weights.parts().len() == 1 && weights.bias().is_none());
+    assert!(weights.parts().len() == 1);
     assert!(x.cols == weights.rows() && out.cols() == x.cols && rows <= x.rows);
-    multiply(worker, weights.parts(), 1, input, rows, |worker, _, mut block| {
+    multiply(worker, &[Group::all(weights, rows)], 1, input, |worker, _, _, mut block| {
         let part = block.span(block.cols.clone());
         // SAFETY: every pair of tiles is in one unit, which one worker takes, so columns start at whole groups.
         unsafe {
             let x = x.own_span(worker, &part);
+            if let Some(bias) = weights.bias() {
+                (worker.kernels().add)(block.products_mut(0), &bias[part.cols.clone()]);
+            }
             (worker.kernels().add)(x, block.products(0));
             out.put_normalized(worker, &part, x, norm, block.products_mut(0));
         }
@@ -82,17 +85,69 @@ pub fn matmul_gated(
     rows: usize,
     out: &Activations,
 ) {
-    assert!(gate_up.parts().len() == 2 && gate_up.bias().is_none());
-    assert!(gate_up.rows() == 2 * out.cols() && rows <= out.rows());
-    multiply(worker, gate_up.parts(), 2, input, rows, |worker, _, mut block| {
+    gated_groups(worker, &[Group::all(gate_up, rows)], activation, input, out);
+}
+
+/// `matmul_gated` of each group of rows with weights of its own.
+pub(super) fn gated_groups(
+    worker: &mut Worker<'_>,
+    groups: &[Group<'_>],
+    activation: Activation,
+    input: &Activations,
+    out: &Activations,
+) {
+    for Group { weights, rows } in groups {
+        assert!(weights.parts().len() == 2 && weights.rows() == 2 * out.cols() && rows.end <= out.rows());
+    }
+    multiply(worker, groups, 2, input, |worker, group, _, mut block| {
         let part = block.span(block.cols.clone());
+        let cols = block.cols.clone();
         let (gate, up) = block.both_products();
+        if let Some(bias) = group.weights.bias() {
+            let (gate_bias, up_bias) = bias.split_at(out.cols());
+            gate.iter_mut().zip(&gate_bias[cols.clone()]).for_each(|(gate, bias)| *gate += bias);
+            up.iter_mut().zip(&up_bias[cols]).for_each(|(up, bias)| *up += bias);
+        }
         // SAFETY: lengths match; columns are this worker's, as above.
         unsafe {
             (worker.kernels().gated(activation))(up, gate);
             out.put(worker, &part, gate);
         }
     });
+}
+
+/// `matmul` of each group of rows with weights of its own, which are one matrix.
+pub(super) fn matmul_groups(worker: &mut Worker<'_>, groups: &[Group<'_>], input: &Activations, out: &Matrix) {
+    for Group { weights, rows } in groups {
+        assert!(weights.parts().len() == 1 && weights.rows() == out.cols && rows.end <= out.rows);
+    }
+    multiply(worker, groups, 1, input, |worker, group, _, block| {
+        // SAFETY: every tile is in one unit, which one worker takes.
+        let to = unsafe { out.own_span(worker, &block.span(block.cols.clone())) };
+        to.copy_from_slice(block.products(0));
+        if let Some(bias) = group.weights.bias() {
+            to.iter_mut().zip(&bias[block.cols.clone()]).for_each(|(to, bias)| *to += bias);
+        }
+    });
+}
+
+/// Neighbouring rows of an input, and the weights that they are multiplied with.
+pub(super) struct Group<'a> {
+    pub weights: &'a Linear,
+    pub rows: Range<usize>,
+}
+
+impl<'a> Group<'a> {
+    /// The first rows.
+    fn all(weights: &'a Linear, rows: usize) -> Self {
+        Self { weights, rows: 0..rows }
+    }
+
+    /// Returns the kernels for many tokens, where there are enough.
+    fn wide(&self, worker: &Worker<'_>) -> Option<Wide> {
+        let has_integers = self.weights.parts().iter().any(|part| !part.is_float());
+        worker.kernels().wide.filter(|wide| self.rows.len() >= wide.rows_min && has_integers)
+    }
 }
 
 /// The products of one row of the batch with some neighbouring tiles of one or two matrices.
@@ -124,56 +179,62 @@ impl Block<'_> {
     }
 }
 
-/// Multiplies `parts`, of which each `together` go side by side, with the first `rows` rows of `input`. Every result is
-/// handed to `finish`, with the number of its part (or parts).
+/// Multiplies each group's rows of `input` with its weights, of which each `together` go side by side. Every result is
+/// handed to `finish`, with the number of its part (or parts). Groups for many tokens begin at rows that the kernels' blocks
+/// begin at.
 fn multiply(
     worker: &mut Worker<'_>,
-    parts: &[PackedMatrix],
+    groups: &[Group<'_>],
     together: usize,
     input: &Activations,
-    rows: usize,
-    mut finish: impl FnMut(&Worker<'_>, usize, Block<'_>),
+    mut finish: impl FnMut(&Worker<'_>, &Group<'_>, usize, Block<'_>),
 ) {
-    assert!(parts.iter().all(|part| part.cols() == input.cols()) && rows <= input.rows());
-    let integers = parts.iter().any(|part| !part.is_float());
-    let wide = worker.kernels().wide.filter(|wide| rows >= wide.rows_min && integers);
-    if let Some(wide) = wide {
-        input.arrange(worker, wide, rows);
+    for Group { weights, rows } in groups {
+        assert!(weights.cols() == input.cols() && rows.end <= input.rows());
+    }
+    let mut is_arranged = false;
+    for group in groups {
+        if let Some(wide) = group.wide(worker) {
+            input.arrange(worker, wide, group.rows.clone());
+            is_arranged = true;
+        }
+    }
+    if is_arranged {
         worker.barrier();
     }
     let worker = &*worker;
+    let rows = groups.iter().map(|group| group.rows.end).max().unwrap_or(0);
     let mut scratch = worker.scratch();
     // Kernels may read factors of a few more tokens than there are.
     scratch.factors.resize(rows.next_multiple_of(UNIT_TILES_MAX));
     input.factors(worker, &mut scratch.factors[..rows]);
     for number in worker.units() {
-        let Some((stack, unit)) = Unit::find(parts, together, number, wide, worker.count()) else { break };
-        unit.multiply(worker, input, rows, wide, &mut scratch, |block| finish(worker, stack, block));
+        let Some((stack, unit)) = Unit::find(worker, groups, together, number) else { break };
+        unit.multiply(worker, input, &mut scratch, |block| finish(worker, unit.group, stack, block));
     }
 }
 
 /// Some tiles of one matrix, or the same tiles of two that are taken together.
 struct Unit<'a> {
+    group: &'a Group<'a>,
+    wide: Option<Wide>,
     parts: &'a [PackedMatrix],
     tiles: Range<usize>,
 }
 
 impl<'a> Unit<'a> {
     /// The unit of a number, and of which matrix (or matrices) it is; `None` after the last.
-    fn find(
-        parts: &'a [PackedMatrix],
-        together: usize,
-        mut number: usize,
-        wide: Option<Wide>,
-        workers: usize,
-    ) -> Option<(usize, Self)> {
-        for (stack, parts) in parts.chunks(together).enumerate() {
-            let (all, each) = (parts[0].tiles(), unit_tiles(parts, wide, workers));
-            let first = number * each;
-            if first < all {
-                return Some((stack, Self { parts, tiles: first..all.min(first + each) }));
+    fn find(worker: &Worker<'_>, groups: &'a [Group<'a>], together: usize, mut number: usize) -> Option<(usize, Self)> {
+        for group in groups {
+            let wide = group.wide(worker);
+            for (stack, parts) in group.weights.parts().chunks(together).enumerate() {
+                let (all, each) = (parts[0].tiles(), unit_tiles(parts, wide, worker.count()));
+                let first = number * each;
+                if first < all {
+                    return Some((stack, Self { group, wide, parts, tiles: first..all.min(first + each) }));
+                }
+                number -= all.div_ceil(each);
             }
-            number -= all.div_ceil(each);
         }
         None
     }
@@ -182,12 +243,11 @@ impl<'a> Unit<'a> {
         &self,
         worker: &Worker<'_>,
         input: &Activations,
-        rows: usize,
-        wide: Option<Wide>,
         scratch: &mut Scratch,
         mut finish: impl FnMut(Block<'_>),
     ) {
         let Scratch { unpacked, sums, factors, .. } = scratch;
+        let (wide, rows) = (self.wide, self.group.rows.clone());
         assert!(self.parts.iter().all(|part| part.rows() == self.parts[0].rows()));
         let step = wide.map_or(worker.kernels().tokens, |wide| wide.tokens);
         let len = self.tiles.len() * TILE_ROWS;
@@ -197,8 +257,8 @@ impl<'a> Unit<'a> {
         if let Some(wide) = wide {
             self.unpack(wide, unpacked);
         }
-        for first in (0..rows).step_by(step) {
-            let tokens = Tokens { input, first, count: step.min(rows - first), factors: &factors[first..] };
+        for first in rows.clone().step_by(step) {
+            let tokens = Tokens { input, first, count: step.min(rows.end - first), factors: &factors[first..] };
             for (i, part) in self.parts.iter().enumerate() {
                 let out = &mut sums[i * len..];
                 match wide.filter(|wide| tokens.count >= wide.tokens_min && !part.is_float()) {

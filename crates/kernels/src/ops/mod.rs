@@ -7,6 +7,7 @@ mod activations;
 mod append;
 mod attention;
 mod byte_rows;
+mod experts;
 mod head_transform;
 mod host_pages;
 mod linear;
@@ -21,14 +22,15 @@ pub mod slices;
 pub use activations::Activations;
 pub use attention::{Attention, AttentionShape, SplitResults};
 pub use byte_rows::{ByteRow, ByteRows};
-pub use head_transform::{HeadTransform, QkNorm};
+pub use experts::{ExpertBuffers, Experts, Routing, Scoring};
+pub use head_transform::{HeadTransform, QkNorm, Temperature};
 pub use host_pages::HostPages;
 pub use linear::{Linear, LinearError};
 pub use matmul::{matmul, matmul_gated, matmul_residual, matmul_rows};
 pub use matrix::Matrix;
 pub use ranges::keep_in_range;
 pub use rope::{RopeStyle, RopeTable};
-pub use rows::{normalize, residual_norm};
+pub use rows::{normalize, residual_norm, softcap};
 pub use slices::Activation;
 
 /// The maximum head dimension; fixes the size of a thread's buffers.

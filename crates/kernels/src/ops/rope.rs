@@ -19,13 +19,13 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// For `positions` positions; pair `i` turns by `frequencies[i]` for each.
-    pub fn new(positions: usize, frequencies: &[f64], style: RopeStyle) -> Self {
+    /// For `positions` positions; pair `i` turns by `frequencies[i]` for each, and is multiplied by `amplitude`.
+    pub fn new(positions: usize, frequencies: &[f64], style: RopeStyle, amplitude: f64) -> Self {
         let rotations = (0..positions)
             .flat_map(|position| {
                 frequencies.iter().map(move |frequency| {
                     let (sine, cosine) = (position as f64 * frequency).sin_cos();
-                    (cosine as f32, sine as f32)
+                    ((cosine * amplitude) as f32, (sine * amplitude) as f32)
                 })
             })
             .collect();

@@ -1,5 +1,5 @@
-//! The norm before the first layer, and what follows a matmul whose result is normalized before it is added. Otherwise the
-//! norm is part of the matmul that comes before it.
+//! The norm before the first layer, what follows a matmul whose result is normalized before it is added (otherwise the norm
+//! is part of the matmul that comes before it), and the soft cap of logits.
 
 use super::matrix::Span;
 use super::slices::rms_norm_with;
@@ -50,5 +50,14 @@ pub fn residual_norm(
             }
             out.put_normalized(worker, &part, x, next_norm, &mut scratch.sums);
         }
+    }
+}
+
+/// `x[t] = cap * tanh(x[t] / cap)` for the first `rows` rows `t`.
+pub fn softcap(worker: &Worker<'_>, cap: f32, rows: usize, x: &Matrix) {
+    for row in own_rows(worker, rows) {
+        let part = Span { access: Access::WriteRows, row, cols: 0..x.cols };
+        // SAFETY: the row is this worker's.
+        unsafe { (worker.kernels().softcap)(cap, x.own_span(worker, &part)) };
     }
 }

@@ -12,6 +12,8 @@ pub enum Activation {
     Silu,
     /// GELU, approximated by a hyperbolic tangent: GeGLU.
     GeluTanh,
+    /// `x / (1 + exp(-1.702 x))` of a gate of at most 7, times 1 more than what it gates, which is between -7 and 7: gpt-oss.
+    SwigluOai,
 }
 
 /// `out = x * weight / sqrt(mean(x^2) + epsilon)`.
@@ -49,4 +51,10 @@ pub fn gated(kernels: KernelSet, activation: Activation, up: &[f32], gate: &mut 
     assert_eq!(up.len(), gate.len());
     // SAFETY: the slices have one length.
     unsafe { (kernels.table().gated(activation))(up, gate) };
+}
+
+/// `x = cap * tanh(x / cap)`.
+pub fn softcap(kernels: KernelSet, cap: f32, x: &mut [f32]) {
+    // SAFETY: any slice will do.
+    unsafe { (kernels.table().softcap)(cap, x) };
 }

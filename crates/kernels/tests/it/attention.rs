@@ -21,6 +21,9 @@ struct Harness {
     rope: RopeTable,
     /// Of queries and of keys.
     norm: Option<[Vec<f32>; 2]>,
+    softcap: Option<f32>,
+    /// Of each head.
+    sinks: Option<Vec<f32>>,
 }
 
 impl Harness {
@@ -30,7 +33,8 @@ impl Harness {
 
     fn of(pool: Pool, style: RopeStyle, format: PageFormat) -> Self {
         let frequencies: Vec<f64> = (0..16).map(|i| 10000f64.powf(-f64::from(i) / 16.0)).collect();
-        Self { kv: memory(&pool, format, 64), rope: RopeTable::new(600, &frequencies, style), norm: None, pool }
+        let rope = RopeTable::new(600, &frequencies, style, 1.0);
+        Self { kv: memory(&pool, format, 64), rope, norm: None, softcap: None, sinks: None, pool }
     }
 
     fn step(&mut self, sequences: &[SequencePart<'_>]) -> Vec<Vec<f32>> {
@@ -42,7 +46,7 @@ impl Harness {
         for (pages, start, rows) in sequences {
             self.kv.push(&mut batch, pages, *start, rows.len());
         }
-        let shape = AttentionShape { heads: HEADS, scale: SCALE, window: None };
+        let shape = AttentionShape { heads: HEADS, scale: SCALE, window: None, softcap: self.softcap };
         let norm = self.norm.as_ref().map(|[query, key]| QkNorm { query, key, epsilon: EPSILON });
         let attention = Attention {
             qkv: &qkv,
@@ -50,7 +54,8 @@ impl Harness {
             pages: &self.kv.bytes,
             layer: 1,
             shape,
-            transform: HeadTransform { norm, rope: Some(&self.rope) },
+            transform: HeadTransform { norm, rope: Some(&self.rope), temperature: None },
+            sinks: self.sinks.as_deref(),
             shared: &SplitResults::new(&self.pool, SHAPE, shape, 600),
             out: &out,
         };
@@ -89,6 +94,12 @@ fn rotated(head: &[f32], position: usize, style: RopeStyle) -> Vec<f64> {
 
 /// Softmax attention of the last of `rows`, in f64.
 fn formula(rows: &[Vec<f32>], style: RopeStyle) -> Vec<f64> {
+    formula_with(rows, style, None, None)
+}
+
+/// The same with a soft cap, and with a score for each head that takes part without a value.
+fn formula_with(rows: &[Vec<f32>], style: RopeStyle, softcap: Option<f32>, sinks: Option<&[f32]>) -> Vec<f64> {
+    let capped = |score: f64| softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh());
     let last = rows.len() - 1;
     let part = |row: &[f32], head: usize| row[head * 32..][..32].to_vec();
     (0..HEADS)
@@ -98,11 +109,12 @@ fn formula(rows: &[Vec<f32>], style: RopeStyle) -> Vec<f64> {
             let scores: Vec<f64> = (0..=last)
                 .map(|t| {
                     let key = rotated(&part(&rows[t], HEADS + kv_head), t, style);
-                    query.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() * f64::from(SCALE)
+                    capped(query.iter().zip(key).map(|(q, k)| q * k).sum::<f64>() * f64::from(SCALE))
                 })
                 .collect();
-            let largest = scores.iter().copied().fold(f64::MIN, f64::max);
-            let total: f64 = scores.iter().map(|s| (s - largest).exp()).sum();
+            let sink = sinks.map_or(f64::NEG_INFINITY, |sinks| f64::from(sinks[head]));
+            let largest = scores.iter().copied().fold(sink, f64::max);
+            let total: f64 = scores.iter().map(|s| (s - largest).exp()).sum::<f64>() + (sink - largest).exp();
             (0..32)
                 .map(move |d| {
                     scores
@@ -213,6 +225,31 @@ fn queries_and_keys_are_normalized_before_they_are_rotated() {
             let want = formula(&normalized[..=t], RopeStyle::Halves);
             for (got, want) in got[t].iter().zip(&want) {
                 assert!((f64::from(*got) - want).abs() < 0.02, "{} token {t}: {got} for {want}", set.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn scores_are_capped_and_sinks_take_their_share() {
+    let mut random = Random(10);
+    let style = RopeStyle::Halves;
+    for (set, pool) in pools() {
+        let mut harness = Harness::new(pool, style);
+        let rows = rows(&mut random, 300);
+        let pages: Vec<PageId> = (0..19).map(PageId).collect();
+        // One that nothing reaches, one that takes nearly all, and some between.
+        let sinks = vec![-90.0, 90.0, 0.0, 5.0, -3.0, 1.5];
+        for (softcap, sinks) in [(Some(4.0), None), (None, Some(sinks.clone())), (Some(30.0), Some(sinks))] {
+            harness.softcap = softcap;
+            harness.sinks = sinks.clone();
+            let mut got = harness.step(&[(&pages, 0, &rows[..200])]);
+            got.extend((200..300).flat_map(|t| harness.step(&[(&pages, t, &rows[t..=t])])));
+            for t in [0, 1, 17, 128, 199, 200, 299] {
+                let want = formula_with(&rows[..=t], style, softcap, sinks.as_deref());
+                for (i, (got, want)) in got[t].iter().zip(&want).enumerate() {
+                    assert!((f64::from(*got) - want).abs() < 0.02, "{} token {t} {i}: {got} for {want}", set.name());
+                }
             }
         }
     }

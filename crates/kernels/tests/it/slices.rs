@@ -27,11 +27,15 @@ fn slices_equal_their_references() {
             let mut out = vec![0.0; len];
             slices::rms_norm(set, &x, &weight, EPSILON, &mut out);
             assert_close(&out, &reference::rms_norm(&x, &weight, EPSILON), &format!("norm {what}"));
-            for activation in [Activation::Silu, Activation::GeluTanh] {
+            for activation in [Activation::Silu, Activation::GeluTanh, Activation::SwigluOai] {
                 let mut gate = x.clone();
                 slices::gated(set, activation, &y, &mut gate);
                 assert_close(&gate, &reference::gated(activation, &y, &x), &format!("{activation:?} {what}"));
             }
+            let mut capped = x.clone();
+            slices::softcap(set, 2.5, &mut capped);
+            let want: Vec<f32> = x.iter().map(|x| (2.5 * (f64::from(*x) / 2.5).tanh()) as f32).collect();
+            assert_close(&capped, &want, &format!("soft cap {what}"));
             let sum: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
             slices::add(set, &mut x, &y);
             assert_eq!(x, sum, "{what}");

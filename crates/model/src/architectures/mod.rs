@@ -1,8 +1,16 @@
 //! The architectures that we can run, one file each: what the metadata of a file says about the layers of its model.
 
+mod gemma2;
+mod gemma3;
+mod gpt_oss;
+mod granite;
 mod llama;
+mod mistral3;
+mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen3moe;
+mod smollm3;
 
 use crate::config::Config;
 use crate::error::LoadError;
@@ -10,7 +18,19 @@ use crate::formats::gguf::Gguf;
 use crate::keys::Keys;
 
 /// All of them.
-pub(crate) const ARCHITECTURES: [Architecture; 3] = [llama::ARCHITECTURE, qwen2::ARCHITECTURE, qwen3::ARCHITECTURE];
+pub(crate) const ARCHITECTURES: [Architecture; 11] = [
+    llama::ARCHITECTURE,
+    gemma2::ARCHITECTURE,
+    gemma3::ARCHITECTURE,
+    gpt_oss::ARCHITECTURE,
+    granite::ARCHITECTURE,
+    mistral3::ARCHITECTURE,
+    phi3::ARCHITECTURE,
+    qwen2::ARCHITECTURE,
+    qwen3::ARCHITECTURE,
+    qwen3moe::ARCHITECTURE,
+    smollm3::ARCHITECTURE,
+];
 
 /// A name in `general.architecture`, and how a model of that name is described.
 pub(crate) struct Architecture {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ruvllm_kernels::Worker;
-use ruvllm_kernels::ops::{Attention, AttentionShape, HeadTransform, HostPages, Linear, QkNorm, RopeTable, matmul};
+use ruvllm_kernels::ops::{
+    Attention, AttentionShape, HeadTransform, HostPages, Linear, QkNorm, RopeTable, Temperature, matmul,
+};
 use ruvllm_runner::CheckedBatch;
 
 use super::{Projection, linear};
@@ -19,7 +21,10 @@ pub(crate) struct AttentionBlock {
     qkv: Linear,
     /// Of queries and of keys. `[head_dim]` each
     qk_norm: Option<(Vec<f32>, Vec<f32>)>,
-    rope: Arc<RopeTable>,
+    rope: Option<Arc<RopeTable>>,
+    temperature: Option<Temperature>,
+    /// `[heads]`
+    sinks: Option<Vec<f32>>,
     /// `[hidden, heads head_dim]`
     output: Projection,
     shape: AttentionShape,
@@ -32,17 +37,21 @@ impl AttentionBlock {
         config: &AttentionConfig,
         (hidden, epsilon): (usize, f32),
         layer: usize,
-        rope: Arc<RopeTable>,
+        rope: Option<Arc<RopeTable>>,
     ) -> Result<Self, LoadError> {
         let name = |part: &str| format!("blk.{layer}.{part}");
         let AttentionConfig { heads, kv_heads, head_dim, .. } = *config;
         let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
         let norm = tensors.floats(&name("attn_norm.weight"), hidden)?;
-        let qkv = vec![
-            tensors.matrix(&name("attn_q.weight"), queries, hidden)?,
-            tensors.matrix(&name("attn_k.weight"), keys, hidden)?,
-            tensors.matrix(&name("attn_v.weight"), keys, hidden)?,
-        ];
+        let qkv = if tensors.has(&name("attn_qkv.weight")) {
+            vec![tensors.matrix(&name("attn_qkv.weight"), queries + 2 * keys, hidden)?]
+        } else {
+            vec![
+                tensors.matrix(&name("attn_q.weight"), queries, hidden)?,
+                tensors.matrix(&name("attn_k.weight"), keys, hidden)?,
+                tensors.matrix(&name("attn_v.weight"), keys, hidden)?,
+            ]
+        };
         let mut bias = None;
         if tensors.has(&name("attn_q.bias")) {
             let mut all = tensors.floats(&name("attn_q.bias"), queries)?;
@@ -55,7 +64,12 @@ impl AttentionBlock {
             let queries = tensors.floats(&name("attn_q_norm.weight"), head_dim)?;
             qk_norm = Some((queries, tensors.floats(&name("attn_k_norm.weight"), head_dim)?));
         }
+        let mut sinks = None;
+        if config.sinks {
+            sinks = Some(tensors.floats(&name("attn_sinks.weight"), heads)?);
+        }
         let output = tensors.matrix(&name("attn_output.weight"), hidden, queries)?;
+        let output_bias = tensors.optional_floats(&name("attn_output.bias"), hidden)?;
         let mut post_norm = None;
         if config.post_norm {
             post_norm = Some((tensors.floats(&name("post_attention_norm.weight"), hidden)?, epsilon));
@@ -65,8 +79,10 @@ impl AttentionBlock {
             qkv: linear(layer, qkv, bias)?,
             qk_norm,
             rope,
-            output: Projection { weights: linear(layer, vec![output], None)?, post_norm },
-            shape: AttentionShape { heads, scale: config.scale, window: config.window },
+            temperature: config.temperature,
+            sinks,
+            output: Projection { weights: linear(layer, vec![output], output_bias)?, post_norm },
+            shape: AttentionShape { heads, scale: config.scale, window: config.window, softcap: config.softcap },
             epsilon,
         })
     }
@@ -90,7 +106,8 @@ impl AttentionBlock {
             pages,
             layer,
             shape: self.shape,
-            transform: HeadTransform { norm, rope: Some(&self.rope) },
+            transform: HeadTransform { norm, rope: self.rope.as_deref(), temperature: self.temperature },
+            sinks: self.sinks.as_deref(),
             shared: &state.split_results,
             out: &state.attended,
         };

@@ -1,58 +1,169 @@
-//! Norm, gate and up, activation, down.
+//! Norm, then gate and up, activation, down: of one block, or of a few experts.
 
 use ruvllm_kernels::Worker;
-use ruvllm_kernels::ops::{Activation, Linear, matmul_gated};
+use ruvllm_kernels::ops::{Activation, Experts, Linear, Routing, matmul_gated};
 
 use super::{Projection, linear};
 use crate::RunState;
-use crate::config::FeedForwardConfig;
+use crate::config::{ExpertsConfig, FeedForward, FeedForwardConfig};
 use crate::error::LoadError;
 use crate::load::Tensors;
 
 #[derive(Debug)]
 pub(crate) struct FeedForwardBlock {
     pub(crate) norm: Vec<f32>,
-    /// `[2 width, hidden]`
-    gate_up: Linear,
-    activation: Activation,
-    /// `[hidden, width]`
-    down: Projection,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Dense {
+        /// `[2 width, hidden]`
+        gate_up: Linear,
+        activation: Activation,
+        /// `[hidden, width]`
+        down: Projection,
+    },
+    Experts(Experts),
 }
 
 impl FeedForwardBlock {
     pub(crate) fn load(
         tensors: &mut Tensors<'_>,
-        config: &FeedForwardConfig,
+        config: &FeedForward,
         (hidden, epsilon): (usize, f32),
         layer: usize,
     ) -> Result<Self, LoadError> {
-        let name = |part: &str| format!("blk.{layer}.{part}");
-        let norm = tensors.floats(&name("ffn_norm.weight"), hidden)?;
-        let gate_up = vec![
-            tensors.matrix(&name("ffn_gate.weight"), config.width, hidden)?,
-            tensors.matrix(&name("ffn_up.weight"), config.width, hidden)?,
-        ];
-        let down = tensors.matrix(&name("ffn_down.weight"), hidden, config.width)?;
-        let mut post_norm = None;
-        if config.post_norm {
-            post_norm = Some((tensors.floats(&name("post_ffw_norm.weight"), hidden)?, epsilon));
-        }
-        Ok(Self {
-            norm,
-            gate_up: linear(layer, gate_up, None)?,
-            activation: config.activation,
-            down: Projection { weights: linear(layer, vec![down], None)?, post_norm },
-        })
+        // Some files name it by what comes before.
+        let names = ["ffn_norm.weight", "post_attention_norm.weight"].map(|part| format!("blk.{layer}.{part}"));
+        let name = if tensors.has(&names[0]) { &names[0] } else { &names[1] };
+        let norm = tensors.floats(name, hidden)?;
+        let kind = match config {
+            FeedForward::Dense(config) => load_dense(tensors, config, (hidden, epsilon), layer)?,
+            FeedForward::Experts(config) => Kind::Experts(load_experts(tensors, config, hidden, layer)?),
+        };
+        Ok(Self { norm, kind })
     }
 
     pub(crate) fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: usize, next_norm: &[f32]) {
-        matmul_gated(worker, &self.gate_up, self.activation, &state.normed, rows, &state.gated);
-        worker.barrier();
-        self.down.run(worker, state, &state.gated, rows, next_norm);
+        match &self.kind {
+            Kind::Dense { gate_up, activation, down } => {
+                let gated = state.gated.as_ref().expect("made for models with such blocks");
+                matmul_gated(worker, gate_up, *activation, &state.normed, rows, gated);
+                worker.barrier();
+                down.run(worker, state, gated, rows, next_norm);
+            }
+            Kind::Experts(experts) => {
+                let buffers = state.experts.as_ref().expect("made for models with experts");
+                experts.run(worker, &state.normed, rows, buffers, &state.x, next_norm, &state.normed);
+                worker.barrier();
+            }
+        }
     }
 
-    /// Returns the weights that take the normalized residual stream, and those that take the block's own result.
-    pub(crate) fn weights(&self) -> [&Linear; 2] {
-        [&self.gate_up, &self.down.weights]
+    /// Returns the weights that take the normalized residual stream.
+    pub(crate) fn takes_normed(&self) -> Vec<&Linear> {
+        match &self.kind {
+            Kind::Dense { gate_up, .. } => vec![gate_up],
+            Kind::Experts(experts) => [&experts.router].into_iter().chain(&experts.gate_up).collect(),
+        }
     }
+
+    /// Returns the weights that take the gated result of a dense block.
+    pub(crate) fn takes_gated(&self) -> Option<&Linear> {
+        match &self.kind {
+            Kind::Dense { down, .. } => Some(&down.weights),
+            Kind::Experts(_) => None,
+        }
+    }
+
+    pub(crate) fn experts(&self) -> Option<&Experts> {
+        match &self.kind {
+            Kind::Dense { .. } => None,
+            Kind::Experts(experts) => Some(experts),
+        }
+    }
+
+    /// Returns all weights.
+    pub(crate) fn weights(&self) -> Vec<&Linear> {
+        let mut weights = self.takes_normed();
+        match &self.kind {
+            Kind::Dense { down, .. } => weights.push(&down.weights),
+            Kind::Experts(experts) => weights.extend(&experts.down),
+        }
+        weights
+    }
+}
+
+fn load_dense(
+    tensors: &mut Tensors<'_>,
+    config: &FeedForwardConfig,
+    (hidden, epsilon): (usize, f32),
+    layer: usize,
+) -> Result<Kind, LoadError> {
+    let name = |part: &str| format!("blk.{layer}.{part}");
+    let width = config.width;
+    let gate_up = if tensors.has(&name("ffn_gate.weight")) {
+        vec![
+            tensors.matrix(&name("ffn_gate.weight"), width, hidden)?,
+            tensors.matrix(&name("ffn_up.weight"), width, hidden)?,
+        ]
+    } else {
+        // Both in one tensor, the gate first.
+        tensors.split_matrix(&name("ffn_up.weight"), &[width, width], hidden)?
+    };
+    let down = tensors.matrix(&name("ffn_down.weight"), hidden, width)?;
+    let mut post_norm = None;
+    if config.post_norm {
+        post_norm = Some((tensors.floats(&name("post_ffw_norm.weight"), hidden)?, epsilon));
+    }
+    Ok(Kind::Dense {
+        gate_up: linear(layer, gate_up, None)?,
+        activation: config.activation,
+        down: Projection { weights: linear(layer, vec![down], None)?, post_norm },
+    })
+}
+
+fn load_experts(
+    tensors: &mut Tensors<'_>,
+    config: &ExpertsConfig,
+    hidden: usize,
+    layer: usize,
+) -> Result<Experts, LoadError> {
+    let name = |part: &str| format!("blk.{layer}.{part}");
+    let ExpertsConfig { experts, active, width, .. } = *config;
+    let router = tensors.matrix(&name("ffn_gate_inp.weight"), experts, hidden)?;
+    let router_bias = tensors.optional_floats(&name("ffn_gate_inp.bias"), experts)?;
+    let choice_bias = tensors.optional_floats(&name("exp_probs_b.bias"), experts)?;
+    let gates = tensors.matrices(&name("ffn_gate_exps.weight"), experts, width, hidden)?;
+    let ups = tensors.matrices(&name("ffn_up_exps.weight"), experts, width, hidden)?;
+    let downs = tensors.matrices(&name("ffn_down_exps.weight"), experts, hidden, width)?;
+    let mut biases = |part: &str, len: usize| tensors.optional_float_rows(&name(part), experts, len);
+    let (gate_biases, up_biases) = (biases("ffn_gate_exps.bias", width)?, biases("ffn_up_exps.bias", width)?);
+    let down_biases = biases("ffn_down_exps.bias", hidden)?;
+    let both_biases = |expert: usize| match (&gate_biases, &up_biases) {
+        (Some(gates), Some(ups)) => Some([&gates[expert][..], &ups[expert][..]].concat()),
+        _ => None,
+    };
+    if gate_biases.is_some() != up_biases.is_some() {
+        return Err(LoadError::MissingTensor(name("ffn_gate_exps.bias and ffn_up_exps.bias")));
+    }
+    let gate_up = gates.into_iter().zip(ups).enumerate();
+    let gate_up = gate_up.map(|(expert, (gate, up))| linear(layer, vec![gate, up], both_biases(expert)));
+    let down = downs.into_iter().enumerate();
+    let down =
+        down.map(|(expert, down)| linear(layer, vec![down], down_biases.as_ref().map(|all| all[expert].clone())));
+    Ok(Experts {
+        router: linear(layer, vec![router], router_bias)?,
+        gate_up: gate_up.collect::<Result<_, _>>()?,
+        down: down.collect::<Result<_, _>>()?,
+        activation: config.activation,
+        routing: Routing {
+            active,
+            scoring: config.scoring,
+            renormalize: config.renormalize,
+            scale: config.scale,
+            choice_bias,
+        },
+    })
 }

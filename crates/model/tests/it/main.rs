@@ -3,5 +3,6 @@
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
 
+mod architectures;
 mod fuzz_corpus;
 mod gguf_golden;

@@ -33,11 +33,6 @@ fn sizes(format: PageFormat, dim: usize) -> [(usize, usize); 2] {
     [keys, values]
 }
 
-pub fn page_bytes(format: PageFormat, shape: KvShape) -> usize {
-    let [(a, b), (c, d)] = sizes(format, shape.head_dim);
-    (shape.layers * shape.kv_heads * (a + b + c + d)).next_multiple_of(64)
-}
-
 pub fn read(bytes: &[u8], format: PageFormat, shape: KvShape, layer: usize, head: usize) -> CellNumbers {
     let dim = shape.head_dim;
     let [(key_lines, key_scales), (value_lines, value_scales)] = sizes(format, dim);

@@ -35,7 +35,7 @@ impl Model {
     pub fn new(pool: Pool, head_dim: usize, group: usize, rotation: Rotation) -> Self {
         let shape = KvShape { layers: 2, kv_heads: 2, head_dim };
         let kv = PageStore::new(&pool, shape, rotation, BUDGET);
-        let rope = RopeTable::new(TOKENS_MAX, &vec![0.0; head_dim / 2], RopeStyle::Halves);
+        let rope = RopeTable::new(TOKENS_MAX, &vec![0.0; head_dim / 2], RopeStyle::Halves, 1.0);
         let cols = 2 * group * head_dim;
         let rows = cols.div_ceil(PICK);
         let one = |i: usize| f32::from(i % cols == i / cols * PICK);
@@ -74,7 +74,7 @@ impl Model {
         rows: &[Vec<f32>],
         window: Option<usize>,
     ) -> Vec<Vec<f32>> {
-        let shape = AttentionShape { heads: self.heads, scale: SCALE, window };
+        let shape = AttentionShape { heads: self.heads, scale: SCALE, window, softcap: None };
         let mut batch = Batch::default();
         self.kv.push(&mut batch, pages, start, rows.len());
         let batch = batch.check(self.kv.shape(), self.kv.bytes.bytes()).unwrap();
@@ -87,7 +87,8 @@ impl Model {
             pages: &self.kv.bytes,
             layer: 1,
             shape,
-            transform: HeadTransform { norm: None, rope: Some(&self.rope) },
+            transform: HeadTransform { norm: None, rope: Some(&self.rope), temperature: None },
+            sinks: None,
             shared: &shared,
             out: &out,
         };

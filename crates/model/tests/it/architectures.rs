@@ -1,0 +1,121 @@
+//! Every architecture on a tiny model with random weights: the logits that transformers computes for it
+//! (`tests/golden/architectures.py`).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ruvllm_kernels::{KernelSet, Pool};
+use ruvllm_model::formats::gguf::Gguf;
+use ruvllm_model::{CpuRunner, Model};
+use ruvllm_runner::{Batch, PAGE_TOKENS, PageFormat, PageLocation, Rotation, Runner};
+use serde_json::Value;
+
+/// Keys and values are rounded to half floats in both; a last bit of difference can round one to another.
+const TOLERANCE: f32 = 2e-3;
+const CONTEXT: usize = 256;
+
+fn folders() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/architectures");
+    let mut folders: Vec<PathBuf> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
+    folders.sort();
+    assert!(folders.len() >= 10, "references are missing");
+    folders
+}
+
+/// A prompt, and the logits that are known of it.
+struct Prompt {
+    tokens: Vec<u32>,
+    /// By their number.
+    rows: Vec<(usize, Vec<f32>)>,
+    /// What the model is loaded for: some rotate differently for longer contexts.
+    context: usize,
+}
+
+fn prompts(folder: &Path) -> Vec<Prompt> {
+    let reference: Value = serde_json::from_slice(&fs::read(folder.join("logits.json")).unwrap()).unwrap();
+    let prompt = |prompt: &Value| Prompt {
+        tokens: serde_json::from_value(prompt["tokens"].clone()).expect("token ids"),
+        rows: (prompt["rows"].as_object().expect("rows").iter())
+            .map(|(row, logits)| (row.parse().expect("a row"), serde_json::from_value(logits.clone()).expect("logits")))
+            .collect(),
+        context: if prompt["factors"] == "short" { 64 } else { CONTEXT },
+    };
+    reference["prompts"].as_array().expect("prompts").iter().map(prompt).collect()
+}
+
+/// The logits after every token of a text, computed in chunks of `chunk` rows.
+fn logits(runner: &mut CpuRunner, tokens: &[u32], chunk: usize) -> Vec<Vec<f32>> {
+    let page_bytes = runner.limits().kv_shape.page_bytes(PageFormat::F16);
+    let pages = tokens.len().div_ceil(PAGE_TOKENS);
+    runner.reserve_pages(pages * page_bytes, Rotation::None);
+    let mut all = Vec::new();
+    for chunk in tokens.chunks(chunk) {
+        let locations = (0..pages).map(|page| PageLocation { offset: page * page_bytes, format: PageFormat::F16 });
+        let mut batch = Batch::default();
+        batch.push(all.len(), chunk.iter().copied(), chunk.len(), locations, None);
+        runner.submit(&batch).expect("a sound batch");
+        runner.wait().expect("it runs");
+        all.extend((0..chunk.len()).map(|i| runner.logits(i).to_vec()));
+    }
+    all
+}
+
+/// The largest difference to what is known of a prompt.
+fn error(got: &[Vec<f32>], prompt: &Prompt) -> f32 {
+    let of_row = |(row, want): &(usize, Vec<f32>)| {
+        assert_eq!(got[*row].len(), want.len());
+        got[*row].iter().zip(want).map(|(got, want)| (got - want).abs()).fold(0.0, f32::max)
+    };
+    prompt.rows.iter().map(of_row).fold(0.0, f32::max)
+}
+
+#[test]
+fn logits_equal_those_of_transformers() {
+    let mut failures = Vec::new();
+    for folder in folders() {
+        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+        let gguf = Gguf::open(folder.join("model.gguf")).expect("a sound file");
+        for prompt in prompts(&folder) {
+            let model = match Model::load(&gguf, prompt.context, &mut |_| {}) {
+                Ok(model) => Arc::new(model),
+                Err(error) => {
+                    failures.push(format!("{name}: {error}"));
+                    break;
+                }
+            };
+            for set in KernelSet::available() {
+                // Whole, in parts and token by token on the set that is used here.
+                for chunk in if set == KernelSet::best() { vec![64, 7, 1] } else { vec![16] } {
+                    let mut runner = CpuRunner::new(model.clone(), Pool::new(2, set), 64);
+                    let error = error(&logits(&mut runner, &prompt.tokens, chunk), &prompt);
+                    println!("{name}, {} tokens by {chunk} on {}: {error}", prompt.tokens.len(), set.name());
+                    // Not a number is no small error.
+                    if !error.le(&TOLERANCE) {
+                        let (set, len) = (set.name(), prompt.tokens.len());
+                        failures.push(format!("{name} on {set}, {len} tokens by {chunk}: {error}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn rounded_weights_stay_within_what_rounding_does() {
+    let folders = folders();
+    let quantized: Vec<_> = folders.iter().filter(|folder| folder.join("quantized.gguf").exists()).collect();
+    assert!(!quantized.is_empty());
+    for folder in quantized {
+        let gguf = Gguf::open(folder.join("quantized.gguf")).expect("a sound file");
+        let model = Arc::new(Model::load(&gguf, CONTEXT, &mut |_| {}).expect("a sound model"));
+        let mut runner = CpuRunner::new(model, Pool::new(2, KernelSet::best()), 64);
+        for prompt in prompts(folder) {
+            // Activations are rounded to 8 bits where weights have few: llama.cpp, which does so too, is off by 0.34.
+            let error = error(&logits(&mut runner, &prompt.tokens, 64), &prompt);
+            println!("{}, {} tokens: {error}", folder.display(), prompt.tokens.len());
+            assert!(error.le(&0.3), "{}: {error}", folder.display());
+        }
+    }
+}
