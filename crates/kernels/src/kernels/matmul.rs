@@ -256,23 +256,43 @@ const fn is_wide<F: Format>() -> bool {
 pub(super) unsafe fn quad_codes<L: Lanes, F: Format>(lines: *const u8, q: usize) -> L::B {
     // SAFETY: line numbers stay below `PLANES.lines()`.
     unsafe {
-        let line = |i: usize| L::load_line(lines.add(i * 64));
-        let nibble = || L::bits(line(q % 4), (q / 4 * 4) as i32, 15);
-        let pair = |first: usize, to: i32| L::bits(line(first + q % 2), (q / 2 * 2) as i32 - to, 3 << to);
-        let bit = |at: usize, to: i32| L::bits(line(at), q as i32 - to, 1 << to);
         let codes = match F::PLANES {
-            Planes::Byte => line(q),
-            Planes::Nibble => nibble(),
-            Planes::NibbleBit => L::or(nibble(), bit(4, 4)),
-            Planes::NibblePair => L::or(nibble(), pair(4, 4)),
-            Planes::Pair => pair(0, 0),
-            Planes::PairBit => L::or(pair(0, 0), bit(2, 2)),
+            Planes::Byte => L::load_line(lines.add(q * 64)),
+            Planes::Nibble => nibble::<L>(lines, q),
+            Planes::NibbleBit => L::or(nibble::<L>(lines, q), bit::<L>(lines, q, 4, 4)),
+            Planes::NibblePair => L::or(nibble::<L>(lines, q), pair::<L>(lines, q, 4, 4)),
+            Planes::Pair => pair::<L>(lines, q, 0, 0),
+            Planes::PairBit => L::or(pair::<L>(lines, q, 0, 0), bit::<L>(lines, q, 2, 2)),
         };
         match &F::TABLE {
             Some(table) => L::lookup(codes, table),
             None => codes,
         }
     }
+}
+
+// Functions, not closures of `quad_codes`: only these are inlined at every level of optimization, and what is not compiled for
+// the instruction set of its caller makes a call of each instruction.
+
+/// The four low bits of the codes of a quad, from the first lines on.
+#[inline(always)]
+unsafe fn nibble<L: Lanes>(lines: *const u8, q: usize) -> L::B {
+    // SAFETY: the caller's promise.
+    unsafe { L::bits(L::load_line(lines.add(q % 4 * 64)), (q / 4 * 4) as i32, 15) }
+}
+
+/// Two bits, from line `first` on, moved up by `to`.
+#[inline(always)]
+unsafe fn pair<L: Lanes>(lines: *const u8, q: usize, first: usize, to: i32) -> L::B {
+    // SAFETY: the caller's promise.
+    unsafe { L::bits(L::load_line(lines.add((first + q % 2) * 64)), (q / 2 * 2) as i32 - to, 3 << to) }
+}
+
+/// One bit, from line `at`, moved up by `to`.
+#[inline(always)]
+unsafe fn bit<L: Lanes>(lines: *const u8, q: usize, at: usize, to: i32) -> L::B {
+    // SAFETY: the caller's promise.
+    unsafe { L::bits(L::load_line(lines.add(at * 64)), q as i32 - to, 1 << to) }
 }
 
 #[inline(always)]

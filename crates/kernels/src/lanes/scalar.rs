@@ -7,8 +7,13 @@ use super::{LANES, Lanes};
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar;
 
-fn map(f: impl FnMut(usize) -> f32) -> [f32; LANES] {
-    std::array::from_fn(f)
+#[inline(always)]
+fn map(mut f: impl FnMut(usize) -> f32) -> [f32; LANES] {
+    let mut numbers = [0.0; LANES];
+    for (i, number) in numbers.iter_mut().enumerate() {
+        *number = f(i);
+    }
+    numbers
 }
 
 impl Lanes for Scalar {
@@ -112,8 +117,13 @@ impl Lanes for Scalar {
         // SAFETY: the caller gives 64 bytes.
         unsafe { from.cast::<Self::B>().read_unaligned() }
     }
-    unsafe fn bits(line: Self::B, right: i32, mask: u8) -> Self::B {
-        line.map(|byte| if right >= 0 { byte >> right & mask } else { byte << -right & mask })
+    #[inline(always)]
+    unsafe fn bits(mut line: Self::B, right: i32, mask: u8) -> Self::B {
+        let (right, left) = (right.max(0) as u32, (-right).max(0) as u32);
+        for byte in &mut line {
+            *byte = byte.wrapping_shr(right).wrapping_shl(left) & mask;
+        }
+        line
     }
     unsafe fn or(a: Self::B, b: Self::B) -> Self::B {
         std::array::from_fn(|i| a[i] | b[i])
@@ -121,12 +131,19 @@ impl Lanes for Scalar {
     unsafe fn lookup(indices: Self::B, table: &[u8; 16]) -> Self::B {
         indices.map(|index| table[usize::from(index)])
     }
-    unsafe fn dot(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I {
+    /// Loops over wrapping numbers, which a compiler turns into vectors even where it checks all others.
+    #[inline(always)]
+    unsafe fn dot(mut sums: Self::I, codes: Self::B, x: *const i8) -> Self::I {
         // SAFETY: the caller gives 4 numbers.
-        let x = unsafe { x.cast::<[i8; 4]>().read_unaligned() };
-        let product = |lane: usize| (0..4).map(|j| i32::from(codes[lane * 4 + j]) * i32::from(x[j])).sum::<i32>();
-        std::array::from_fn(|lane| sums[lane] + product(lane))
+        let x = unsafe { x.cast::<[i8; 4]>().read_unaligned() }.map(i32::from);
+        for (sum, codes) in sums.iter_mut().zip(codes.as_chunks::<4>().0) {
+            for (code, x) in codes.iter().zip(&x) {
+                *sum = sum.wrapping_add(i32::from(*code).wrapping_mul(*x));
+            }
+        }
+        sums
     }
+    #[inline(always)]
     unsafe fn dot_wide(sums: Self::I, codes: Self::B, x: *const i8) -> Self::I {
         // SAFETY: the same contract.
         unsafe { Self::dot(sums, codes, x) }
