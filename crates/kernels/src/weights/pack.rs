@@ -13,8 +13,8 @@ use crate::Arena;
 pub enum PackError {
     #[error("a {kind} matrix of {rows} x {cols} takes {expected:?} bytes, got {got}")]
     Size { kind: WeightType, rows: usize, cols: usize, expected: Option<usize>, got: usize },
-    #[error("row {row} holds a scale that is not a finite number: the file is damaged")]
-    ScaleNotFinite { row: usize },
+    #[error("row {row} holds what is not a finite number: the file is damaged")]
+    NotFinite { row: usize },
 }
 
 impl PackedMatrix {
@@ -47,7 +47,7 @@ impl PackedMatrix {
             for (tile, (codes, rows)) in codes.chunks_exact_mut(code_bytes).zip(tiles).enumerate() {
                 let scales = &mut scales[tile * scale_bytes..][..scale_bytes];
                 pack_tile(kind, rows, row_bytes, codes, scales)
-                    .map_err(|NotFinite { row }| PackError::ScaleNotFinite { row: (first + tile) * TILE_ROWS + row })?;
+                    .map_err(|NotFinite { row }| PackError::NotFinite { row: (first + tile) * TILE_ROWS + row })?;
             }
             Ok(())
         };
@@ -65,7 +65,18 @@ impl PackedMatrix {
     }
 }
 
-/// A scale of a row of the tile is infinite or not a number.
+/// Whether all exponents of a row of floats are those of numbers.
+fn are_finite(kind: WeightType, row: &[u8]) -> bool {
+    let halves =
+        |exponent: u16| row.as_chunks::<2>().0.iter().all(|bytes| u16::from_le_bytes(*bytes) & exponent != exponent);
+    match kind {
+        WeightType::F16 => halves(0x7c00),
+        WeightType::Bf16 => halves(0x7f80),
+        _ => row.as_chunks::<4>().0.iter().all(|bytes| f32::from_le_bytes(*bytes).is_finite()),
+    }
+}
+
+/// A scale or float of a row of the tile is infinite or not a number.
 struct NotFinite {
     row: usize,
 }
@@ -81,6 +92,9 @@ fn pack_tile(
     if is_float(kind) {
         let size = kind.block_bytes();
         for (r, row) in rows.chunks_exact(row_bytes).enumerate() {
+            if !are_finite(kind, row) {
+                return Err(NotFinite { row: r });
+            }
             for (k, value) in row.chunks_exact(size).enumerate() {
                 codes[(k * TILE_ROWS + r) * size..][..size].copy_from_slice(value);
             }

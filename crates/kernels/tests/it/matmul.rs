@@ -164,5 +164,5 @@ fn packing_refuses_wrong_sizes_and_scales_that_are_not_finite() {
     assert!(matches!(pack(usize::MAX, 32, &bytes), Err(PackError::Size { .. })));
     let mut rows = vec![0u8; 18 * 40];
     rows[18 * 33..][..2].copy_from_slice(&half::f16::NAN.to_le_bytes());
-    assert_eq!(pack(40, 32, &rows).unwrap_err(), PackError::ScaleNotFinite { row: 33 });
+    assert_eq!(pack(40, 32, &rows).unwrap_err(), PackError::NotFinite { row: 33 });
 }

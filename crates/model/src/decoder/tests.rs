@@ -15,7 +15,7 @@ struct Change {
     leave_out: Option<&'static str>,
     reshape: Option<&'static str>,
     add: Option<&'static str>,
-    not_finite: bool,
+    not_finite: Option<&'static str>,
 }
 
 /// One layer of 32 numbers with 2 heads, in F32 and Q4_0.
@@ -68,7 +68,7 @@ fn tiny(change: &Change) -> Gguf {
         let kind = if dims.len() == 1 { WeightType::F32 } else { WeightType::Q4_0 };
         let rows: u64 = dims[1..].iter().product();
         let bytes = kind.row_bytes(dims[0] as usize).unwrap() * rows as usize;
-        let fill = if change.not_finite && name == "blk.0.ffn_down.weight" { 0xff } else { 0x11 };
+        let fill = if change.not_finite == Some(name) { 0xff } else { 0x11 };
         draft = draft.tensor(name, &dims, kind, &vec![fill; bytes]);
     }
     Gguf::parse(draft.bytes()).expect("a sound file")
@@ -81,7 +81,7 @@ fn check(change: Change, parts: &[&str]) {
 
 #[test]
 fn a_tiny_model_loads() {
-    for architecture in ["llama", "qwen2", "qwen3"] {
+    for architecture in ["llama", "qwen2", "qwen3", "smollm3", "granite", "mistral3"] {
         let change = Change { architecture: Some(architecture), ..Change::default() };
         let mut loaded = 0;
         let model = Model::load(&tiny(&change), 64, &mut |bytes| loaded = bytes).expect("it loads");
@@ -99,14 +99,17 @@ fn what_is_missing_or_left_over_is_named() {
     check(Change { add: Some("blk.0.attn_q_norm.weight"), ..Change::default() }, &["attn_q_norm", "not part"]);
     check(Change { add: Some("blk.0.attn_q.bias"), ..Change::default() }, &["blk.0.attn_k.bias"]);
     check(Change { reshape: Some("blk.0.attn_v.weight"), ..Change::default() }, &["attn_v", "[96, 32]", "[32, 16]"]);
-    check(Change { not_finite: true, ..Change::default() }, &["blk.0.ffn_down.weight", "not a finite"]);
+    for name in ["blk.0.ffn_down.weight", "blk.0.attn_norm.weight"] {
+        check(Change { not_finite: Some(name), ..Change::default() }, &[name, "number"]);
+    }
 }
 
 #[test]
 fn values_that_cannot_be_are_refused_by_key() {
     let entry = |key, value| Change { entry: Some((key, value)), ..Change::default() };
     check(Change { architecture: Some("mamba"), ..Change::default() }, &["mamba", "llama"]);
-    check(Change { scaling: Some("yarn"), ..Change::default() }, &["rope.scaling.type", "yarn"]);
+    check(Change { scaling: Some("dynamic"), ..Change::default() }, &["rope.scaling.type", "dynamic", "yarn"]);
+    check(Change { scaling: Some("yarn"), ..Change::default() }, &["rope.scaling.original_context_length"]);
     check(entry("block_count", 0), &["llama.block_count", "at least 1"]);
     check(entry("block_count", 2), &["blk.1."]);
     check(entry("block_count", u32::MAX), &["llama.block_count", "more than the file has tensors"]);
@@ -118,4 +121,10 @@ fn values_that_cannot_be_are_refused_by_key() {
     check(entry("rope.dimension_count", 18), &["rope.dimension_count"]);
     check(entry("expert_count", 8), &["expert_count", "experts"]);
     check(entry("context_length", 32), &["64", "32"]);
+    let entry_of = |architecture, key, value| Change { architecture: Some(architecture), ..entry(key, value) };
+    check(entry_of("gemma2", "attention.sliding_window", 0), &["gemma2.attention.sliding_window", "at least 1"]);
+    check(entry_of("gpt-oss", "attention.sliding_window", 0), &["gpt-oss.attention.sliding_window", "at least 1"]);
+    check(entry_of("gemma3", "attention.sliding_window_pattern", 0), &["sliding_window_pattern", "at least 1"]);
+    check(entry_of("qwen3moe", "expert_count", 0), &["qwen3moe.expert_count", "at least 1"]);
+    check(entry_of("qwen3moe", "expert_count", 1 << 20), &["qwen3moe.expert_used_count"]);
 }
