@@ -176,7 +176,8 @@ fn score(scoring: Scoring, scores: &mut [f32]) {
     }
 }
 
-/// To which rows an expert with many begins, and what many are.
+/// At a multiple of which place the rows of an expert begin if they are many, and how many that are: the kernels for many
+/// tokens take whole blocks.
 fn alignment(wide: Option<crate::kernels::Wide>) -> (usize, usize) {
     wide.map_or((1, usize::MAX), |wide| (wide.tokens, wide.rows_min))
 }

@@ -4,6 +4,7 @@ mod support;
 
 mod attention;
 mod byte_rows;
+mod experts;
 mod formats;
 mod matmul;
 mod quantize;
