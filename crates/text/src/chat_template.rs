@@ -11,6 +11,7 @@ mod guard;
 mod json;
 mod metered;
 mod operators;
+mod reasoning_names;
 mod render_budget;
 pub mod strftime;
 
@@ -193,8 +194,11 @@ impl ChatTemplate {
         for (name, text) in &self.token_variables {
             set(name, text.as_str().into());
         }
-        let messages: Vec<Value> = conversation.messages.iter().map(guarded).collect();
-        set("messages", messages.into());
+        let messages = conversation.messages.iter().map(|message| guarded(&reasoning_names::added(message)));
+        set("messages", messages.collect());
+        if !conversation.variables.contains_key("documents") {
+            set("documents", Value::from(()));
+        }
         set("tools", conversation.tools.map_or_else(|| Value::from(()), guarded));
         set("add_generation_prompt", (conversation.next_turn == NextTurn::Assistant).into());
         let now_unix_s = conversation.now_unix_s;
