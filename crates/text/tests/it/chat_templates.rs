@@ -16,7 +16,9 @@ fn published_templates_render() {
     let mut failures = Vec::new();
     for (path, source) in templates(&folder) {
         let tokenizer = tokenizer_for(&source);
-        let outcome = ChatTemplate::new(&source, &tokenizer).and_then(|template| render(&template, &greeting("hello")));
+        let tools = tools_for(&path);
+        let outcome = ChatTemplate::new(&source, &tokenizer)
+            .and_then(|template| render(&template, &greeting("hello"), tools.as_ref()));
         match outcome {
             Ok(prompt) => assert!(prompt.text().contains("hello"), "{}: {:?}", path.display(), prompt.text()),
             Err(error) => failures.push(format!("{}: {error}", path.display())),
@@ -32,7 +34,7 @@ fn conversations_cannot_add_special_tokens_to_published_templates() {
         let tokenizer = tokenizer_for(&source);
         let template = ChatTemplate::new(&source, &tokenizer).unwrap();
         let controls = |content: &str| {
-            let prompt = render(&template, &greeting(content)).unwrap();
+            let prompt = render(&template, &greeting(content), tools_for(&path).as_ref()).unwrap();
             let ids = tokenizer.encode_prompt(&prompt);
             ids.into_iter().filter(|&id| tokenizer.is_control(id)).collect::<Vec<u32>>()
         };
@@ -49,11 +51,20 @@ fn greeting(content: &str) -> Vec<Value> {
     ]
 }
 
-fn render(template: &ChatTemplate, messages: &[Value]) -> Result<ruvllm_text::RenderedPrompt, ChatTemplateError> {
+/// Some models have a template that is meant for conversations with tools only.
+fn tools_for(path: &Path) -> Option<Value> {
+    path.to_string_lossy().contains("tool_use").then(|| json!([]))
+}
+
+fn render(
+    template: &ChatTemplate,
+    messages: &[Value],
+    tools: Option<&Value>,
+) -> Result<ruvllm_text::RenderedPrompt, ChatTemplateError> {
     // One of the templates cannot do without these.
     let variables = Map::from_iter([("functions".into(), json!("[]")), ("datetime".into(), json!("today"))]);
     let next_turn = NextTurn::Assistant;
-    template.render(&Conversation { messages, tools: None, next_turn, variables: &variables, now_unix_s: 0 })
+    template.render(&Conversation { messages, tools, next_turn, variables: &variables, now_unix_s: 0 })
 }
 
 fn templates(folder: &Path) -> Vec<(PathBuf, String)> {
