@@ -7,13 +7,20 @@
 
 mod constants;
 mod environment;
+mod filters;
 mod guard;
 mod json;
+mod marked_text;
 mod metered;
 mod operators;
+mod python;
+mod reasoning_names;
 mod render_budget;
 pub mod strftime;
+mod type_tests;
+mod writing;
 
+use minijinja::value::{Rest, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, Value, machinery};
 use serde_json::{Map, Value as Json};
 
@@ -21,6 +28,7 @@ use crate::tokenizer::Tokenizer;
 use environment::{RaisedByTemplate, TEMPLATE_NAME};
 use guard::Guard;
 use metered::{metered, metered_blocks};
+use python::arguments::{bind, required, text};
 use render_budget::TooMuchBuilt;
 
 /// Published templates stay below 20 KiB.
@@ -72,7 +80,7 @@ pub struct RenderLimits {
 impl Default for RenderLimits {
     /// Enough for ten thousand messages, or for the longest context that models have; over in about a second.
     fn default() -> Self {
-        Self { fuel: 20_000_000, output_bytes_max: 64 << 20, built_bytes_max: 1 << 30, recursion_max: 64 }
+        Self { fuel: 20_000_000, output_bytes_max: 64 << 20, built_bytes_max: 1 << 30, recursion_max: 512 }
     }
 }
 
@@ -152,15 +160,15 @@ impl ChatTemplate {
             self.check_message(index, message)?;
         }
         let untrusted = conversation.messages.iter().chain(conversation.tools).chain(conversation.variables.values());
-        let sentinel = guard::unused_sentinel(untrusted).ok_or(ChatTemplateError::NoSentinelLeft)?;
+        let stand_in = guard::stand_in(untrusted).ok_or(ChatTemplateError::NoSentinelLeft)?;
 
         let mut output = String::new();
-        let rendered = self.write(self.context(conversation, sentinel), &mut output);
+        let rendered = self.write(self.context(conversation, stand_in), &mut output);
         if output.len() > self.limits.output_bytes_max {
             return Err(ChatTemplateError::OutputTooLarge { bytes_max: self.limits.output_bytes_max });
         }
-        rendered.map_err(|error| self.describe(&error, sentinel))?;
-        let (text, guards) = guard::remove_sentinels(&output, sentinel);
+        rendered.map_err(|error| self.describe(&error, stand_in))?;
+        let (text, guards) = guard::remove_sentinels(&output, stand_in);
         Ok(RenderedPrompt { text, guards })
     }
 
@@ -185,31 +193,38 @@ impl ChatTemplate {
         Ok(())
     }
 
-    fn context(&self, conversation: &Conversation, sentinel: char) -> Value {
-        let guarded = |json: &Json| self.guard.marked_value(json, sentinel);
+    fn context(&self, conversation: &Conversation, stand_in: char) -> Value {
+        let guarded = |json: &Json| self.guard.marked_value(json, stand_in);
         let mut variables: Vec<(String, Value)> =
             conversation.variables.iter().map(|(name, value)| (name.clone(), guarded(value))).collect();
         let mut set = |name: &str, value: Value| variables.push((name.to_owned(), value));
         for (name, text) in &self.token_variables {
             set(name, text.as_str().into());
         }
-        let messages: Vec<Value> = conversation.messages.iter().map(guarded).collect();
-        set("messages", messages.into());
+        let messages = conversation.messages.iter().map(|message| guarded(&reasoning_names::added(message)));
+        set("messages", messages.collect());
+        if !conversation.variables.contains_key("documents") {
+            set("documents", Value::from(()));
+        }
         set("tools", conversation.tools.map_or_else(|| Value::from(()), guarded));
         set("add_generation_prompt", (conversation.next_turn == NextTurn::Assistant).into());
         let now_unix_s = conversation.now_unix_s;
-        set("strftime_now", Value::from_function(move |format: String| strftime::format(&format, now_unix_s)));
+        let strftime_now = move |values: Rest<ValueOrKwargs>| {
+            let [format] = bind(&values.into_values(), ["format"])?;
+            text(required(&format)?).map(|format| strftime::format(format, now_unix_s))
+        };
+        set("strftime_now", Value::from_function(strftime_now));
         Value::from_pairs(variables)
     }
 
-    fn describe(&self, error: &minijinja::Error, sentinel: char) -> ChatTemplateError {
+    fn describe(&self, error: &minijinja::Error, stand_in: char) -> ChatTemplateError {
         if error.kind() == ErrorKind::OutOfFuel {
             return ChatTemplateError::OutOfFuel { fuel: self.limits.fuel };
         }
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
         while let Some(inner) = cause {
             if let Some(RaisedByTemplate(message)) = inner.downcast_ref() {
-                return ChatTemplateError::Refused { message: message.replace(sentinel, "") };
+                return ChatTemplateError::Refused { message: guard::remove_sentinels(message, stand_in).0 };
             }
             if inner.is::<TooMuchBuilt>() {
                 return ChatTemplateError::TooMuchBuilt { bytes_max: self.limits.built_bytes_max };
@@ -219,7 +234,7 @@ impl ChatTemplate {
             }
             cause = inner.source();
         }
-        ChatTemplateError::Failed { reason: error.to_string().replace(sentinel, "") }
+        ChatTemplateError::Failed { reason: guard::remove_sentinels(&error.to_string(), stand_in).0 }
     }
 }
 

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value, machinery};
 
-use super::{ChatTemplateError, RenderLimits, constants, operators, render_budget};
+use super::python::objects::Range;
+use super::{ChatTemplateError, RenderLimits, constants, filters, operators, render_budget, type_tests};
 
 pub(super) const TEMPLATE_NAME: &str = "chat";
 
@@ -42,9 +42,11 @@ fn compile(source: &str, limits: &RenderLimits) -> Result<Environment<'static>, 
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.add_global(render_budget::ALLOWED, limits.built_bytes_max as u64);
     operators::add_to(&mut environment);
-    environment.add_test("iterable", is_iterable);
+    filters::add_to(&mut environment);
+    type_tests::add_to(&mut environment);
     environment.add_function("raise_exception", raise_exception);
-    let source = without_generation_tags(source);
+    environment.add_function("range", Range::of);
+    let source = without_generation_tags(&with_plain_line_ends(source));
     let parsed = machinery::parse(&source, TEMPLATE_NAME, syntax).map_err(syntax_error)?;
     if !constants::are_small(&parsed) {
         return Err(ChatTemplateError::Syntax { reason: "a constant in it is too long".to_owned() });
@@ -70,12 +72,12 @@ fn raise_exception(message: String) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, "raised by the template").with_source(RaisedByTemplate(message)))
 }
 
-/// As in Python: strings are iterable and `None` is not.
-fn is_iterable(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Iterable)
+/// Jinja knows one line end.
+fn with_plain_line_ends(source: &str) -> String {
+    source.replace("\r\n", "\n").replace('\r', "\n")
 }
 
-/// `{% generation %}` marks the assistant's part for training. It renders as nothing, and so does `{% if true %}`.
+/// `{% generation %}` marks the assistant's part for training. It is a scope and renders as nothing, as `{% with %}` does.
 fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -90,8 +92,8 @@ fn without_generation_tags(source: &str) -> String {
         let (tag, after) = tag.split_at(len);
         let inner = tag[2..len - 2].trim_matches(['-', '+']).trim();
         match inner {
-            "generation" => out.push_str(&tag.replace("generation", "if true")),
-            "endgeneration" => out.push_str(&tag.replace("endgeneration", "endif")),
+            "generation" => out.push_str(&tag.replace("generation", "with")),
+            "endgeneration" => out.push_str(&tag.replace("endgeneration", "endwith")),
             _ => out.push_str(tag),
         }
         rest = after;

@@ -6,8 +6,9 @@
 //! positions remembered: no special token may span one. So a special token in the result has neither its first nor its
 //! last character from the conversation.
 //!
-//! Marks would also hide text that the template looks for (`content.split('</think>')`). Therefore the template's own
-//! string literals are left unmarked, unless a special token could share characters with them.
+//! Marks must not change what a template does: its operators, methods and filters see texts without them
+//! ([`marked_text`](super::marked_text)). The template's own string literals are left unmarked nevertheless, unless a special
+//! token could share characters with them: texts without marks are handled faster.
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use minijinja::Value;
@@ -16,7 +17,10 @@ use serde_json::{Number, Value as Json};
 use super::ChatTemplateError;
 
 /// Noncharacters: Unicode reserves them for uses like this one, never for text.
-pub(super) const SENTINELS: std::ops::RangeInclusive<char> = '\u{FDD0}'..='\u{FDEF}';
+const NONCHARACTERS: std::ops::RangeInclusive<char> = '\u{FDD0}'..='\u{FDEF}';
+/// Where a conversation has this character itself, another noncharacter stands for it while the template renders. They all have
+/// the same number of bytes.
+pub(super) const SENTINEL: char = *NONCHARACTERS.start();
 
 #[derive(Debug)]
 pub(super) struct Guard {
@@ -54,31 +58,32 @@ impl Guard {
     }
 
     /// The same data for the template to read, with every string and key marked.
-    pub(super) fn marked_value(&self, json: &Json, sentinel: char) -> Value {
+    pub(super) fn marked_value(&self, json: &Json, stand_in: char) -> Value {
         match json {
             Json::Null => Value::from(()),
             Json::Bool(truth) => Value::from(*truth),
             Json::Number(number) => number_value(number),
-            Json::String(text) => Value::from(self.mark(text, sentinel)),
-            Json::Array(items) => items.iter().map(|item| self.marked_value(item, sentinel)).collect::<Vec<_>>().into(),
+            Json::String(text) => Value::from(self.mark(text, stand_in)),
+            Json::Array(items) => items.iter().map(|item| self.marked_value(item, stand_in)).collect::<Vec<_>>().into(),
             Json::Object(fields) => Value::from_pairs(
-                fields.iter().map(|(key, value)| (self.mark(key, sentinel), self.marked_value(value, sentinel))),
+                fields.iter().map(|(key, value)| (self.mark(key, stand_in), self.marked_value(value, stand_in))),
             ),
         }
     }
 
-    fn mark(&self, text: &str, sentinel: char) -> String {
+    fn mark(&self, text: &str, stand_in: char) -> String {
         let mut positions = self.positions(text);
+        let text = text.replace(SENTINEL, stand_in.encode_utf8(&mut [0; 4]));
         if positions.is_empty() {
-            return text.to_owned();
+            return text;
         }
         positions.sort_unstable();
         positions.dedup();
-        let mut marked = String::with_capacity(text.len() + positions.len() * sentinel.len_utf8());
+        let mut marked = String::with_capacity(text.len() + positions.len() * SENTINEL.len_utf8());
         let mut done = 0;
         for position in positions {
             marked.push_str(&text[done..position]);
-            marked.push(sentinel);
+            marked.push(SENTINEL);
             done = position;
         }
         marked.push_str(&text[done..]);
@@ -140,40 +145,43 @@ fn automaton(
     built.map(Some).map_err(failed)
 }
 
-/// A sentinel that does not occur in the given data.
-pub(super) fn unused_sentinel<'j>(data: impl IntoIterator<Item = &'j Json>) -> Option<char> {
+/// What stands for the sentinel in texts that contain it: a noncharacter that they do not contain, such as the sentinel itself.
+pub(super) fn stand_in<'j>(data: impl IntoIterator<Item = &'j Json>) -> Option<char> {
     let mut used = 0u32;
-    data.into_iter().for_each(|json| note_sentinels(json, &mut used));
-    SENTINELS.enumerate().find(|(index, _)| used & (1 << index) == 0).map(|(_, sentinel)| sentinel)
+    data.into_iter().for_each(|json| note_noncharacters(json, &mut used));
+    NONCHARACTERS.enumerate().find(|(index, _)| used & (1 << index) == 0).map(|(_, unused)| unused)
 }
 
-fn note_sentinels(json: &Json, used: &mut u32) {
+fn note_noncharacters(json: &Json, used: &mut u32) {
     let mut note = |text: &str| {
-        let found = text.chars().filter(|char| SENTINELS.contains(char));
-        found.for_each(|char| *used |= 1 << (char as u32 - *SENTINELS.start() as u32));
+        let found = text.chars().filter(|char| NONCHARACTERS.contains(char));
+        found.for_each(|char| *used |= 1 << (char as u32 - SENTINEL as u32));
     };
     match json {
         Json::String(text) => note(text),
-        Json::Array(items) => items.iter().for_each(|item| note_sentinels(item, used)),
+        Json::Array(items) => items.iter().for_each(|item| note_noncharacters(item, used)),
         Json::Object(fields) => {
             fields.keys().for_each(|key| note(key));
-            fields.values().for_each(|value| note_sentinels(value, used));
+            fields.values().for_each(|value| note_noncharacters(value, used));
         }
         _ => {}
     }
 }
 
 /// The text without its sentinels, and where they were.
-pub(super) fn remove_sentinels(marked: &str, sentinel: char) -> (String, Vec<usize>) {
+pub(super) fn remove_sentinels(marked: &str, stand_in: char) -> (String, Vec<usize>) {
     let mut text = String::with_capacity(marked.len());
     let mut positions = Vec::new();
-    let mut parts = marked.split(sentinel);
+    let mut parts = marked.split(SENTINEL);
     text.push_str(parts.next().unwrap_or_default());
     for part in parts {
         positions.push(text.len());
         text.push_str(part);
     }
     positions.dedup();
+    if stand_in != SENTINEL {
+        text = text.replace(stand_in, SENTINEL.encode_utf8(&mut [0; 4]));
+    }
     (text, positions)
 }
 
@@ -223,7 +231,8 @@ mod tests {
     use super::*;
 
     fn mark(template: &str, text: &str) -> String {
-        Guard::new(template, &["<|im_end|>".into(), "[INST]".into()]).unwrap().mark(text, '#')
+        let guard = Guard::new(template, &["<|im_end|>".into(), "[INST]".into()]).unwrap();
+        guard.mark(text, '\u{FDD1}').replace(SENTINEL, "#")
     }
 
     #[test]
@@ -250,16 +259,19 @@ mod tests {
 
     #[test]
     fn removing_sentinels_tells_where_they_were() {
-        assert_eq!(remove_sentinels("a<#|#>", '#'), ("a<|>".into(), vec![2, 3]));
-        assert_eq!(remove_sentinels("", '#'), ("".into(), vec![]));
+        let removed = |marked: &str| remove_sentinels(&marked.replace('#', "\u{FDD0}"), '\u{FDD1}');
+        assert_eq!(removed("a<#|#>"), ("a<|>".into(), vec![2, 3]));
+        assert_eq!(removed(""), ("".into(), vec![]));
+        assert_eq!(removed("\u{FDD1}<#"), ("\u{FDD0}<".into(), vec![4]));
     }
 
     #[test]
-    fn a_sentinel_in_the_conversation_is_not_used() {
+    fn another_character_stands_for_a_sentinel_in_the_conversation() {
         let text = Json::String("\u{FDD0}\u{FDD2}".into());
-        assert_eq!(unused_sentinel([&text]), Some('\u{FDD1}'));
-        let all = Json::String(SENTINELS.collect());
-        assert_eq!(unused_sentinel([&all]), None);
+        assert_eq!(stand_in([&text]), Some('\u{FDD1}'));
+        assert_eq!(mark("", "\u{FDD0}<"), "\u{FDD1}<#");
+        let all = Json::String(NONCHARACTERS.collect());
+        assert_eq!(stand_in([&all]), None);
     }
 
     #[test]

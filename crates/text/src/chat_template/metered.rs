@@ -1,11 +1,16 @@
-//! The instructions of a template, with those that build values replaced by ones that are metered.
+//! The instructions of a template, with those that build values replaced by ones that are metered, and those that treat
+//! values otherwise than Python by ones that do as it does.
 
 use std::collections::BTreeMap;
 
 use minijinja::Value;
 use minijinja::machinery::{Instruction, Instructions};
 
-use super::operators::{ADD, BUILT, BUILT_BY_CALL, CONCAT, INCLUDE, MULTIPLY, RETURNED, STORED};
+use super::operators::{
+    ADD, AT_LEAST, AT_MOST, ATTRIBUTE, BUILT, BUILT_BY_CALL, CONCAT, CONTAINED, DIFFERENT, EQUAL, GREATER, INCLUDE,
+    ITEM, ITERATED, LESS, MULTIPLY, REMAINDER, RETURNED, SLICE, STORED,
+};
+use super::python::item::is_name_of_attribute;
 
 /// Not one of the filters that the engine remembers by number.
 const UNNUMBERED: u8 = !0;
@@ -42,6 +47,20 @@ fn group<'s>(plain: &Instruction<'s>) -> Vec<Instruction<'s>> {
         Instruction::StringConcat => vec![filter(CONCAT, 2)],
         Instruction::Add => vec![filter(ADD, 2)],
         Instruction::Mul => vec![filter(MULTIPLY, 2)],
+        Instruction::Rem => vec![filter(REMAINDER, 2)],
+        Instruction::Eq => vec![filter(EQUAL, 2)],
+        Instruction::Ne => vec![filter(DIFFERENT, 2)],
+        Instruction::Lt => vec![filter(LESS, 2)],
+        Instruction::Lte => vec![filter(AT_MOST, 2)],
+        Instruction::Gt => vec![filter(GREATER, 2)],
+        Instruction::Gte => vec![filter(AT_LEAST, 2)],
+        Instruction::In => vec![filter(CONTAINED, 2)],
+        Instruction::GetItem => vec![filter(ITEM, 2)],
+        Instruction::GetAttr(name) if is_name_of_attribute(name) => {
+            vec![Instruction::LoadConst(Value::from(*name)), filter(ATTRIBUTE, 2)]
+        }
+        Instruction::Slice => vec![filter(SLICE, 4), filter(RETURNED, 1)],
+        Instruction::PushLoop(_) => vec![filter(ITERATED, 1), plain.clone()],
         // Through the formatter, which meters.
         Instruction::EmitRaw(text) => vec![Instruction::LoadConst(Value::from(*text)), Instruction::Emit],
         Instruction::BuildList(_) | Instruction::BuildTuple(_) | Instruction::BuildMap(_) => {
@@ -49,10 +68,9 @@ fn group<'s>(plain: &Instruction<'s>) -> Vec<Instruction<'s>> {
         }
         // `dict` and `namespace` among them.
         Instruction::CallFunction(..) => vec![plain.clone(), filter(BUILT_BY_CALL, 1)],
-        Instruction::ApplyFilter(..)
-        | Instruction::CallMethod(..)
-        | Instruction::CallObject(_)
-        | Instruction::Slice => vec![plain.clone(), filter(RETURNED, 1)],
+        Instruction::ApplyFilter(..) | Instruction::CallMethod(..) | Instruction::CallObject(_) => {
+            vec![plain.clone(), filter(RETURNED, 1)]
+        }
         // The namespace is above the value.
         Instruction::SetAttr(_) => vec![Instruction::Swap, filter(STORED, 1), Instruction::Swap, plain.clone()],
         // There is nothing to include but the template itself, which would not be metered.

@@ -1,12 +1,20 @@
-//! Operators and filters that build values, metered. Their names cannot be written in a template.
+//! Operators that do as Python's do, and are metered where they build values. Each is a filter whose name cannot be written in
+//! a template.
 
+use std::cmp::Ordering;
 use std::sync::LazyLock;
 
-use minijinja::value::{Rest, ValueKind, ValueOrKwargs};
-use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value, context, filters};
+use minijinja::formatting::{FormatStyle, format};
+use minijinja::value::ValueKind;
+use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value, context};
 
-use super::json;
-use super::render_budget::{RenderBudget, Texts, refuse_namespace};
+use super::filters::{escaped_text, iterated};
+use super::python::arguments::integer;
+use super::python::compare::{contains, equal, order};
+use super::python::item::{attribute, item, slice};
+use super::python::{containers, is_dict, is_generator, strings, wrong};
+use super::render_budget::{ITEM_BYTES, RenderBudget, Texts, refuse_namespace};
+use super::writing::{has_wide_field, written};
 
 pub(super) const CONCAT: &str = "%concat";
 pub(super) const ADD: &str = "%add";
@@ -16,9 +24,21 @@ pub(super) const BUILT_BY_CALL: &str = "%built_by_call";
 pub(super) const RETURNED: &str = "%returned";
 pub(super) const STORED: &str = "%stored";
 pub(super) const INCLUDE: &str = "%include";
+pub(super) const REMAINDER: &str = "%remainder";
+pub(super) const EQUAL: &str = "%equal";
+pub(super) const DIFFERENT: &str = "%different";
+pub(super) const LESS: &str = "%less";
+pub(super) const AT_MOST: &str = "%at_most";
+pub(super) const GREATER: &str = "%greater";
+pub(super) const AT_LEAST: &str = "%at_least";
+pub(super) const CONTAINED: &str = "%contained";
+pub(super) const ITEM: &str = "%item";
+pub(super) const ATTRIBUTE: &str = "%attribute";
+pub(super) const SLICE: &str = "%slice";
+pub(super) const ITERATED: &str = "%iterated";
 
-/// Lists and tuples in a value cost what they hold in place.
-const ITEM_BYTES: u64 = 32;
+/// Bytes that a character can become when it is escaped for HTML.
+const ESCAPED_BYTES_MAX: u64 = 5;
 
 /// For what the engine's own operators do to anything but texts.
 static PLAIN: LazyLock<Environment<'static>> = LazyLock::new(|| {
@@ -36,101 +56,51 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_filter(RETURNED, returned);
     environment.add_filter(STORED, stored);
     environment.add_filter(INCLUDE, include);
+    environment.add_filter(REMAINDER, remainder);
+    environment.add_filter(EQUAL, |left: &Value, right: &Value| equal(left, right));
+    environment.add_filter(DIFFERENT, |left: &Value, right: &Value| !equal(left, right));
+    environment.add_filter(LESS, |left: &Value, right: &Value| order(left, right).map(Ordering::is_lt));
+    environment.add_filter(AT_MOST, |left: &Value, right: &Value| order(left, right).map(Ordering::is_le));
+    environment.add_filter(GREATER, |left: &Value, right: &Value| order(left, right).map(Ordering::is_gt));
+    environment.add_filter(AT_LEAST, |left: &Value, right: &Value| order(left, right).map(Ordering::is_ge));
+    environment.add_filter(CONTAINED, |item: &Value, container: &Value| contains(container, item));
+    environment.add_filter(ITEM, item);
+    environment.add_filter(ATTRIBUTE, attribute_by_name);
+    environment.add_filter(SLICE, slice);
+    environment.add_filter(ITERATED, to_iterate);
     environment
         .set_formatter(|out: &mut Output, state: &mut State, value: &Value| RenderBudget::of(state).write(value, out));
     environment.set_unknown_method_callback(method);
-    // They join lists without end, and are not Jinja's.
-    environment.remove_filter("chain");
-    environment.remove_filter("zip");
-    add_filters(environment);
 }
 
-/// Filters that write values out or put them into more lists, each under a name of its own behind one that is metered.
-fn add_filters(environment: &mut Environment<'static>) {
-    macro_rules! metered {
-        ($charge:ident: $($name:literal: $plain:expr),* $(,)?) => {$(
-            environment.add_filter(concat!("%", $name), $plain);
-            environment.add_filter($name, |state: &mut State, values: Rest<ValueOrKwargs>| {
-                let values = values.into_values();
-                $charge(state, $name, &values)?;
-                state.apply_filter(concat!("%", $name), &values)
-            });
-        )*};
-    }
-    metered! {
-        written: "capitalize": filters::capitalize, "escape": filters::escape, "e": filters::escape,
-        "format": filters::format, "indent": filters::indent, "join": filters::join, "lower": filters::lower,
-        "pprint": filters::pprint, "replace": filters::replace, "split": filters::split, "string": filters::string,
-        "title": filters::title, "tojson": json::tojson, "trim": filters::trim, "upper": filters::upper,
-    }
-    metered! {
-        nested: "batch": filters::batch, "slice": filters::slice, "groupby": filters::groupby, "items": filters::items,
-    }
-}
-
-fn nested(state: &mut State, _: &str, values: &[Value]) -> Result<(), Error> {
-    let budget = RenderBudget::of(state);
-    values.iter().try_for_each(|value| budget.charge_value(value, Texts::Shared))
-}
-
-/// Charges what a filter or method may write, before it does.
-fn written(state: &mut State, name: &str, values: &[Value]) -> Result<(), Error> {
-    let budget = RenderBudget::of(state);
-    values.iter().try_for_each(|value| budget.charge_value(value, Texts::Written))?;
-    let text = values.first().and_then(Value::as_str).unwrap_or_default();
-    match name {
-        "replace" => {
-            let from = values.get(1).and_then(Value::as_str).unwrap_or_default();
-            budget.charge(text.matches(from).count() as u64 * longest_text(&values[1..]))
+/// Calls a method of one of Python's types.
+pub(super) fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
+    match value.as_str() {
+        Some(text) => {
+            let all: Vec<Value> = std::iter::once(value).chain(arguments).cloned().collect();
+            written(state, name, &all)?;
+            strings::call(text, name, arguments)
         }
-        "join" => {
-            let items = values.iter().filter_map(Value::len).max().unwrap_or(0) as u64;
-            budget.charge(items.saturating_mul(longest_text(values)))
-        }
-        "indent" => {
-            let lines = text.matches('\n').count() as u64 + 1;
-            budget.charge(lines.saturating_mul(largest_number(&values[1..]).max(4)))
-        }
-        "format" if has_wide_field(text) => {
-            Err(Error::new(ErrorKind::InvalidOperation, "a field of a format is too wide"))
-        }
-        _ => Ok(()),
+        None => containers::call(value, name, arguments),
     }
 }
 
-/// Among arguments, with those that have names.
-fn longest_text(arguments: &[Value]) -> u64 {
-    let longest = each_argument(arguments).filter_map(|value| value.as_str().map(str::len)).max();
-    longest.unwrap_or(0) as u64
+fn attribute_by_name(value: &Value, name: &Value) -> Result<Value, Error> {
+    attribute(value, name.as_str().unwrap_or_default())
 }
 
-fn largest_number(arguments: &[Value]) -> u64 {
-    each_argument(arguments).filter_map(|value| value.as_usize()).max().unwrap_or(0) as u64
-}
-
-fn each_argument(arguments: &[Value]) -> impl Iterator<Item = Value> {
-    arguments.iter().flat_map(|argument| match argument.is_kwargs() {
-        true => argument.try_iter().into_iter().flatten().filter_map(|name| argument.get_item(&name).ok()).collect(),
-        false => vec![argument.clone()],
-    })
-}
-
-/// Whether a number in a format string has more than four digits, or a width is given as an argument.
-fn has_wide_field(format: &str) -> bool {
-    format.contains('*') || format.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 4)
-}
-
-fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
-    let all: Vec<Value> = std::iter::once(value).chain(arguments).cloned().collect();
-    if value.as_str().is_some() {
-        written(state, name, &all)?;
+/// What a loop goes through: `None` is refused, and a generator becomes a list, so that the loop knows where it ends.
+fn to_iterate(state: &mut State, value: &Value) -> Result<Value, Error> {
+    match value.as_str().is_some() || value.is_none() || is_generator(value) {
+        true => iterated(state, value).map(Value::from),
+        false => Ok(value.clone()),
     }
-    minijinja_contrib::pycompat::unknown_method_callback(state, value, name, arguments)
 }
 
 fn concat(state: &mut State, left: &Value, right: &Value) -> Result<Value, Error> {
-    let mut text = String::new();
     let budget = RenderBudget::of(state);
+    let bytes = left.as_str().map_or(0, str::len) + right.as_str().map_or(0, str::len);
+    let mut text = String::with_capacity(bytes);
     budget.write(left, &mut text)?;
     budget.write(right, &mut text)?;
     Ok(Value::from(text))
@@ -138,6 +108,12 @@ fn concat(state: &mut State, left: &Value, right: &Value) -> Result<Value, Error
 
 fn add(state: &mut State, left: &Value, right: &Value) -> Result<Value, Error> {
     match (left.as_str(), right.as_str()) {
+        // Whatever is added to text that is marked as safe is escaped, although nothing else is.
+        (Some(left_text), Some(right_text)) if left.is_safe() || right.is_safe() => {
+            RenderBudget::of(state).charge((left_text.len() + right_text.len()) as u64 * ESCAPED_BYTES_MAX)?;
+            let safe = |value: &Value, text: &str| if value.is_safe() { text.to_owned() } else { escaped_text(text) };
+            Ok(Value::from_safe_string(safe(left, left_text) + &safe(right, right_text)))
+        }
         (Some(_), Some(_)) => concat(state, left, right),
         _ => {
             let items = left.len().unwrap_or(0).saturating_add(right.len().unwrap_or(0)) as u64;
@@ -148,14 +124,34 @@ fn add(state: &mut State, left: &Value, right: &Value) -> Result<Value, Error> {
 }
 
 fn multiply(state: &mut State, left: &Value, right: &Value) -> Result<Value, Error> {
-    for (repeated, times) in [(left, right), (right, left)] {
-        let bytes = match repeated.as_str() {
-            Some(text) => text.len() as u64,
-            None => repeated.len().unwrap_or(0) as u64 * ITEM_BYTES,
-        };
-        RenderBudget::of(state).charge(bytes.saturating_mul(times.as_usize().unwrap_or(0) as u64))?;
+    let is_repeated = |value: &Value| !matches!(value.kind(), ValueKind::Number | ValueKind::Bool);
+    let (repeated, times) = if is_repeated(left) { (left, right) } else { (right, left) };
+    if !is_repeated(repeated) {
+        return plainly("left * right", left, right);
     }
-    plainly("left * right", left, right)
+    // Less than never is never.
+    let times = integer(times)?.max(0) as u64;
+    let bytes = match repeated.as_str() {
+        Some(text) => text.len() as u64,
+        None => repeated.len().unwrap_or(0) as u64 * ITEM_BYTES,
+    };
+    RenderBudget::of(state).charge(bytes.saturating_mul(times))?;
+    plainly("left * right", repeated, &Value::from(times))
+}
+
+/// `%` fills in a text, or is the remainder of a division.
+fn remainder(state: &mut State, left: &Value, right: &Value) -> Result<Value, Error> {
+    let Some(text) = left.as_str() else { return plainly("left % right", left, right) };
+    let arguments: Vec<Value> = if right.is_tuple() { right.try_iter()?.collect() } else { vec![right.clone()] };
+    RenderBudget::of(state).charge_value(left, Texts::Written)?;
+    RenderBudget::of(state).charge_value(right, Texts::Written)?;
+    if has_wide_field(text) {
+        return Err(wrong("a field of a format is too wide"));
+    }
+    if !text.contains('%') && !arguments.is_empty() && !is_dict(right) {
+        return Err(wrong("there is no place for what is to be filled in"));
+    }
+    format(FormatStyle::Printf, text, &arguments).map(Value::from)
 }
 
 fn plainly(operation: &'static str, left: &Value, right: &Value) -> Result<Value, Error> {

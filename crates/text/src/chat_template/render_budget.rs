@@ -8,10 +8,13 @@ use std::fmt::{self, Write};
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, State, Value};
 
+use super::python::is_of_type;
+use super::python::written::write_str;
+
 /// Maximum nesting of lists: showing, comparing and dropping them recurses as deeply.
 const DEPTH_MAX: usize = 64;
 /// Cost of an item of a list beside its text.
-const ITEM_BYTES: u64 = 32;
+pub(super) const ITEM_BYTES: u64 = 32;
 
 /// The variable that holds the budget. No template can write its name.
 pub(super) const ALLOWED: &str = "%built_bytes_max";
@@ -110,14 +113,32 @@ impl RenderBudget {
             return out.write_str(text).map_err(Error::from);
         }
         self.charge_value(value, Texts::Written)?;
-        write!(out, "{value}").map_err(Error::from)
+        write_str(value, out).map_err(Error::from)
+    }
+}
+
+/// Writes as far as the budget goes.
+#[derive(Debug)]
+pub(super) struct Metered<'w> {
+    budget: &'w mut RenderBudget,
+    out: &'w mut String,
+}
+
+impl<'w> Metered<'w> {
+    pub(super) fn new(budget: &'w mut RenderBudget, out: &'w mut String) -> Self {
+        Self { budget, out }
+    }
+
+    pub(super) fn write(&mut self, text: &str) -> Result<(), Error> {
+        self.budget.charge(text.len() as u64)?;
+        self.out.push_str(text);
+        Ok(())
     }
 }
 
 /// A namespace can be changed after it was put somewhere, into itself for example, and would then have no end.
 pub(super) fn refuse_namespace(value: &Value) -> Result<(), Error> {
-    let is_namespace = value.as_object().is_some_and(|object| object.type_name().ends_with("::Namespace"));
-    if is_namespace {
+    if is_of_type(value, "::Namespace") {
         return Err(Error::new(ErrorKind::InvalidOperation, "a namespace cannot be put into another value"));
     }
     Ok(())

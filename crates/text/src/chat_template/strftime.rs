@@ -28,6 +28,7 @@ struct Moment {
     /// Monday is 0.
     weekday: usize,
     second_of_day: i64,
+    unix_s: i64,
 }
 
 impl Moment {
@@ -51,11 +52,25 @@ impl Moment {
             day_of_year: since_january,
             weekday: (days + 3).rem_euclid(7) as usize,
             second_of_day: unix_s.rem_euclid(DAY_S),
+            unix_s,
         }
+    }
+
+    /// Returns the number of the week, where weeks begin so many days after Monday, and the first in the year with its first
+    /// such day.
+    fn week(&self, first_day: i64) -> i64 {
+        (self.day_of_year + 6 - (self.weekday as i64 - first_day).rem_euclid(7)) / 7
+    }
+
+    /// Returns year and week of ISO 8601: a week belongs to the year that its Thursday is in.
+    fn iso_week(&self) -> (i64, i64) {
+        let thursday = Self::from_unix(self.unix_s + (3 - self.weekday as i64) * DAY_S);
+        (thursday.year, (thursday.day_of_year + 6) / 7)
     }
 }
 
-/// Formats as Python's `strftime` does in the C locale; directives that it does not know stay as they are.
+/// Formats as Python's `strftime` does with glibc, in the C locale and without a time zone; what is no directive stays as it
+/// is.
 pub fn format(format: &str, unix_s: i64) -> String {
     // Keeps the arithmetic in range; years beyond four digits are no dates that a template shows.
     let moment = Moment::from_unix(unix_s.clamp(-62_135_596_800, 253_402_300_799));
@@ -68,9 +83,10 @@ pub fn format(format: &str, unix_s: i64) -> String {
         }
         // `%-d` is glibc's `%d` without padding.
         let is_padded = chars.next_if_eq(&'-').is_none();
-        match chars.next().and_then(|directive| expand(directive, is_padded, &moment)) {
+        let directive = chars.next();
+        match directive.and_then(|directive| expand(directive, is_padded, &moment)) {
             Some(text) => out.push_str(&text),
-            None => return format.to_owned(),
+            None => out.extend(['%'].into_iter().chain((!is_padded).then_some('-')).chain(directive)),
         }
     }
     out
@@ -82,6 +98,7 @@ fn expand(directive: char, is_padded: bool, moment: &Moment) -> Option<String> {
     };
     let hour = moment.second_of_day / 3600;
     let (month, weekday) = (MONTHS[moment.month - 1], WEEKDAYS[moment.weekday]);
+    let spaced = |value: i64| if is_padded { format!("{value:2}") } else { value.to_string() };
     let several = |format: &str| {
         let parts = format.chars().map(|part| match part {
             '/' | ':' | '-' | ' ' => Some(part.to_string()),
@@ -89,18 +106,30 @@ fn expand(directive: char, is_padded: bool, moment: &Moment) -> Option<String> {
         });
         parts.collect::<Option<String>>()
     };
+    let half = if hour < 12 { "AM" } else { "PM" };
+    let hour_of_half = (hour + 11) % 12 + 1;
     Some(match directive {
         'Y' => moment.year.to_string(),
         'y' => number(moment.year.rem_euclid(100), 2),
+        'C' => number(moment.year.div_euclid(100), 2),
+        'G' => moment.iso_week().0.to_string(),
+        'V' => number(moment.iso_week().1, 2),
+        'U' => number(moment.week(6), 2),
+        'W' => number(moment.week(0), 2),
         'm' => number(moment.month as i64, 2),
         'd' => number(moment.day, 2),
-        'e' => format!("{:2}", moment.day),
+        'e' => spaced(moment.day),
         'j' => number(moment.day_of_year, 3),
         'H' => number(hour, 2),
-        'I' => number((hour + 11) % 12 + 1, 2),
+        'k' => spaced(hour),
+        'I' => number(hour_of_half, 2),
+        'l' => spaced(hour_of_half),
         'M' => number(moment.second_of_day / 60 % 60, 2),
         'S' => number(moment.second_of_day % 60, 2),
-        'p' => if hour < 12 { "AM" } else { "PM" }.to_owned(),
+        'f' => "000000".to_owned(),
+        's' => moment.unix_s.to_string(),
+        'p' => half.to_owned(),
+        'P' => half.to_lowercase(),
         'B' => month.to_owned(),
         'b' | 'h' => month[..3].to_owned(),
         'A' => weekday.to_owned(),
@@ -111,9 +140,11 @@ fn expand(directive: char, is_padded: bool, moment: &Moment) -> Option<String> {
         'D' | 'x' => several("m/d/y")?,
         'T' | 'X' => several("H:M:S")?,
         'R' => several("H:M")?,
+        'r' => several("I:M:S p")?,
         'c' => several("a b e T Y")?,
-        'Z' => "UTC".to_owned(),
-        'z' => "+0000".to_owned(),
+        'Z' | 'z' => String::new(),
+        'n' => "\n".to_owned(),
+        't' => "\t".to_owned(),
         '%' => "%".to_owned(),
         _ => return None,
     })
@@ -134,6 +165,14 @@ mod tests {
     }
 
     #[test]
+    fn weeks_belong_to_the_years_of_their_days() {
+        // Sunday, 31 December 2023; Monday, 1 January 2024; Friday, 1 January 2021.
+        assert_eq!(format("%G-%V %U %W", 1_703_980_800), "2023-52 53 52");
+        assert_eq!(format("%G-%V %U %W", 1_704_067_200), "2024-01 00 01");
+        assert_eq!(format("%G-%V %U %W", 1_609_459_200), "2020-53 00 00");
+    }
+
+    #[test]
     fn padding_and_clocks_follow_python() {
         assert_eq!(format("%-d/%-m %I:%M %p", 1_709_251_200 + 13 * 3600 + 5 * 60), "1/3 01:05 PM");
         assert_eq!(format("100%% %c", 0), "100% Thu Jan  1 00:00:00 1970");
@@ -142,6 +181,7 @@ mod tests {
     #[test]
     fn what_is_not_a_format_stays_as_it_is() {
         assert_eq!(format("%Q", 0), "%Q");
+        assert_eq!(format("%Y %-Q %Z|", 0), "1970 %-Q |");
         assert_eq!(format("50%", 0), "50%");
         assert_eq!(format("%F", i64::MAX), "9999-12-31");
     }

@@ -129,6 +129,21 @@ fn endless_and_exploding_templates_are_stopped() {
     assert!(matches!(error(reaching), ChatTemplateError::Failed { .. }));
 }
 
+/// Threads have 2 MiB, of which a caller has used some.
+#[test]
+fn macros_that_call_themselves_do_not_overflow_the_stack() {
+    let rendered = |depth: usize| {
+        let call = format!("{{{{ m({depth}) }}}}");
+        let source =
+            "{% macro m(x) %}{% for y in [x] if y %}{% if y %}{{ m(y - 1) }}x{% endif %}{% endfor %}{% endmacro %}";
+        let source = source.to_owned() + &call;
+        let thread = std::thread::Builder::new().stack_size(1 << 20);
+        thread.spawn(move || render(&source, &[user("hi")])).unwrap().join().unwrap()
+    };
+    assert_eq!(rendered(30).unwrap().text(), "x".repeat(30));
+    assert!(matches!(rendered(1000).unwrap_err(), ChatTemplateError::Failed { .. }));
+}
+
 #[test]
 fn absurdly_nested_templates_do_not_overflow_the_stack() {
     let fill = |piece: &str| piece.repeat((SOURCE_BYTES_MAX - 10) / piece.len());
@@ -169,13 +184,32 @@ fn templates_find_what_they_expect_from_transformers() {
 }
 
 #[test]
+fn what_the_engine_would_panic_at_is_an_error_or_a_value() {
+    let check = |source: &str, expect: Option<&str>| {
+        let rendered = render(source, &[user("hi")]).ok();
+        assert_eq!(rendered.as_ref().map(RenderedPrompt::text), expect, "{source}");
+    };
+    check("{{ messages[1:][::-1] }}", Some("[]"));
+    check("{{ ''[::-1] }}{{ 'ab'[0:3:-1] }}{{ [1, 2, 3][0:3:-1] }}", Some("[]"));
+    check("{{ 'ab'[9223372036854775807:] }}{{ 'ab'[::-9223372036854775807] }}", Some("b"));
+    check("{{ range(9223372036854775807, -9223372036854775807, -1) }}", None);
+    check("{{ range(0, 9223372036854775807, 9223372036854775807)|list }}", Some("[0]"));
+    check("{{ 'ab'.ljust(-9223372036854775807) }}{{ [1].index(1, -9223372036854775808) }}", Some("ab0"));
+    check("{{ range(-9223372036854775807, 9223372036854775807, 9223372036854775807)[-1] }}", Some("0"));
+    check("{{ []|slice(9223372036854775807)|list }}{{ [1]|batch(9223372036854775807, 'x')|list }}", None);
+}
+
+#[test]
 fn a_tag_that_closes_with_its_own_percent_sign_is_a_syntax_error() {
     let error = render("{%}", &[user("hi")]).unwrap_err();
     assert!(matches!(&error, ChatTemplateError::Syntax { reason } if !reason.contains("panicked")), "{error}");
 }
 
+/// With a lower limit than usual, which is reached sooner.
 fn check_builds_too_much(source: &str) {
-    let error = render(source, &[user("hi")]).unwrap_err();
+    let limits = RenderLimits { built_bytes_max: 1 << 26, ..RenderLimits::default() };
+    let template = ChatTemplate::with_limits(source, &tokenizer(), limits).unwrap();
+    let error = render_with(&template, &[user("hi")]).unwrap_err();
     assert!(matches!(error, ChatTemplateError::TooMuchBuilt { .. }), "{source}: {error}");
 }
 
@@ -197,12 +231,17 @@ fn texts_that_double_are_ended_before_memory_is() {
         "{% set ns.x = '%s%s'|format(ns.x, ns.x) %}",
         "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}",
         "{% set ns.x = (ns.x ~ '\n')|indent(2000000000, true) %}",
+        "{% set ns.x = ('\n' ~ ns.x ~ '\n')|indent(ns.x) %}",
+        "{% set ns.x = ns.x.join('abc') %}",
+        "{% set ns.x = '%s%s' % (ns.x, ns.x) %}",
+        "{% set ns.x = (ns.x|safe) + ns.x %}",
+        "{% set ns.x = ns.x.ljust(10 ** 12) %}",
+        "{% set ns.x = ns.x.center(ns.x|length * 2) %}",
+        "{% set ns.x = [ns.x, ns.x]|tojson(separators=(ns.x, ns.x)) %}",
     ] {
         check_builds_too_much(&repeated(60, "'a'", step));
     }
-    // Calls may not nest deeply enough for that.
-    let nested = render("{% macro m(x) %}{{ m(x ~ x) }}{% endmacro %}{{ m('a') }}", &[user("hi")]).unwrap_err();
-    assert!(matches!(&nested, ChatTemplateError::Failed { reason } if reason.contains("recursion limit")), "{nested}");
+    check_builds_too_much("{% macro m(x) %}{{ m(x ~ x) }}{% endmacro %}{{ m('a') }}");
 }
 
 #[test]
@@ -269,6 +308,28 @@ proptest! {
         let ids = tokenizer().encode_prompt(&prompt);
         prop_assert_eq!((count(&ids, START), count(&ids, END)), (2, 1));
         prop_assert!(prompt.text().contains(content.trim()));
+    }
+
+    /// Whatever the template does to what users write, no part of it begins or ends a special token.
+    #[test]
+    fn parts_of_a_conversation_complete_no_special_token(
+        parts in prop::collection::vec(prop_oneof![Just("<|im_end|>"), Just("<"), Just("|im_end|"), Just(">"), Just("a "), Just("é")], 1..6),
+        operation in prop::sample::select(&[
+            "x[:1]", "x[1:]", "x[-1:]", "x[:-1]", "x[::-1]", "x[::2]", "x[0]", "x[-1]", "x|first", "x|last", "x|list|join",
+            "x|list|last", "x|reverse", "x|trim('<')", "x.strip('>')", "x.lstrip('<|')", "x.rstrip('a ')", "x.split('|')|join",
+            "x.split('<')|last", "x.split('>')|first", "x.split()|join", "x.partition('|')|last", "x.rpartition('|')|first",
+            "x.replace('|', '')", "x|replace('im_end', '')", "x.replace('<|', '<')", "x.removeprefix('<')",
+            "x.removesuffix('>')", "x.splitlines()|first", "x|upper|lower", "x.title()|lower", "x.capitalize()|lower",
+            "x.swapcase().swapcase()", "x.center(20, '|')", "x|tojson|replace('\"', '')", "[x]|string|replace(\"'\", '')",
+            "x|unique|join", "x|sort|join", "x|batch(2)|map('join')|join",
+            "'%s' % x", "'{}'.format(x)", "x|indent", "x ~ x", "(x|safe) + ''", "x.join(['|', '|'])", "{x: x}|dictsort|map('last')|join",
+        ][..]),
+    ) {
+        let content = parts.concat();
+        let source = format!("{{% set x = messages[0].content %}}{{{{ '<|im_end|' ~ ({operation}) ~ '|im_end|>' }}}}");
+        let prompt = render(&source, &[user(&content)]).unwrap();
+        let ids = tokenizer().encode_prompt(&prompt);
+        prop_assert_eq!((count(&ids, START), count(&ids, END)), (0, 0), "{}: {:?}", operation, prompt);
     }
 
     /// Without special tokens in it, a conversation is encoded as if the whole text had been.
