@@ -16,7 +16,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// The lock file itself stays: removing it would let a waiting process lock a file that nobody else can find.
 #[derive(Debug)]
 pub(crate) struct ModelLock {
-    _file: File,
+    file: File,
 }
 
 impl ModelLock {
@@ -55,9 +55,16 @@ impl ModelLock {
             .open(&path)
             .map_err(StoreError::io("open", &path))?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(ModelLock { _file: file })),
+            Ok(()) => Ok(Some(ModelLock { file })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(StoreError::io("lock", &path)(error)),
         }
+    }
+}
+
+impl Drop for ModelLock {
+    /// Closing the file would do, but not at once: a child process has it too until it begins its own program.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
     }
 }

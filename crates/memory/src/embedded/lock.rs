@@ -69,3 +69,10 @@ impl Lock {
         }
     }
 }
+
+impl Drop for Lock {
+    /// Closing the file would do, but not at once: a child process has it too until it begins its own program.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
