@@ -170,10 +170,7 @@ impl PromptEncoder {
         now: SystemTime,
     ) -> Result<RenderedPrompt, GenerateError> {
         let template = self.template.as_ref().ok_or(GenerateError::NoTemplate)?;
-        let mut messages: Vec<_> = messages.iter().map(Message::to_json).collect();
-        if let Some(format) = &self.reasoning_format {
-            format.adapt_history(&mut messages);
-        }
+        let messages: Vec<_> = messages.iter().map(Message::to_json).collect();
         let (messages, tools) = self.tool_format.conversation(&messages, tools.offered());
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let conversation = Conversation {

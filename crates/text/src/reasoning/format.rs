@@ -1,11 +1,7 @@
 //! The ways in which models mark their reasoning.
 
-use serde_json::Value;
-
 use super::ReasoningPhase::{self, Answer, Reasoning};
 use crate::tokenizer::Tokenizer;
-
-const HISTORY_KEY: &str = "reasoning_content";
 
 /// Markers of a family of models.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,8 +15,6 @@ struct Markers {
     continues: &'static [(&'static str, ReasoningPhase)],
     /// Parts of the markers that may be control tokens.
     parts: &'static [&'static str],
-    /// The key under which templates look for the reasoning of earlier turns.
-    history_key: &'static str,
 }
 
 /// Reasoning between two tags, with the answer behind it.
@@ -32,7 +26,6 @@ macro_rules! tags {
             closes: $closes,
             continues: &[],
             parts: &[$opens, $closes],
-            history_key: HISTORY_KEY,
         }
     };
 }
@@ -47,7 +40,6 @@ const HARMONY: Markers = Markers {
         ("<|start|>assistant<|channel|>analysis<|message|>", Reasoning),
     ],
     parts: &["<|start|>", "<|channel|>", "<|message|>", "<|end|>"],
-    history_key: "thinking",
 };
 
 static KNOWN: [Markers; 6] = [
@@ -111,18 +103,6 @@ impl ReasoningFormat {
     /// Returns the marker that must open the answer behind the closing one; `None` if the answer simply follows.
     pub fn opens_answer(&self) -> Option<&'static str> {
         self.markers.continues.first().map(|(marker, _)| *marker)
-    }
-
-    /// Moves the reasoning of earlier turns from OpenAI's `reasoning_content` to where the model's templates look for it.
-    pub fn adapt_history(&self, messages: &mut [Value]) {
-        if self.markers.history_key == HISTORY_KEY {
-            return;
-        }
-        for message in messages.iter_mut().filter_map(Value::as_object_mut) {
-            if let Some(reasoning) = message.remove(HISTORY_KEY) {
-                message.insert(self.markers.history_key.to_owned(), reasoning);
-            }
-        }
     }
 
     /// Returns the markers that may come in a phase, each with the phase that it begins.
