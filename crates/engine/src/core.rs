@@ -88,10 +88,12 @@ pub struct Core {
 
 impl Core {
     pub fn new(mut runner: Box<dyn Runner>, mut options: CoreOptions) -> Self {
-        let RunnerLimits { kv_shape, hidden, .. } = *runner.limits();
+        let RunnerLimits { kv_shape, hidden, state_bytes, .. } = *runner.limits();
         if options.keeps_states {
             options.kv.sidecar_bytes = Self::state_bytes(hidden);
         }
+        options.kv.reserve_states(kv_shape, state_bytes, options.sequences_max);
+        runner.reserve_states(options.kv.state_slots);
         runner.reserve_pages(options.kv.page_memory_bytes(kv_shape), options.kv.rotation);
         let mut cache = KvCache::new(kv_shape, &options.kv);
         let quotas = if options.shares_prefixes { &[][..] } else { &options.quotas };
@@ -149,7 +151,7 @@ impl Core {
     /// Queues cached pages for writing, if there is a disk tier and as far as it accepts them without blocking. Returns how many
     /// remain unsaved. For idle engines; dropping the core saves what is left.
     pub fn queue_writes(&mut self) -> usize {
-        self.cache.queue_writes(usize::MAX, &mut *self.runner)
+        self.cache.queue_writes(usize::MAX, &mut *self.runner) + self.cache.queue_states(&mut *self.runner)
     }
 
     /// Saves up to `pages` cached pages and blocks until they are on disk. Returns how many remain unsaved.
@@ -216,7 +218,7 @@ impl Core {
         self.plan = plan;
         self.cache.maintain(&mut *self.runner);
         if self.is_idle() {
-            self.cache.queue_writes(usize::MAX, &mut *self.runner);
+            self.queue_writes();
         }
         results
     }
@@ -263,13 +265,18 @@ impl Core {
         self.has_loaded = self.schedule.running().iter().any(Sequence::is_loading);
         let others = self.schedule.running().iter().any(Sequence::is_generating);
         let mut left = if others { LOADED_BESIDE_OTHERS } else { usize::MAX };
-        for sequence in self.schedule.running_mut().iter_mut().filter(|sequence| sequence.is_loading()) {
+        let mut failed = Vec::new();
+        for (index, sequence) in self.schedule.running_mut().iter_mut().enumerate() {
+            if !sequence.is_loading() {
+                continue;
+            }
             while left > 0
                 && let Some(hash) = sequence.on_disk.pop_front()
             {
                 left -= 1;
                 if !self.cache.load(sequence.namespace, &mut sequence.table, hash, &mut *self.runner) {
                     sequence.on_disk.clear();
+                    failed.push(index);
                     break;
                 }
                 let loaded = sequence.table.capacity_tokens() - sequence.computed;
@@ -284,6 +291,10 @@ impl Core {
                 self.cache.insert_prefix(sequence.namespace, computed, &mut sequence.table, &mut *self.runner);
             }
         }
+        // Their recurrent state, if they have one, is that behind the pages that could not be loaded.
+        if self.cache.has_states() {
+            failed.into_iter().rev().for_each(|index| self.preempt(index));
+        }
     }
 
     /// Plans a step for which every sequence has the pages it needs, preempting sequences where memory is short.
@@ -293,7 +304,8 @@ impl Core {
             rows_max: self.runner.limits().rows_max,
             slowdown_max: self.options.slowdown_max,
             row_cost: self.row_cost.get(),
-            pages_are_demoted: !self.options.kv.tiers.is_uniform(),
+            drafts_stay_in_page: !self.options.kv.tiers.is_uniform() || self.cache.has_states(),
+            drafts_max: self.runner.limits().drafts_max,
         };
         loop {
             self.schedule.plan(limits, plan);
@@ -345,6 +357,9 @@ impl Core {
             let logit_rows = if slice.samples { 1 + drafts.len() } else { 0 };
             let pages = self.cache.locations(&running.table);
             self.batch.push(slice.tokens.start, tokens, logit_rows, pages, running.adapter);
+            if let Some(slot) = running.table.state() {
+                self.batch.set_state(slot, drafts.len());
+            }
         }
         self.runner.submit(&self.batch)?;
         self.runner.wait()
@@ -437,12 +452,27 @@ impl Core {
             if sequence.prefix_use.enabled {
                 let computed = &sequence.tokens[..sequence.computed];
                 self.cache.insert_prefix(sequence.namespace, computed, &mut sequence.table, &mut *self.runner);
+                self.take_snapshot_if_due(slice.running);
             }
+            let sequence = &mut self.schedule.running_mut()[slice.running];
             self.cache.demote_by_age(&mut sequence.table, sequence.computed, &mut *self.runner);
         }
         // From the back, so that indices stay true.
         ended.sort_unstable();
         ended.into_iter().rev().for_each(|index| self.end(index));
+    }
+
+    /// Takes a snapshot of a sequence's recurrent state, if it has one, where another may go on from.
+    fn take_snapshot_if_due(&mut self, index: usize) {
+        let sequence = &mut self.schedule.running_mut()[index];
+        if !self.cache.has_states() || !sequence.is_snapshot_due() {
+            return;
+        }
+        let (namespace, computed) = (sequence.namespace, &sequence.tokens[..sequence.computed]);
+        let before = sequence.latest_snapshot.take();
+        let taken = self.cache.take_snapshot(namespace, computed, &sequence.table, before, &mut *self.runner);
+        // Those of the prompt stay.
+        sequence.latest_snapshot = taken.filter(|_| sequence.is_generating());
     }
 
     fn end(&mut self, index: usize) {

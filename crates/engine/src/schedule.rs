@@ -80,9 +80,11 @@ pub(crate) struct StepLimits {
     pub slowdown_max: f64,
     /// Of a further row, in units of a step of one row.
     pub row_cost: f32,
-    /// Whether pages cool as a sequence grows. That happens at the end of a page: draft tokens must not reach beyond it, or they
-    /// would see pages in other formats than they do without drafting.
-    pub pages_are_demoted: bool,
+    /// Whether something happens at the end of a page, which draft tokens must not reach beyond: where pages are demoted, they
+    /// would see them in other formats than they do without drafting; where there are recurrent states, snapshots are taken there.
+    pub drafts_stay_in_page: bool,
+    /// Maximum draft tokens of a sequence.
+    pub drafts_max: usize,
 }
 
 #[derive(Debug, Default)]
@@ -250,7 +252,7 @@ impl Schedule {
         let mut is_limited = prompts.iter().map(|(_, sequence)| sequence.pending()).sum::<usize>() > for_prompts;
         let mut answered: Option<&Tenant> = None;
         for (index, sequence) in prompts {
-            let count = sequence.pending().min(for_prompts);
+            let count = sequence.rows_max().min(for_prompts);
             // A step that gives a tenant its first token is not made longer by the prompts of others.
             if count == 0 || tenants_share && answered.is_some_and(|tenant| *tenant != sequence.tenant) {
                 is_limited = true;
@@ -273,8 +275,8 @@ impl Schedule {
         for slice in plan.slices.iter_mut().filter(|slice| slice.is_generating()) {
             let sequence = &mut self.running[slice.running];
             let in_page =
-                if limits.pages_are_demoted { PAGE_TOKENS - 1 - slice.tokens.start % PAGE_TOKENS } else { left };
-            let count_max = sequence.drafts_max().min(left).min(in_page);
+                if limits.drafts_stay_in_page { PAGE_TOKENS - 1 - slice.tokens.start % PAGE_TOKENS } else { left };
+            let count_max = sequence.drafts_max().min(left).min(in_page).min(limits.drafts_max);
             let first = plan.drafts.len();
             sequence.draft(count_max, &mut draft_budget, &mut plan.drafts);
             slice.drafts = first..plan.drafts.len();

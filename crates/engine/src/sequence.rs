@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ruvllm_kv::{Namespace, PageHash, PageTable};
-use ruvllm_runner::{AdapterId, NotFinite, TokenId};
+use ruvllm_runner::{AdapterId, NotFinite, PAGE_TOKENS, TokenId};
 
 use crate::sampler::{Sampled, Sampler};
 use crate::speculation::{DraftBudget, Drafter, FORCED_CHANCE};
@@ -36,6 +36,10 @@ pub(crate) struct Sequence {
     pub table: PageTable,
     /// Pages that are still to be loaded from disk before anything is computed.
     pub on_disk: VecDeque<PageHash>,
+    /// Tokens of the prompt behind which snapshots of the recurrent state are to be taken, in their order.
+    snapshots_at: VecDeque<usize>,
+    /// The last snapshot that was taken while it generated; the next one replaces it.
+    pub latest_snapshot: Option<PageHash>,
     /// Absent where speculation is off, and before the sequence has run.
     pub drafter: Option<Drafter>,
     speculates: bool,
@@ -82,6 +86,8 @@ impl Sequence {
             end_tokens: request.end_tokens,
             table: PageTable::default(),
             on_disk: VecDeque::new(),
+            snapshots_at: VecDeque::new(),
+            latest_snapshot: None,
             drafter: None,
             prefix: None,
             counts: Counts::default(),
@@ -96,6 +102,44 @@ impl Sequence {
         if self.speculates && self.drafter.is_none() {
             self.drafter = Some(Drafter::new(&self.tokens));
         }
+    }
+
+    /// Plans snapshots of the recurrent state, behind the tokens that are there already: every `spacing` tokens, where other
+    /// texts go on otherwise than this one (`known_tokens`), and before the end of the prompt: that will be in the next
+    /// prompt of a chat, but often not the tokens that begin the answer.
+    pub(crate) fn plan_snapshots(&mut self, known_tokens: usize, spacing: usize) {
+        let end = (self.tokens.len() - 1).saturating_sub(PAGE_TOKENS) / PAGE_TOKENS * PAGE_TOKENS;
+        let spaced = (spacing..self.tokens.len()).step_by(spacing);
+        let mut planned: Vec<usize> = spaced.chain([known_tokens, end]).collect();
+        let there = self.computed + self.on_disk.len() * PAGE_TOKENS;
+        planned.retain(|tokens| *tokens > there && *tokens < self.tokens.len());
+        planned.sort_unstable();
+        planned.dedup();
+        self.snapshots_at = planned.into();
+    }
+
+    /// Plans one more, which another sequence will begin from.
+    pub(crate) fn plan_snapshot(&mut self, tokens: usize) {
+        let index = self.snapshots_at.partition_point(|planned| *planned < tokens);
+        if self.snapshots_at.get(index) != Some(&tokens) && tokens > self.computed {
+            self.snapshots_at.insert(index, tokens);
+        }
+    }
+
+    /// Returns how many tokens can be computed at once: a step ends where a snapshot is to be taken.
+    pub(crate) fn rows_max(&self) -> usize {
+        let next = self.snapshots_at.iter().find(|tokens| **tokens > self.computed);
+        next.map_or(self.pending(), |tokens| (tokens - self.computed).min(self.pending()))
+    }
+
+    /// Whether a snapshot of the state is to be taken after a step: where it was planned, and at the end of each page that is
+    /// generated.
+    pub(crate) fn is_snapshot_due(&mut self) -> bool {
+        let is_planned = self.snapshots_at.front() == Some(&self.computed);
+        while self.snapshots_at.front().is_some_and(|tokens| *tokens <= self.computed) {
+            self.snapshots_at.pop_front();
+        }
+        is_planned || self.is_generating() && self.computed.is_multiple_of(PAGE_TOKENS)
     }
 
     /// Whether it has all keys and values but those of the token that it generated last.

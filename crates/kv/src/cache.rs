@@ -4,11 +4,12 @@
 
 mod eviction;
 mod match_prefix;
+mod snapshots;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use ruvllm_runner::{KvShape, PAGE_TOKENS, PageBytes, PageFormat, PageId, PageLocation, Rotation, TokenId};
+use ruvllm_runner::{KvShape, PAGE_TOKENS, PageBytes, PageFormat, PageId, PageLocation, Rotation, StateSlot, TokenId};
 
 pub use self::match_prefix::PrefixMatch;
 use crate::accounts::{AccountId, Accounts, Quota};
@@ -17,6 +18,7 @@ use crate::page_map::PageMap;
 use crate::pages::Pages;
 use crate::prefix::{Namespace, PageHash, PrefixTree};
 use crate::sidecar::Sidecars;
+use crate::states::States;
 use crate::stats::{CacheStats, LookupStats};
 use crate::tiers::Tiers;
 
@@ -29,14 +31,25 @@ pub struct KvOptions {
     pub rotation: Rotation,
     /// Bytes of the sidecar per token, beside its keys and values and within the same budget.
     pub sidecar_bytes: usize,
+    /// Slots for recurrent states within the same budget, and the bytes of each (see `reserve_states`).
+    pub state_slots: usize,
+    pub state_bytes: usize,
     /// Where pages go that leave memory or should outlive the process.
     pub disk: Option<DiskStore>,
 }
 
 impl KvOptions {
-    /// No memory yet, no rotation, no sidecars, no disk.
+    /// No memory yet, no rotation, no sidecars, no states, no disk.
     pub fn new(tiers: Tiers) -> Self {
-        Self { budget_bytes: 0, tiers, rotation: Rotation::None, sidecar_bytes: 0, disk: None }
+        Self {
+            budget_bytes: 0,
+            tiers,
+            rotation: Rotation::None,
+            sidecar_bytes: 0,
+            state_slots: 0,
+            state_bytes: 0,
+            disk: None,
+        }
     }
 
     /// Returns the budget in which `pages` hot pages fit with their sidecars.
@@ -47,13 +60,18 @@ impl KvOptions {
 
     /// Bytes of the budget that are for pages: the memory that a runner reserves.
     pub fn page_memory_bytes(&self, shape: KvShape) -> usize {
-        self.budget_bytes - self.pages_with_sidecar(shape) * self.sidecar_bytes * PAGE_TOKENS
+        self.paged_bytes() - self.pages_with_sidecar(shape) * self.sidecar_bytes * PAGE_TOKENS
     }
 
     /// Returns how many pages can have a sidecar: as many as fit if all were cold.
     fn pages_with_sidecar(&self, shape: KvShape) -> usize {
         let (page_bytes, sidecar_bytes) = (shape.page_bytes(self.tiers.cold), self.sidecar_bytes * PAGE_TOKENS);
-        if sidecar_bytes == 0 { 0 } else { self.budget_bytes / (page_bytes + sidecar_bytes) }
+        if sidecar_bytes == 0 { 0 } else { self.paged_bytes() / (page_bytes + sidecar_bytes) }
+    }
+
+    /// Bytes of the budget that are for pages and their sidecars.
+    fn paged_bytes(&self) -> usize {
+        self.budget_bytes - self.state_slots * self.state_bytes
     }
 }
 
@@ -65,11 +83,17 @@ pub struct PageTable {
     demoted_tokens: usize,
     /// Tokens up to which the prefix tree knows the sequence.
     kept_tokens: usize,
+    /// Where its recurrent state is, of models that have one.
+    state: Option<StateSlot>,
 }
 
 impl PageTable {
     pub fn pages(&self) -> &[PageId] {
         &self.pages
+    }
+
+    pub fn state(&self) -> Option<StateSlot> {
+        self.state
     }
 
     /// Tokens that fit into the pages held.
@@ -95,7 +119,11 @@ struct Cached {
 #[derive(Debug)]
 pub struct KvCache {
     pages: Pages,
-    /// The initial budget, and its part for keys and values; the rest is for sidecars.
+    states: States,
+    /// Slots for them, and the bytes of each.
+    state_slots: usize,
+    state_bytes: usize,
+    /// The initial budget, and its part for keys and values; the rest is for sidecars and states.
     budget_bytes: usize,
     memory_bytes: usize,
     tree: PrefixTree,
@@ -121,6 +149,9 @@ impl KvCache {
     pub fn new(shape: KvShape, options: &KvOptions) -> Self {
         let map = PageMap::new(shape, options.page_memory_bytes(shape));
         Self {
+            states: States::new(options.state_slots),
+            state_slots: options.state_slots,
+            state_bytes: options.state_bytes,
             budget_bytes: options.budget_bytes,
             memory_bytes: map.bytes_budget(),
             pages: Pages::new(map, Sidecars::new(options.sidecar_bytes, options.pages_with_sidecar(shape))),
@@ -236,6 +267,9 @@ impl KvCache {
             self.insert(namespace, tokens, &table, bytes);
         }
         table.pages.into_iter().for_each(|page| self.release_page(page));
+        if let Some(slot) = table.state {
+            self.states.release(slot);
+        }
         if let Some(namespace) = namespace {
             self.enforce_limit(self.accounts.of(namespace), bytes);
         }
@@ -268,6 +302,8 @@ impl KvCache {
         }
         if let Some(cached) = self.cached[page.0 as usize].take() {
             self.accounts.remove_cached(cached.account, bytes);
+            // Of no use without the page.
+            self.states.forget(cached.hash);
         }
         self.pages.release(page);
     }
@@ -372,6 +408,8 @@ impl KvCache {
             held_bytes: map.bytes_held(),
             bookkeeping_bytes: self.tree.bookkeeping_bytes(),
             sidecar_bytes: self.pages.sidecars().bytes(),
+            state_bytes: self.states.in_use() * self.state_bytes,
+            snapshots: self.states.snapshots(),
             pages: map.pages_in_use(),
             cached_pages: self.tree.pages(),
             pages_by_format,
@@ -397,8 +435,10 @@ impl KvCache {
     /// page.
     pub fn audit<'a>(&self, tables: impl Iterator<Item = &'a PageTable>) -> Result<(), String> {
         let mut users: HashMap<PageId, u32> = HashMap::new();
-        for page in tables.flat_map(|table| &table.pages) {
-            *users.entry(*page).or_default() += 1;
+        let mut states = self.states.snapshots();
+        for table in tables {
+            states += usize::from(table.state.is_some());
+            table.pages.iter().for_each(|page| *users.entry(*page).or_default() += 1);
         }
         let mut idle_bytes = 0;
         let mut cached = 0;
@@ -416,6 +456,7 @@ impl KvCache {
             if got == expected { Ok(()) } else { Err(format!("{what}: {got} instead of {expected}")) }
         };
         expect("cached pages", self.tree.pages(), cached)?;
+        expect("state slots in use", self.states.in_use(), states)?;
         expect("bytes that only the tree holds", self.accounts.idle_bytes(), idle_bytes)?;
         for (account, bytes) in cached_bytes {
             expect(&format!("bytes of {account:?}"), self.cached_bytes(account), bytes)?;

@@ -45,7 +45,9 @@ impl Default for Restorer {
 impl Restorer {
     /// Restores a page and, if it fits, demotes it through the colder formats. Returns whether it fitted.
     pub fn restore(&mut self, saved: &SavedPage) -> bool {
-        let Some(page) = self.pages.allocate(saved.format, &mut self.bytes) else { return false };
+        let Some(page) = self.pages.allocate(saved.format.unwrap_or(PageFormat::F16), &mut self.bytes) else {
+            return false;
+        };
         let is_restored = self.pages.restore(page, &saved.bytes, &mut self.bytes);
         for to in PageFormat::all().filter(|_| is_restored) {
             let from = self.pages.map().format(page);

@@ -11,6 +11,7 @@ mod pages;
 mod prefix;
 mod sidecar;
 mod slabs;
+mod states;
 mod stats;
 mod tiers;
 

@@ -55,6 +55,9 @@ pub struct CacheStats {
     pub bookkeeping_bytes: usize,
     /// Of the notes on tokens. Their share of the budget that was asked for is not part of `budget_bytes`.
     pub sidecar_bytes: usize,
+    /// Recurrent states, of models that have them: bytes of those in use, and how many of them are snapshots.
+    pub state_bytes: usize,
+    pub snapshots: usize,
     /// Pages that hold something, and those of them that are cached prefixes.
     pub pages: usize,
     pub cached_pages: usize,

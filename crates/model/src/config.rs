@@ -1,11 +1,16 @@
 //! The description of a model: its dimensions, and what each of its layers is made of.
 
-use ruvllm_kernels::ops::{Activation, HEAD_DIM_MAX, Scoring, Temperature};
+use ruvllm_kernels::ops::{
+    Activation, DeltaShape, HEAD_DIM_MAX, LayerState, Scoring, StateShape, TAPS_MAX, Temperature,
+};
 use ruvllm_runner::KvShape;
 
 use crate::error::LoadError;
 use crate::keys::Keys;
 use crate::rope::RopeConfig;
+
+/// Draft tokens of a sequence that a model with recurrent layers can take back.
+const RECURRENT_DRAFTS_MAX: usize = 8;
 
 /// A decoder: embedding, layers, norm, output.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +30,8 @@ pub struct Config {
     /// Logits `l` become `cap * tanh(l / cap)`.
     pub logit_softcap: Option<f32>,
     pub layers: Vec<LayerConfig>,
+    /// Blocks behind them that draft several tokens at once, which we do otherwise.
+    pub drafting_layers: usize,
 }
 
 /// One layer: tokens exchange information, then each goes through a feed-forward block.
@@ -45,6 +52,23 @@ pub enum FeedForward {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mixer {
     Attention(AttentionConfig),
+    ShortConv(ShortConvConfig),
+    DeltaNet(DeltaNetConfig),
+}
+
+/// A gated convolution over the last tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShortConvConfig {
+    /// Tokens that it sees.
+    pub taps: usize,
+}
+
+/// A gated delta net behind a convolution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeltaNetConfig {
+    /// Tokens that the convolution sees.
+    pub taps: usize,
+    pub shape: DeltaShape,
 }
 
 /// Attention with grouped heads.
@@ -69,6 +93,8 @@ pub struct AttentionConfig {
     pub post_norm: bool,
     /// Whether each head has a score that takes part in the softmax without a value.
     pub sinks: bool,
+    /// Whether each head's result is multiplied by the sigmoid of a gate, which is computed as its query is.
+    pub output_gate: bool,
 }
 
 /// A gated feed-forward block.
@@ -117,8 +143,8 @@ impl FeedForward {
 impl LayerConfig {
     /// Whether the result of a block is normalized before it is added to the residual stream.
     pub(crate) fn has_post_norm(&self) -> bool {
-        let Mixer::Attention(attention) = &self.mixer;
-        attention.post_norm || matches!(&self.feed_forward, FeedForward::Dense(dense) if dense.post_norm)
+        matches!(&self.mixer, Mixer::Attention(attention) if attention.post_norm)
+            || matches!(&self.feed_forward, FeedForward::Dense(dense) if dense.post_norm)
     }
 }
 
@@ -141,6 +167,7 @@ impl Config {
             residual_scale: 1.0,
             logit_scale: 1.0,
             logit_softcap: None,
+            drafting_layers: keys.count("block_count")? - keys.layers()?,
             layers,
         };
         config.check(keys)?;
@@ -149,25 +176,24 @@ impl Config {
 
     fn check(&self, keys: &Keys<'_>) -> Result<(), LoadError> {
         let refuse = |key: &str, got: usize, problem| Err(keys.refusal(key, &got.to_string(), problem));
-        for LayerConfig { mixer: Mixer::Attention(attention), feed_forward } in &self.layers {
-            let AttentionConfig { heads, kv_heads, head_dim, rope, .. } = attention;
-            if !heads.is_multiple_of(*kv_heads) {
-                return refuse("attention.head_count_kv", *kv_heads, "does not divide the number of heads");
+        let Some(first) = self.attentions().next() else {
+            return refuse("attention.head_count_kv", 0, "leaves no layer with attention: not supported");
+        };
+        let first_state = self.state_shape().layers.first().copied();
+        for LayerConfig { mixer, feed_forward } in &self.layers {
+            match mixer {
+                Mixer::Attention(attention) => {
+                    check_attention(keys, attention)?;
+                    // Buffers and pages have one shape for all layers.
+                    let AttentionConfig { heads, kv_heads, head_dim, .. } = *attention;
+                    if (first.heads, first.kv_heads, first.head_dim) != (heads, kv_heads, head_dim) {
+                        return refuse("attention.head_count", heads, "differs between layers: not supported");
+                    }
+                }
+                Mixer::ShortConv(_) | Mixer::DeltaNet(_) => check_recurrent(keys, mixer, self.hidden)?,
             }
-            if !head_dim.is_multiple_of(16) || *head_dim > HEAD_DIM_MAX || *head_dim == 0 {
-                return refuse("attention.key_length", *head_dim, "must be a multiple of 16, at most 256");
-            }
-            if !attention.scale.is_finite() {
-                return refuse("attention.head_count", *heads, "is more than the residual stream has columns");
-            }
-            let dims = rope.as_ref().map_or(0, |rope| rope.dims);
-            if !dims.is_multiple_of(2) || dims > *head_dim {
-                return refuse("rope.dimension_count", dims, "must be even and at most the head dimension");
-            }
-            // Buffers and pages have one shape for all layers.
-            let first = self.attention(0);
-            if (first.heads, first.kv_heads, first.head_dim) != (*heads, *kv_heads, *head_dim) {
-                return refuse("attention.head_count", *heads, "differs between layers: not supported");
+            if mixer.state(self.hidden).is_some_and(|state| Some(state) != first_state) {
+                return refuse("block_count", self.layers.len(), "recurrent layers differ: not supported");
             }
             let is_like = |other: &FeedForward| match (feed_forward, other) {
                 (FeedForward::Dense(one), FeedForward::Dense(other)) => one.width == other.width,
@@ -182,24 +208,49 @@ impl Config {
         Ok(())
     }
 
-    /// Returns the attention of a layer.
-    pub(crate) fn attention(&self, layer: usize) -> &AttentionConfig {
-        let Mixer::Attention(attention) = &self.layers[layer].mixer;
-        attention
+    /// Returns the layers that have keys and values.
+    pub(crate) fn attentions(&self) -> impl Iterator<Item = &AttentionConfig> {
+        self.layers.iter().filter_map(|layer| match &layer.mixer {
+            Mixer::Attention(attention) => Some(attention),
+            _ => None,
+        })
+    }
+
+    /// Returns the first of them; all have one shape.
+    pub(crate) fn attention(&self) -> &AttentionConfig {
+        self.attentions().next().expect("checked: there is one")
     }
 
     pub fn kv_shape(&self) -> KvShape {
-        let AttentionConfig { kv_heads, head_dim, .. } = *self.attention(0);
-        KvShape { layers: self.layers.len(), kv_heads, head_dim }
+        let AttentionConfig { kv_heads, head_dim, .. } = *self.attention();
+        KvShape { layers: self.attentions().count(), kv_heads, head_dim }
+    }
+
+    /// Returns what recurrent layers keep of a sequence.
+    pub fn state_shape(&self) -> StateShape {
+        let layers: Vec<LayerState> = self.layers.iter().filter_map(|layer| layer.mixer.state(self.hidden)).collect();
+        let drafts = if layers.is_empty() { 0 } else { RECURRENT_DRAFTS_MAX };
+        StateShape { layers, drafts }
+    }
+
+    /// Returns the columns of what recurrent layers are given, and of what comes of it; 0 without such layers.
+    pub(crate) fn recurrent_cols(&self) -> (usize, usize) {
+        let of = |mixer: &Mixer| match mixer {
+            Mixer::Attention(_) => (0, 0),
+            Mixer::ShortConv(_) => (3 * self.hidden, self.hidden),
+            Mixer::DeltaNet(DeltaNetConfig { shape, .. }) => (shape.input(), shape.value_heads * shape.value_dim),
+        };
+        self.layers.iter().map(|layer| of(&layer.mixer)).max().unwrap_or((0, 0))
     }
 
     /// Estimates the memory of the buffers for batches of `rows` rows, and of the tables for `context` positions.
     pub fn run_state_bytes(&self, context: usize, rows: usize) -> usize {
-        let AttentionConfig { heads, kv_heads, head_dim, .. } = self.attention(0);
-        let attention = (2 * heads + 2 * kv_heads) * head_dim;
+        let AttentionConfig { heads, kv_heads, head_dim, .. } = self.attention();
+        let (recurrent_in, recurrent_out) = self.recurrent_cols();
+        let mixer = (3 * heads + 2 * kv_heads) * head_dim + recurrent_in + recurrent_out;
         let feed_forward =
             self.layers.iter().map(|layer| layer.feed_forward.row_numbers(self.hidden)).max().unwrap_or(0);
-        let row = size_of::<f32>() * (self.vocabulary + 3 * self.hidden + attention + feed_forward);
+        let row = size_of::<f32>() * (self.vocabulary + 3 * self.hidden + mixer + feed_forward);
         let dims: usize = self.ropes().iter().map(|rope| rope.dims).sum();
         let positions = context.saturating_mul(dims).saturating_mul(size_of::<f32>());
         rows.saturating_mul(row).saturating_add(positions)
@@ -208,7 +259,7 @@ impl Config {
     /// Returns the ways in which layers rotate: those that rotate alike share a table.
     pub(crate) fn ropes(&self) -> Vec<&RopeConfig> {
         let mut ropes = Vec::new();
-        for rope in (0..self.layers.len()).filter_map(|layer| self.attention(layer).rope.as_ref()) {
+        for rope in self.attentions().filter_map(|attention| attention.rope.as_ref()) {
             if !ropes.contains(&rope) {
                 ropes.push(rope);
             }
@@ -219,5 +270,69 @@ impl Config {
     /// Returns what pages depend on beside the file and their formats, empty for most models.
     pub(crate) fn numerics(&self, context: usize) -> String {
         self.ropes().iter().find_map(|rope| rope.variant(context)).unwrap_or_default().to_owned()
+    }
+}
+
+impl Mixer {
+    /// Returns what it keeps of a sequence beside keys and values.
+    fn state(&self, hidden: usize) -> Option<LayerState> {
+        match self {
+            Self::Attention(_) => None,
+            Self::ShortConv(conv) => Some(LayerState { channels: hidden, taps: conv.taps, delta: None }),
+            Self::DeltaNet(DeltaNetConfig { taps, shape }) => {
+                Some(LayerState { channels: shape.qkv(), taps: *taps, delta: Some(*shape) })
+            }
+        }
+    }
+}
+
+fn check_attention(keys: &Keys<'_>, attention: &AttentionConfig) -> Result<(), LoadError> {
+    let refuse = |key: &str, got: usize, problem| Err(keys.refusal(key, &got.to_string(), problem));
+    let AttentionConfig { heads, kv_heads, head_dim, rope, .. } = attention;
+    if !heads.is_multiple_of(*kv_heads) {
+        return refuse("attention.head_count_kv", *kv_heads, "does not divide the number of heads");
+    }
+    if !head_dim.is_multiple_of(16) || *head_dim > HEAD_DIM_MAX || *head_dim == 0 {
+        return refuse("attention.key_length", *head_dim, "must be a multiple of 16, at most 256");
+    }
+    if !attention.scale.is_finite() {
+        return refuse("attention.head_count", *heads, "is more than the residual stream has columns");
+    }
+    let dims = rope.as_ref().map_or(0, |rope| rope.dims);
+    if !dims.is_multiple_of(2) || dims > *head_dim {
+        return refuse("rope.dimension_count", dims, "must be even and at most the head dimension");
+    }
+    Ok(())
+}
+
+fn check_recurrent(keys: &Keys<'_>, mixer: &Mixer, hidden: usize) -> Result<(), LoadError> {
+    let refuse = |key: &str, got: usize, problem| Err(keys.refusal(key, &got.to_string(), problem));
+    match mixer {
+        Mixer::Attention(_) => Ok(()),
+        Mixer::ShortConv(ShortConvConfig { taps }) if *taps > TAPS_MAX => {
+            refuse("shortconv.l_cache", *taps, "is more than 8")
+        }
+        Mixer::ShortConv(_) if !hidden.is_multiple_of(32) => {
+            refuse("embedding_length", hidden, "must be a multiple of 32")
+        }
+        Mixer::ShortConv(_) => Ok(()),
+        Mixer::DeltaNet(DeltaNetConfig { taps, .. }) if *taps > TAPS_MAX => {
+            refuse("ssm.conv_kernel", *taps, "is more than 8")
+        }
+        Mixer::DeltaNet(DeltaNetConfig { shape, .. }) => {
+            let DeltaShape { key_heads, value_heads, key_dim, value_dim } = *shape;
+            let is_dim = |dim: usize| dim.is_multiple_of(16) && (1..=HEAD_DIM_MAX).contains(&dim);
+            if !is_dim(key_dim) {
+                return refuse("ssm.state_size", key_dim, "must be a multiple of 16, at most 256");
+            }
+            if !is_dim(value_dim) || !(value_heads * value_dim).is_multiple_of(32) {
+                let problem = "must give heads of a multiple of 16, at most 256";
+                return refuse("ssm.inner_size", value_heads * value_dim, problem);
+            }
+            if !value_heads.is_multiple_of(key_heads) {
+                return refuse("ssm.group_count", key_heads, "does not divide the number of value heads");
+            }
+            Ok(())
+        }
     }
 }

@@ -9,7 +9,7 @@ use ruvllm_kernels::Pool;
 use ruvllm_kernels::ops::HostPages;
 use ruvllm_runner::{
     AdapterId, Batch, BatchError, Candidate, CandidateScan, Conversion, NotFinite, PageBytes, Rotation, Runner,
-    RunnerError, RunnerLimits,
+    RunnerError, RunnerLimits, StateSlot,
 };
 
 use crate::{Model, RunState};
@@ -30,11 +30,14 @@ impl CpuRunner {
     /// A runner for batches of up to `rows_max` rows.
     pub fn new(model: Arc<Model>, pool: Pool, rows_max: usize) -> Self {
         let config = model.config();
+        let states = config.state_shape();
         let limits = RunnerLimits {
             vocabulary: config.vocabulary,
             context: model.context(),
             hidden: config.hidden,
             kv_shape: config.kv_shape(),
+            state_bytes: states.bytes(),
+            drafts_max: if states.layers.is_empty() { usize::MAX } else { states.drafts },
             rows_max,
             numerics: config.numerics(model.context()),
         };
@@ -82,6 +85,22 @@ impl PageBytes for CpuRunner {
     fn discard(&mut self, range: Range<usize>) {
         self.pages.discard(range);
     }
+
+    fn copy_state(&mut self, from: StateSlot, to: StateSlot, tokens: usize) {
+        self.state.states_mut().copy(&mut self.pool, from, to, tokens);
+    }
+
+    fn read_state(&mut self, slot: StateSlot, tokens: usize) -> Cow<'_, [u8]> {
+        Cow::Owned(self.state.states_mut().read(&mut self.pool, slot, tokens))
+    }
+
+    fn write_state(&mut self, slot: StateSlot, tokens: usize, bytes: &[u8]) -> bool {
+        self.state.states_mut().write(slot, tokens, bytes)
+    }
+
+    fn discard_state(&mut self, slot: StateSlot) {
+        self.state.states_mut().discard(slot);
+    }
 }
 
 impl Runner for CpuRunner {
@@ -93,6 +112,10 @@ impl Runner for CpuRunner {
         self.pages = HostPages::new(&self.pool, self.limits.kv_shape, rotation, bytes);
     }
 
+    fn reserve_states(&mut self, slots: usize) {
+        self.state.reserve_states(&self.pool, slots);
+    }
+
     fn set_rotation(&mut self, rotation: Rotation) {
         self.pages.set_rotation(rotation);
     }
@@ -100,6 +123,7 @@ impl Runner for CpuRunner {
     fn submit(&mut self, batch: &Batch) -> Result<(), RunnerError> {
         self.check(batch)?;
         let checked = batch.check(self.limits.kv_shape, self.pages.bytes())?;
+        self.state.check_states(batch)?;
         self.model.forward(&mut self.pool, &mut self.state, &self.pages, checked);
         Ok(())
     }

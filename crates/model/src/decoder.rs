@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use ruvllm_kernels::ops::{
-    Activations, ExpertBuffers, HostPages, Linear, Matrix, RopeTable, SplitResults, matmul, matmul_rows, normalize,
-    softcap,
+    Activations, ExpertBuffers, HostPages, HostStates, Linear, Matrix, RopeTable, SplitResults, matmul, matmul_rows,
+    normalize, softcap,
 };
 use ruvllm_kernels::{PackedMatrix, Pool, Worker};
 use ruvllm_runner::{CheckedBatch, TokenId};
 
 use crate::architectures::read_config;
-use crate::blocks::{AttentionBlock, FeedForwardBlock, linear};
-use crate::config::Config;
+use crate::blocks::{FeedForwardBlock, MixerBlock, linear};
+use crate::config::{Config, Mixer};
 use crate::error::LoadError;
 use crate::formats::gguf::Gguf;
 use crate::load::Tensors;
 use crate::rope::RopeConfig;
-use crate::run_state::RunState;
+use crate::run_state::{RecurrentBuffers, RunState};
 
 /// Immutable weights of a model, ready to run.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Model {
 
 #[derive(Debug)]
 struct Layer {
-    attention: AttentionBlock,
+    mixer: MixerBlock,
     feed_forward: FeedForwardBlock,
 }
 
@@ -56,9 +56,13 @@ impl Model {
         if context > config.context {
             return Err(LoadError::Context { asked: context, model: config.context });
         }
-        let mut tensors = Tensors::new(gguf, progress);
+        let drafting = config.layers.len()..config.layers.len() + config.drafting_layers;
+        let mut tensors = Tensors::new(gguf, drafting, progress);
         let layers = load_layers(&mut tensors, &config, context)?;
-        let mut output_norm = tensors.floats("output_norm.weight", config.hidden)?;
+        // Some files call the norm behind all layers by the embedding, whose matrix is that of the output.
+        let norms = ["output_norm.weight", "token_embd_norm.weight"];
+        let norm = norms.into_iter().find(|name| tensors.has(name)).unwrap_or(norms[0]);
+        let mut output_norm = tensors.floats(norm, config.hidden)?;
         output_norm.iter_mut().for_each(|weight| *weight *= config.logit_scale);
         // Without an output matrix of its own, a model uses its embedding.
         let mut embedding = Embedding::Tied;
@@ -117,18 +121,22 @@ impl Model {
         for (row, token) in batch.tokens().iter().enumerate() {
             self.embed(*token, state.x.row_mut(row));
         }
-        let state = &*state;
+        let shared = &*state;
         pool.run(|worker| {
-            normalize(worker, &state.x, &state.all_rows[..rows], &self.layers[0].attention.norm, &state.normed);
+            let state = shared;
+            normalize(worker, &state.x, &state.all_rows[..rows], self.layers[0].mixer.norm(), &state.normed);
             worker.barrier();
             for (i, layer) in self.layers.iter().enumerate() {
                 // A layer leaves its output normalized for the next.
-                let next_norm = self.layers.get(i + 1).map_or(&self.output_norm, |next| &next.attention.norm);
-                layer.attention.run(worker, state, pages, batch, i, &layer.feed_forward.norm);
+                let next_norm = self.layers.get(i + 1).map_or(&self.output_norm[..], |next| next.mixer.norm());
+                layer.mixer.run(worker, state, pages, batch, &layer.feed_forward.norm);
                 layer.feed_forward.run(worker, state, rows, next_norm);
             }
             self.logits(worker, state, &batch);
         });
+        if let Some(recurrent) = &mut state.recurrent {
+            recurrent.states.advance(&batch);
+        }
     }
 
     fn logits(&self, worker: &mut Worker<'_>, state: &RunState, batch: &CheckedBatch<'_>) {
@@ -156,7 +164,16 @@ impl Model {
     /// Allocates the buffers of forward passes of up to `rows` rows, of which `logit_rows` give logits.
     pub fn run_state(&self, pool: &Pool, rows: usize, logit_rows: usize) -> RunState {
         let (hidden, vocabulary, epsilon) = (self.config.hidden, self.config.vocabulary, self.stream_epsilon());
-        let (attention, kv_shape) = (self.config.attention(0), self.config.kv_shape());
+        let (attention, kv_shape) = (self.config.attention(), self.config.kv_shape());
+        let attentions = || self.layers.iter().filter_map(|layer| layer.mixer.attention());
+        let shape = attentions().next().expect("checked: there is one").shape();
+        let queries = if attention.output_gate { 2 * attention.heads } else { attention.heads };
+        let recurrent = || self.layers.iter().filter(|layer| layer.mixer.attention().is_none());
+        let recurrent = recurrent().next().is_some().then(|| RecurrentBuffers {
+            input: Matrix::new(pool, rows, self.config.recurrent_cols().0),
+            output: Activations::new(pool, rows, recurrent().map(|layer| layer.mixer.weights()[1])),
+            states: HostStates::new(pool, self.config.state_shape(), 0),
+        });
         let normed = self.layers.iter().flat_map(Layer::takes_normed).chain([&self.output]);
         let gated: Vec<&Linear> = self.layers.iter().filter_map(|layer| layer.feed_forward.takes_gated()).collect();
         let experts = self.layers.iter().filter_map(|layer| layer.feed_forward.experts());
@@ -167,9 +184,10 @@ impl Model {
             all_rows: (0..rows).collect(),
             x: Matrix::new(pool, rows, hidden),
             normed: Activations::new(pool, rows, normed).normalized(pool, epsilon),
-            qkv: Matrix::new(pool, rows, (attention.heads + 2 * attention.kv_heads) * attention.head_dim),
-            split_results: SplitResults::new(pool, kv_shape, self.layers[0].attention.shape(), self.context),
-            attended: Activations::new(pool, rows, self.layers.iter().map(|layer| layer.attention.weights()[1])),
+            qkv: Matrix::new(pool, rows, (queries + 2 * attention.kv_heads) * attention.head_dim),
+            split_results: SplitResults::new(pool, kv_shape, shape, self.context),
+            attended: Activations::new(pool, rows, attentions().map(|attention| attention.weights()[1])),
+            recurrent,
             gated: (!gated.is_empty()).then(|| Activations::new(pool, rows, gated)),
             experts: has_experts.then(|| ExpertBuffers::new(pool, rows, epsilon, experts)),
             projected: Matrix::new(pool, if has_post_norms { rows } else { 0 }, hidden),
@@ -182,11 +200,11 @@ impl Model {
 impl Layer {
     /// Returns the weights whose input is the normalized residual stream.
     fn takes_normed(&self) -> impl Iterator<Item = &Linear> {
-        [self.attention.weights()[0]].into_iter().chain(self.feed_forward.takes_normed())
+        [self.mixer.weights()[0]].into_iter().chain(self.feed_forward.takes_normed())
     }
 
     fn weights(&self) -> impl Iterator<Item = &Linear> {
-        self.attention.weights().into_iter().chain(self.feed_forward.weights())
+        self.mixer.weights().into_iter().chain(self.feed_forward.weights())
     }
 }
 
@@ -203,10 +221,16 @@ fn load_layers(tensors: &mut Tensors<'_>, config: &Config, context: usize) -> Re
     let mut ropes: Vec<(RopeConfig, Arc<RopeTable>)> = Vec::new();
     let common = (config.hidden, config.norm_epsilon);
     let mut layers = Vec::with_capacity(config.layers.len());
+    let (mut attentions, mut recurrent) = (0, 0);
     for (index, layer) in config.layers.iter().enumerate() {
-        let attention = config.attention(index);
+        let (rope, count) = match &layer.mixer {
+            Mixer::Attention(attention) => (attention.rope.as_ref(), &mut attentions),
+            Mixer::ShortConv(_) | Mixer::DeltaNet(_) => (None, &mut recurrent),
+        };
+        let number = *count;
+        *count += 1;
         // Layers that rotate alike share a table.
-        let rope = match &attention.rope {
+        let rope = match rope {
             None => None,
             Some(rope) => Some(match ropes.iter().find(|(config, _)| config == rope) {
                 Some((_, table)) => Arc::clone(table),
@@ -218,7 +242,7 @@ fn load_layers(tensors: &mut Tensors<'_>, config: &Config, context: usize) -> Re
             }),
         };
         layers.push(Layer {
-            attention: AttentionBlock::load(tensors, attention, common, index, rope)?,
+            mixer: MixerBlock::load(tensors, &layer.mixer, common, (index, number), rope)?,
             feed_forward: FeedForwardBlock::load(tensors, &layer.feed_forward, common, index)?,
         });
     }

@@ -90,11 +90,17 @@ impl<'a> Keys<'a> {
 
     /// Reads how many layers there are: no more than there are tensors for.
     pub(crate) fn layers(&self) -> Result<usize, LoadError> {
-        let layers = self.count("block_count")?;
-        if layers > self.gguf.tensors().count() {
-            return Err(self.refusal("block_count", &layers.to_string(), "is more than the file has tensors"));
+        let blocks = self.count("block_count")?;
+        if blocks > self.gguf.tensors().count() {
+            return Err(self.refusal("block_count", &blocks.to_string(), "is more than the file has tensors"));
         }
-        Ok(layers)
+        // The last ones may be for drafting several tokens at once: they are no part of the model proper.
+        let key = "nextn_predict_layers";
+        let drafting = self.metadata.optional::<u32>(&self.name(key))?.unwrap_or(0) as usize;
+        match blocks.checked_sub(drafting) {
+            Some(layers @ 1..) => Ok(layers),
+            _ => Err(self.refusal(key, &drafting.to_string(), "leaves no layers")),
+        }
     }
 
     /// Returns the rows of the embedding; 0 without one, which loading then misses.
@@ -114,7 +120,7 @@ impl<'a> Keys<'a> {
         }
         Ok(AttentionConfig {
             heads,
-            kv_heads: self.count_or("attention.head_count_kv", heads)?,
+            kv_heads: self.kv_heads(heads)?,
             head_dim,
             scale: 1.0 / (head_dim as f32).sqrt(),
             window: None,
@@ -129,7 +135,65 @@ impl<'a> Keys<'a> {
             qk_norm: false,
             post_norm: false,
             sinks: false,
+            output_gate: false,
         })
+    }
+
+    /// Reads how many KV heads layers have. Files of models in which some have none name them layer by layer.
+    fn kv_heads(&self, heads: usize) -> Result<usize, LoadError> {
+        let key = "attention.head_count_kv";
+        if !matches!(self.metadata.get(&self.name(key)), Some(Value::Array(_))) {
+            return self.count_or(key, heads);
+        }
+        let mut some = self.kv_heads_of_layers()?.into_iter().filter(|heads| *heads > 0);
+        let first = some.next().ok_or_else(|| self.refusal(key, "0", "leaves no layer with attention"))?;
+        match some.find(|other| *other != first) {
+            Some(other) => Err(self.refusal(key, &other.to_string(), "differs between layers: not supported")),
+            None => Ok(first),
+        }
+    }
+
+    /// Reads how many KV heads each layer has.
+    pub(crate) fn kv_heads_of_layers(&self) -> Result<Vec<usize>, LoadError> {
+        let (key, layers) = ("attention.head_count_kv", self.layers()?);
+        let Some(Value::Array(heads)) = self.metadata.get(&self.name(key)) else {
+            return Ok(vec![self.count(key)?; layers]);
+        };
+        self.per_layer(key, heads.integers()?.map(|heads| usize::try_from(heads).unwrap_or(usize::MAX)), layers)
+    }
+
+    /// Returns values of the model's layers; those of blocks behind them are left out.
+    fn per_layer<T>(
+        &self,
+        key: &str,
+        values: impl ExactSizeIterator<Item = T>,
+        layers: usize,
+    ) -> Result<Vec<T>, LoadError> {
+        let count = values.len();
+        if count == layers || count == self.count("block_count")? {
+            return Ok(values.take(layers).collect());
+        }
+        Err(self.refusal(key, &count.to_string(), "is not a value for each layer"))
+    }
+
+    /// Reads which layers are recurrent: where a file does not say it, all but each last of some.
+    pub(crate) fn recurrent_layers(&self, period: usize) -> Result<Vec<bool>, LoadError> {
+        let (key, layers) = ("attention.recurrent_layers", self.layers()?);
+        if let Some(Value::Array(which)) = self.metadata.get(&self.name(key)) {
+            return self.per_layer(key, which.bools()?, layers);
+        }
+        let period = self.count_or("full_attention_interval", period)?;
+        Ok((1..=layers).map(|number| !number.is_multiple_of(period)).collect())
+    }
+
+    /// Reads how a router's scores become weights: 1 is a softmax, 2 a sigmoid.
+    pub(crate) fn gating_function(&self) -> Result<Option<u32>, LoadError> {
+        Ok(self.metadata.optional(&self.name("expert_gating_func"))?)
+    }
+
+    /// Reads how many layers come before those with experts.
+    pub(crate) fn leading_dense_layers(&self) -> Result<usize, LoadError> {
+        Ok(self.metadata.optional::<u32>(&self.name("leading_dense_block_count"))?.unwrap_or(0) as usize)
     }
 
     fn rope_scaling(&self) -> Result<RopeScaling, LoadError> {
@@ -180,14 +244,7 @@ impl<'a> Keys<'a> {
         let periodic = |period: usize| (1..=layers).map(|number| !number.is_multiple_of(period)).collect();
         match self.metadata.get(&self.name(key)) {
             None => Ok(periodic(period)),
-            Some(Value::Array(pattern)) => {
-                let pattern: Vec<bool> = pattern.bools()?.collect();
-                if pattern.len() == layers {
-                    Ok(pattern)
-                } else {
-                    Err(self.refusal(key, &pattern.len().to_string(), "is not a choice for each layer"))
-                }
-            }
+            Some(Value::Array(pattern)) => self.per_layer(key, pattern.bools()?, layers),
             Some(_) => Ok(periodic(self.count(key)?)),
         }
     }

@@ -1,6 +1,7 @@
 //! Taking tensors out of a file: each is asked for with the shape it must have, and none may be left over.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use ruvllm_kernels::{Arena, PackedMatrix, dequantize_row};
 
@@ -14,11 +15,13 @@ pub(crate) struct Tensors<'a> {
     bytes: u64,
     progress: &'a mut dyn FnMut(u64),
     arena: Arena,
+    /// Blocks that are no part of the model proper.
+    drafting: Range<usize>,
 }
 
 impl<'a> Tensors<'a> {
-    pub(crate) fn new(gguf: &'a Gguf, progress: &'a mut dyn FnMut(u64)) -> Self {
-        Self { gguf, taken: HashSet::new(), bytes: 0, progress, arena: Arena::new() }
+    pub(crate) fn new(gguf: &'a Gguf, drafting: Range<usize>, progress: &'a mut dyn FnMut(u64)) -> Self {
+        Self { gguf, taken: HashSet::new(), bytes: 0, progress, arena: Arena::new(), drafting }
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -83,6 +86,34 @@ impl<'a> Tensors<'a> {
         self.pack(name, &tensor, rows, cols)
     }
 
+    /// Two matrices whose rows take turns in one tensor, `run` rows at a time.
+    pub(crate) fn alternating_matrices(
+        &mut self,
+        name: &str,
+        runs: usize,
+        run: usize,
+        cols: usize,
+    ) -> Result<[PackedMatrix; 2], LoadError> {
+        let tensor = self.take(name, &[cols, 2 * runs * run])?;
+        let run_bytes = tensor.bytes.len() / (2 * runs);
+        let part = |which: usize| -> Vec<u8> {
+            tensor.bytes.chunks_exact(run_bytes).skip(which).step_by(2).flatten().copied().collect()
+        };
+        let mut pack = |bytes: Vec<u8>| {
+            let packed = PackedMatrix::pack(tensor.kind, runs * run, cols, &bytes, &mut self.arena);
+            packed.map_err(|source| LoadError::Pack { tensor: name.to_owned(), source })
+        };
+        let both = [pack(part(0))?, pack(part(1))?];
+        let _ = self.gguf.file().give_back(tensor.range.clone());
+        Ok(both)
+    }
+
+    /// The kernel of a convolution, `[taps, channels]`; in files the taps of a channel stand together.
+    pub(crate) fn conv_kernel(&mut self, name: &str, taps: usize, channels: usize) -> Result<Vec<f32>, LoadError> {
+        let by_channel = finite_floats(&self.take(name, &[taps, channels])?, taps * channels)?;
+        Ok((0..taps).flat_map(|tap| by_channel.iter().skip(tap).step_by(taps).copied()).collect())
+    }
+
     /// Matrices of one shape that are one tensor.
     pub(crate) fn matrices(
         &mut self,
@@ -118,7 +149,13 @@ impl<'a> Tensors<'a> {
 
     /// Fails if the file holds a tensor that nobody asked for.
     pub(crate) fn finish(self) -> Result<(), LoadError> {
-        match self.gguf.tensors().find(|tensor| !self.taken.contains(tensor.name)) {
+        // Blocks behind the last layer draft tokens, which we do otherwise.
+        let is_behind = |name: &str| {
+            let number = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')).map(|(number, _)| number);
+            number.and_then(|number| number.parse::<usize>().ok()).is_some_and(|number| self.drafting.contains(&number))
+        };
+        let is_left = |tensor: &Tensor<'_>| !self.taken.contains(tensor.name) && !is_behind(tensor.name);
+        match self.gguf.tensors().find(is_left) {
             Some(tensor) => Err(LoadError::UnknownTensor(tensor.name.to_owned())),
             None => Ok(()),
         }

@@ -1,6 +1,8 @@
 //! The mutable buffers of a forward pass, allocated once for the largest batch.
 
-use ruvllm_kernels::ops::{Activations, ExpertBuffers, Matrix, SplitResults};
+use ruvllm_kernels::Pool;
+use ruvllm_kernels::ops::{Activations, ExpertBuffers, HostStates, Matrix, SplitResults};
+use ruvllm_runner::{Batch, BatchError};
 
 /// Buffers for batches of up to `rows_max` rows, of which `logit_rows_max` give logits. Made by `Model::run_state`.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub struct RunState {
     pub(crate) gated: Option<Activations>,
     /// Of models with experts.
     pub(crate) experts: Option<ExpertBuffers>,
+    /// Of models with recurrent layers.
+    pub(crate) recurrent: Option<RecurrentBuffers>,
     /// The result of a block whose projection is normalized before it is added; no rows if there is none. `[rows, hidden]`
     pub(crate) projected: Matrix,
     /// The rows of `normed` that give logits. `[logit_rows, hidden]`
@@ -29,7 +33,37 @@ pub struct RunState {
     pub(crate) logits: Matrix,
 }
 
+/// What recurrent layers need: buffers, and the states of sequences, which stay between forward passes.
+#[derive(Debug)]
+pub(crate) struct RecurrentBuffers {
+    /// What a layer is given, projected.
+    pub input: Matrix,
+    pub output: Activations,
+    pub states: HostStates,
+}
+
 impl RunState {
+    pub(crate) fn recurrent(&self) -> &RecurrentBuffers {
+        self.recurrent.as_ref().expect("made for models with recurrent layers")
+    }
+
+    /// Makes room for the recurrent states of `slots` sequences, if the model has any.
+    pub fn reserve_states(&mut self, pool: &Pool, slots: usize) {
+        if let Some(recurrent) = &mut self.recurrent {
+            recurrent.states = HostStates::new(pool, recurrent.states.shape().clone(), slots);
+        }
+    }
+
+    /// Checks that each sequence of a batch goes on from a recurrent state that there is.
+    pub(crate) fn check_states(&self, batch: &Batch) -> Result<(), BatchError> {
+        self.recurrent.as_ref().map_or(Ok(()), |recurrent| recurrent.states.check(batch))
+    }
+
+    /// Returns the recurrent states. Panics if the model has none.
+    pub fn states_mut(&mut self) -> &mut HostStates {
+        &mut self.recurrent.as_mut().expect("a model with recurrent layers").states
+    }
+
     pub fn rows_max(&self) -> usize {
         self.all_rows.len()
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{AdapterId, KeyFormat, KvShape, PAGE_TOKENS, PageFormat, PageLocation, TokenId};
+use crate::{AdapterId, KeyFormat, KvShape, PAGE_TOKENS, PageFormat, PageLocation, RowsState, StateSlot, TokenId};
 
 /// Consecutive rows of a batch that are consecutive tokens of one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct SequenceRows {
     /// Position of the first row's token in its sequence.
     pub start: usize,
     pub adapter: Option<AdapterId>,
+    /// Of models with recurrent layers.
+    pub state: Option<RowsState>,
     /// Its page table, in the locations of the batch.
     pages: Range<usize>,
 }
@@ -49,6 +51,12 @@ pub enum BatchError {
     OutOfRange,
     #[error("the runner has no such adapter")]
     NoSuchAdapter,
+    #[error("a sequence has no recurrent state, or one in a slot that is not there")]
+    NoState,
+    #[error("{0} is used by two sequences")]
+    StateShared(StateSlot),
+    #[error("the rows begin at token {start}, and the state in {slot} is not that of the tokens before it")]
+    StateElsewhere { slot: StateSlot, start: usize },
 }
 
 /// The rows of a forward pass. Built by the engine; [`Batch::check`] is for those who run it.
@@ -85,7 +93,16 @@ impl Batch {
         let rows = first_row..self.tokens.len();
         assert!(!rows.is_empty() && logit_rows <= rows.len(), "{logit_rows} logit rows of {}", rows.len());
         self.logit_rows.extend(rows.end - logit_rows..rows.end);
-        self.sequences.push(SequenceRows { rows, start, adapter, pages: first_page..self.locations.len() });
+        let pages = first_page..self.locations.len();
+        self.sequences.push(SequenceRows { rows, start, adapter, state: None, pages });
+    }
+
+    /// Sets the recurrent state that the rows pushed last go on from, of which the last `drafts` are of draft tokens. A
+    /// sequence that begins with its first token needs no state before it: whatever is in the slot is overwritten.
+    pub fn set_state(&mut self, slot: StateSlot, drafts: usize) {
+        let last = self.sequences.last_mut().expect("rows were pushed");
+        assert!(drafts < last.rows.len(), "{drafts} draft tokens of {} rows", last.rows.len());
+        last.state = Some(RowsState { slot, drafts });
     }
 
     /// Makes other rows give logits than those that `push` named.
@@ -136,8 +153,19 @@ impl Batch {
             return Err(BatchError::OutOfBounds { offset: page.offset, bytes });
         }
         self.check_written(range)?;
+        self.check_states()?;
         let has_integer_keys = self.locations.iter().any(|page| page.format.keys != KeyFormat::F16);
         Ok(CheckedBatch { batch: self, shape, bytes, has_integer_keys })
+    }
+
+    fn check_states(&self) -> Result<(), BatchError> {
+        let states = self.sequences.iter().filter_map(|sequence| sequence.state);
+        let mut slots: Vec<StateSlot> = states.map(|state| state.slot).collect();
+        slots.sort_unstable();
+        match slots.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(BatchError::StateShared(pair[0])),
+            None => Ok(()),
+        }
     }
 
     fn check_written(&self, range: impl Fn(&PageLocation) -> Range<usize>) -> Result<(), BatchError> {

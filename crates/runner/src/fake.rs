@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use crate::{
-    AdapterId, Batch, Candidate, CandidateScan, Conversion, KvShape, NotFinite, PAGE_TOKENS, PageBytes, PageLocation,
-    Rotation, Runner, RunnerError, RunnerLimits, SequenceRows, TokenId,
+    AdapterId, Batch, BatchError, Candidate, CandidateScan, Conversion, KvShape, NotFinite, PAGE_TOKENS, PageBytes,
+    PageLocation, Rotation, RowsState, Runner, RunnerError, RunnerLimits, SequenceRows, StateSlot, TokenId,
 };
 
 /// Bytes that a token takes in a page, whatever its format: the hash of all tokens up to it, and the token.
 const CELL: usize = 12;
+/// Bytes of a saved state.
+const STATE_BYTES: usize = 8;
 /// The hash before the first token, without an adapter.
 const FIRST: u64 = 0x243f_6a88_85a3_08d3;
 
@@ -53,11 +55,31 @@ impl FaultInjector {
     }
 }
 
+/// The recurrent state of a sequence: the hash of its tokens.
+#[derive(Clone, Debug, Default)]
+struct FakeState {
+    tokens: usize,
+    hash: u64,
+    /// Behind each draft token.
+    drafts: Vec<u64>,
+}
+
+impl FakeState {
+    /// Returns the hash of the first `tokens` tokens, if it is known.
+    fn at(&self, tokens: usize) -> Option<u64> {
+        match tokens.checked_sub(self.tokens)? {
+            0 => Some(self.hash),
+            drafts => self.drafts.get(drafts - 1).copied(),
+        }
+    }
+}
+
 /// A runner that computes hashes.
 #[derive(Debug)]
 pub struct FakeRunner {
     limits: RunnerLimits,
     memory: Vec<u8>,
+    states: Vec<FakeState>,
     faults: FaultInjector,
     is_lost: bool,
     pending: Batch,
@@ -74,10 +96,20 @@ impl FakeRunner {
     pub fn new(kv_shape: KvShape, vocabulary: usize, context: usize, rows_max: usize) -> Self {
         let smallest = kv_shape.page_sizes().into_iter().min().unwrap_or(0);
         assert!(smallest >= PAGE_TOKENS * CELL, "pages of {smallest} bytes are too small");
-        let limits = RunnerLimits { vocabulary, context, hidden: 8, kv_shape, rows_max, numerics: "fake".to_owned() };
+        let limits = RunnerLimits {
+            vocabulary,
+            context,
+            hidden: 8,
+            kv_shape,
+            state_bytes: 0,
+            drafts_max: usize::MAX,
+            rows_max,
+            numerics: "fake".to_owned(),
+        };
         Self {
             limits,
             memory: Vec::new(),
+            states: Vec::new(),
             faults: FaultInjector::default(),
             is_lost: false,
             pending: Batch::default(),
@@ -85,6 +117,12 @@ impl FakeRunner {
             logits: Vec::new(),
             scan: CandidateScan::default(),
         }
+    }
+
+    /// Makes it a model with recurrent states, which take up to `drafts_max` draft tokens back.
+    pub fn with_states(mut self, drafts_max: usize) -> Self {
+        (self.limits.state_bytes, self.limits.drafts_max) = (STATE_BYTES, drafts_max);
+        self
     }
 
     pub fn faults(&self) -> FaultInjector {
@@ -111,6 +149,10 @@ impl FakeRunner {
         }
     }
 
+    fn state(&self, slot: StateSlot) -> &FakeState {
+        &self.states[slot.0 as usize]
+    }
+
     /// Panics unless each page before the rows goes on where the page before it ends.
     fn check_pages(&self, sequence: &SequenceRows, pages: &[PageLocation]) {
         for first in (0..sequence.start).step_by(PAGE_TOKENS) {
@@ -127,6 +169,11 @@ impl FakeRunner {
             let pages = batch.pages(sequence);
             self.check_pages(sequence, pages);
             let mut hash = self.hash_before(sequence, pages, sequence.start);
+            if let Some(state) = sequence.state.filter(|_| sequence.start > 0) {
+                let found = self.state(state.slot).at(sequence.start);
+                assert_eq!(found, Some(hash), "{} is not of the tokens before {}", state.slot, sequence.start);
+            }
+            let first_row = self.hashes.len();
             for row in sequence.rows.clone() {
                 let token = batch.tokens()[row];
                 hash = mix(hash, u64::from(token));
@@ -134,6 +181,12 @@ impl FakeRunner {
                 self.memory[at..][..8].copy_from_slice(&hash.to_le_bytes());
                 self.memory[at + 8..][..4].copy_from_slice(&token.to_le_bytes());
                 self.hashes.push(hash);
+            }
+            if let Some(RowsState { slot, drafts }) = sequence.state {
+                let (known, drafted) = self.hashes[first_row..].split_at(sequence.rows.len() - drafts);
+                let hash = *known.last().expect("fewer draft tokens than rows");
+                self.states[slot.0 as usize] =
+                    FakeState { tokens: sequence.start + known.len(), hash, drafts: drafted.to_vec() };
             }
         }
         for row in batch.logit_rows() {
@@ -147,6 +200,9 @@ impl FakeRunner {
             let written = sequence.start / PAGE_TOKENS..sequence.tokens().div_ceil(PAGE_TOKENS);
             for page in &batch.pages(sequence)[written] {
                 self.memory[page.offset..][..PAGE_TOKENS * CELL].fill(GARBAGE);
+            }
+            if let Some(state) = sequence.state {
+                self.states[state.slot.0 as usize] = FakeState::default();
             }
         }
     }
@@ -197,6 +253,26 @@ impl PageBytes for FakeRunner {
     fn discard(&mut self, range: Range<usize>) {
         self.memory[range].fill(0);
     }
+
+    fn copy_state(&mut self, from: StateSlot, to: StateSlot, tokens: usize) {
+        let hash = self.state(from).at(tokens).expect("a state behind these tokens");
+        self.states[to.0 as usize] = FakeState { tokens, hash, drafts: Vec::new() };
+    }
+
+    fn read_state(&mut self, slot: StateSlot, tokens: usize) -> Cow<'_, [u8]> {
+        let hash = self.state(slot).at(tokens).expect("a state behind these tokens");
+        Cow::Owned(hash.to_le_bytes().to_vec())
+    }
+
+    fn write_state(&mut self, slot: StateSlot, tokens: usize, bytes: &[u8]) -> bool {
+        let Ok(bytes) = bytes.try_into() else { return false };
+        self.states[slot.0 as usize] = FakeState { tokens, hash: u64::from_le_bytes(bytes), drafts: Vec::new() };
+        true
+    }
+
+    fn discard_state(&mut self, slot: StateSlot) {
+        self.states[slot.0 as usize] = FakeState::default();
+    }
 }
 
 impl Runner for FakeRunner {
@@ -208,10 +284,19 @@ impl Runner for FakeRunner {
         self.memory = vec![0; bytes];
     }
 
+    fn reserve_states(&mut self, slots: usize) {
+        self.states = vec![FakeState::default(); slots];
+    }
+
     fn set_rotation(&mut self, _: Rotation) {}
 
     fn submit(&mut self, batch: &Batch) -> Result<(), RunnerError> {
         batch.check(self.limits.kv_shape, self.memory.len())?;
+        for sequence in batch.sequences().iter().filter(|_| self.limits.state_bytes > 0) {
+            let state = sequence.state.filter(|state| self.states.get(state.slot.0 as usize).is_some());
+            let RowsState { drafts, .. } = state.ok_or(BatchError::NoState)?;
+            assert!(drafts <= self.limits.drafts_max, "{drafts} draft tokens");
+        }
         self.pending.clone_from(batch);
         Ok(())
     }

@@ -8,6 +8,7 @@ mod format;
 mod layout;
 mod page;
 mod runner;
+mod state;
 mod token;
 
 pub use batch::{Batch, BatchError, CheckedBatch, SequenceRows};
@@ -17,4 +18,5 @@ pub use format::{KeyFormat, PageFormat, ValueFormat};
 pub use layout::{KEY_GROUP, KvShape, PageLayout, VALUE_GROUP, ZERO_POINTS_BYTES};
 pub use page::{AdapterId, HUGE_PAGE, PAGE_TOKENS, PageId, PageLocation, Rotation};
 pub use runner::{Conversion, PageBytes, Runner, RunnerError, RunnerLimits};
+pub use state::{RowsState, StateSlot};
 pub use token::TokenId;

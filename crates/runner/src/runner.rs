@@ -5,9 +5,10 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::{AdapterId, Batch, BatchError, Candidate, KvShape, NotFinite, PageLocation, Rotation};
+use crate::{AdapterId, Batch, BatchError, Candidate, KvShape, NotFinite, PageLocation, Rotation, StateSlot};
 
-/// The memory that pages live in: one range of bytes, addressed by offset. What is in it is decided elsewhere.
+/// The memory that pages live in: one range of bytes, addressed by offset. What is in it is decided elsewhere. Beside it,
+/// slots for recurrent states, of models that have them.
 ///
 /// Nothing here fails: a device that is lost says so when a batch is waited for.
 pub trait PageBytes {
@@ -26,6 +27,19 @@ pub trait PageBytes {
 
     /// Lets the system have the memory of a range back, whose contents are not needed any more.
     fn discard(&mut self, range: Range<usize>);
+
+    /// Copies the state in a slot to another, as it is behind the first `tokens` tokens of its sequence: those that were
+    /// certain when they were computed, or up to as many draft tokens more.
+    fn copy_state(&mut self, from: StateSlot, to: StateSlot, tokens: usize);
+
+    /// Returns the bytes of a state behind `tokens` tokens, for [`PageBytes::write_state`].
+    fn read_state(&mut self, slot: StateSlot, tokens: usize) -> Cow<'_, [u8]>;
+
+    /// Overwrites a state by one behind `tokens` tokens. Returns whether the bytes are as many as a state has.
+    fn write_state(&mut self, slot: StateSlot, tokens: usize, bytes: &[u8]) -> bool;
+
+    /// Lets the system have the memory of a slot back.
+    fn discard_state(&mut self, slot: StateSlot);
 }
 
 /// A page on its way to another format.
@@ -42,6 +56,9 @@ pub trait Runner: PageBytes + Send + fmt::Debug {
 
     /// Allocates the page memory, once, before any batch.
     fn reserve_pages(&mut self, bytes: usize, rotation: Rotation);
+
+    /// Allocates the slots of recurrent states, once, before any batch.
+    fn reserve_states(&mut self, slots: usize);
 
     /// Changes the basis in which keys and values are stored. No page may be in use.
     fn set_rotation(&mut self, rotation: Rotation);
@@ -83,6 +100,10 @@ pub struct RunnerLimits {
     /// Elements of a hidden state.
     pub hidden: usize,
     pub kv_shape: KvShape,
+    /// Bytes of a recurrent state; 0 for models whose layers keep nothing but keys and values.
+    pub state_bytes: usize,
+    /// Maximum draft tokens of a sequence in a batch.
+    pub drafts_max: usize,
     /// Maximum rows of a batch. All of them may be logit rows.
     pub rows_max: usize,
     /// Tells apart runners whose keys and values must not be mixed, on disk too. Empty for the CPU, whose kernel sets

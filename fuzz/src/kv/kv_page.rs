@@ -17,7 +17,7 @@ pub fn run(bytes: &[u8]) {
     }
     let Some((format, page)) = bytes.split_first() else { return };
     let format = PageFormat::all().nth(usize::from(*format) % PageFormat::all().count()).expect("within their number");
-    let page = SavedPage { format, bytes: page.to_vec() };
+    let page = SavedPage { format: Some(format), bytes: page.to_vec() };
     restore(&page);
     let mut file = sealed(&key, hash, &page).expect("small enough");
     assert_eq!(opened(&key, hash, file.clone()), Ok(page));

@@ -104,7 +104,10 @@ impl Core {
         }
         let mut next = 0;
         while next < self.schedule.waiting().len() && self.schedule.running().len() < self.options.sequences_max {
-            if self.is_being_computed(&self.schedule.waiting()[next]) {
+            if let Some((index, shared)) = self.being_computed(&self.schedule.waiting()[next]) {
+                if self.cache.has_states() {
+                    self.schedule.running_mut()[index].plan_snapshot(shared);
+                }
                 next += 1;
             } else if !self.start(next) {
                 if !self.schedule.running().is_empty() {
@@ -115,17 +118,19 @@ impl Core {
         }
     }
 
-    /// Whether another sequence is about to compute a page that this one needs too: it is worth waiting for.
-    fn is_being_computed(&self, sequence: &Sequence) -> bool {
+    /// Returns a running sequence that is about to compute a page that this one needs too, which is worth waiting for, and
+    /// how many tokens of whole pages they share.
+    fn being_computed(&self, sequence: &Sequence) -> Option<(usize, usize)> {
         let wanted = &sequence.tokens[..sequence.tokens.len() - 1];
-        let shares_more = |other: &Sequence| {
-            let shared = other.tokens.iter().zip(wanted).take_while(|(a, b)| a == b).count();
-            shared / PAGE_TOKENS * PAGE_TOKENS > other.computed
+        let shared = |other: &Sequence| {
+            let tokens = other.tokens.iter().zip(wanted).take_while(|(a, b)| a == b).count();
+            Some(tokens / PAGE_TOKENS * PAGE_TOKENS).filter(|shared| *shared > other.computed)
         };
-        let computes = |other: &&Sequence| {
+        let computes = |other: &Sequence| {
             other.prefix_use.enabled && other.namespace == sequence.namespace && !other.is_generating()
         };
-        sequence.prefix_use.enabled && self.schedule.running().iter().filter(computes).any(shares_more)
+        let running = self.schedule.running().iter().enumerate().filter(|_| sequence.prefix_use.enabled);
+        running.filter(|(_, other)| computes(other)).find_map(|(index, other)| Some((index, shared(other)?)))
     }
 
     /// Starts a waiting sequence if there is room for all of its tokens, and a page for the next of each that runs.
@@ -140,6 +145,9 @@ impl Core {
         sequence.table = start.table;
         sequence.computed = start.tokens;
         sequence.on_disk = start.on_disk.into();
+        if self.cache.has_states() {
+            sequence.plan_snapshots(start.known_tokens, self.cache.snapshot_spacing());
+        }
         let waited = self.now.saturating_sub(sequence.submitted);
         sequence.start(PrefixReport { cached_tokens: start.tokens, loaded_tokens: 0, waited, divergence });
         self.schedule.start(sequence);

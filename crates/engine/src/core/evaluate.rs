@@ -50,6 +50,11 @@ impl Core {
         self.cache
             .extend(namespace, &mut table, tokens.len(), &mut *self.runner)
             .map_err(|short| SubmitError::TooLargeForCache { needed: short.needed, pages })?;
+        let begun = self.cache.begin_state(&mut table, &mut *self.runner);
+        if begun.is_err() {
+            self.cache.release(None, &[], table, &mut *self.runner);
+            return Err(SubmitError::QueueFull(self.waiting()).into());
+        }
         let outcome = self.evaluate_chunks(tiers, tokens, wanted, &mut table, visit);
         self.cache.release(None, &[], table, &mut *self.runner);
         outcome
@@ -69,6 +74,9 @@ impl Core {
             let logit_rows = || (0..chunk.len()).filter(|row| wanted.contains(&(start + row)));
             self.batch.clear();
             self.batch.push(start, chunk.iter().copied(), 0, self.cache.locations(table), None);
+            if let Some(slot) = table.state() {
+                self.batch.set_state(slot, 0);
+            }
             self.batch.set_logit_rows(logit_rows());
             self.runner.submit(&self.batch)?;
             self.runner.wait()?;

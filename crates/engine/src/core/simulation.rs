@@ -25,8 +25,12 @@ const CONTEXT: usize = 320;
 enum Device {
     /// A tiny model with random weights.
     Cpu,
+    /// One with recurrent layers, of those that architectures are tested with.
+    Recurrent(&'static str),
     /// No model at all, which loses nothing when pages are converted.
     Fake,
+    /// The same with recurrent states.
+    FakeRecurrent,
 }
 
 /// What is simulated.
@@ -63,9 +67,16 @@ impl Setting {
                 let pool = Pool::new(2, KernelSet::best());
                 Box::new(CpuRunner::new(model(self.heads, self.head_dim).into(), pool, self.batch_rows))
             }
-            Device::Fake => {
+            Device::Recurrent(architecture) => {
+                let pool = Pool::new(2, KernelSet::best());
+                Box::new(CpuRunner::new(recurrent_model(architecture).into(), pool, self.batch_rows))
+            }
+            Device::Fake | Device::FakeRecurrent => {
                 let shape = KvShape { layers: 2, kv_heads: self.heads, head_dim: self.head_dim };
-                let runner = FakeRunner::new(shape, VOCABULARY as usize, CONTEXT, self.batch_rows);
+                let mut runner = FakeRunner::new(shape, VOCABULARY as usize, CONTEXT, self.batch_rows);
+                if self.device == Device::FakeRecurrent {
+                    runner = runner.with_states(8);
+                }
                 faults = runner.faults();
                 Box::new(runner)
             }
@@ -80,7 +91,11 @@ impl Setting {
 
     /// Whether answers are bit for bit the same however they come about.
     fn is_exact(&self) -> bool {
-        self.device == Device::Fake || self.tiers().is_uniform()
+        self.is_fake() || self.tiers().is_uniform()
+    }
+
+    fn is_fake(&self) -> bool {
+        matches!(self.device, Device::Fake | Device::FakeRecurrent)
     }
 }
 
@@ -97,6 +112,12 @@ const TINY: Setting = Setting {
     with_disk: true,
     keeps_states: false,
 };
+
+fn recurrent_model(architecture: &str) -> Model {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/architectures");
+    let gguf = Gguf::open(root.join(architecture).join("model.gguf")).expect("a sound file");
+    Model::load(&gguf, CONTEXT, &mut |_| {}).expect("a sound model")
+}
 
 /// Two layers and random weights.
 fn model(heads: usize, head_dim: usize) -> Model {
@@ -277,7 +298,7 @@ fn simulate(setting: Setting) -> Seen {
         core.set_time(Duration::from_millis(step as u64));
         if random.unit() < 0.25 {
             let mut request = request(&mut random);
-            if setting.device == Device::Fake && random.unit() < 0.3 {
+            if setting.is_fake() && random.unit() < 0.3 {
                 request.adapter = Some(AdapterId([7; 32]));
             }
             if random.unit() < 0.05 {
@@ -305,7 +326,7 @@ fn simulate(setting: Setting) -> Seen {
             core.save(0);
             damage_a_file(folder.path(), &mut random);
         }
-        if setting.device == Device::Fake && random.unit() < 0.01 {
+        if setting.is_fake() && random.unit() < 0.01 {
             faults.inject([Fault::StepFails, Fault::NanLogits][usize::from(random.unit() < 0.5)]);
         }
         for result in core.step() {
@@ -383,6 +404,33 @@ fn on_a_fake_runner_too_and_for_longer() {
     }
 }
 
+/// Every sequence goes on from a state of its very tokens, wherever that comes from: a snapshot in memory or on disk, behind
+/// draft tokens that were right or wrong, after a pause or a failure.
+#[test]
+fn recurrent_states_are_always_those_of_the_tokens_before() {
+    for (seed, tiers, pages, with_disk) in
+        [(21, "f16", 30, false), (22, "f16:32,q8:96,q4", 30, false), (23, "q8", 20, false), (24, "f16", 30, true)]
+    {
+        let steps = if with_disk { 3000 } else { 20_000 };
+        let device = Device::FakeRecurrent;
+        let seen = simulate(Setting { device, seed, tiers, steps, budget_bytes: pages << 11, with_disk, ..FAKE });
+        println!("seed {seed}: {seen:?}");
+        assert!(seen.answers > 100 && seen.cancelled > 10 && seen.preemptions > 0 && seen.evicted > 100, "{seen:?}");
+        assert!(seen.cached_tokens > 1000 && seen.failed > 5 && seen.drafts_accepted > 10, "{seen:?}");
+        assert!(!with_disk || seen.loaded_tokens > 100, "{seen:?}");
+    }
+}
+
+#[test]
+fn a_recurrent_model_answers_as_if_alone() {
+    for (seed, architecture) in [(31, "lfm2"), (32, "qwen35")] {
+        let device = Device::Recurrent(architecture);
+        let seen = simulate(Setting { device, seed, steps: 1000, budget_bytes: 1 << 20, ..TINY });
+        println!("{architecture}: {seen:?}");
+        assert!(seen.answers > 50 && seen.cached_tokens > 500, "{seen:?}");
+    }
+}
+
 /// `just simulate` runs it, on all cores.
 #[test]
 #[ignore = "takes minutes"]
@@ -391,7 +439,8 @@ fn ten_million_steps_break_nothing() {
     let run = |seed: u64| {
         let (tiers, pages) =
             [("f16", 30), ("f16:32,q8:96,q4", 30), ("q8", 20), ("f16:16,q8/q4", 60)][seed as usize % 4];
-        simulate(Setting { seed, tiers, budget_bytes: pages << 11, steps: STEPS, with_disk: false, ..FAKE })
+        let device = if seed % 5 == 0 { Device::FakeRecurrent } else { Device::Fake };
+        simulate(Setting { device, seed, tiers, budget_bytes: pages << 11, steps: STEPS, with_disk: false, ..FAKE })
     };
     let threads = available_parallelism().map_or(1, usize::from) as u64;
     let started = Instant::now();

@@ -16,7 +16,14 @@ fn repeating(id: u64, length: usize, pending: usize, speculation: Speculation) -
 }
 
 fn limits(rows_max: usize, row_cost: f32) -> StepLimits {
-    StepLimits { now: Duration::ZERO, rows_max, slowdown_max: 2.0, row_cost, pages_are_demoted: false }
+    StepLimits {
+        now: Duration::ZERO,
+        rows_max,
+        slowdown_max: 2.0,
+        row_cost,
+        drafts_stay_in_page: false,
+        drafts_max: usize::MAX,
+    }
 }
 
 /// The plan of a step, where prompts may delay others as much as they like.
@@ -84,10 +91,10 @@ fn drafts_stay_within_the_rows_and_the_sequence() {
 }
 
 #[test]
-fn drafts_end_with_the_page_where_pages_are_demoted() {
+fn drafts_end_with_the_page_where_something_happens_there() {
     let mut schedule = Schedule { running: vec![repeating(0, 28, 1, Speculation::On)], ..Schedule::default() };
     assert!(plan_of(&mut schedule, limits(128, 0.02)).drafts.len() > 4);
-    let planned = plan_of(&mut schedule, StepLimits { pages_are_demoted: true, ..limits(128, 0.02) });
+    let planned = plan_of(&mut schedule, StepLimits { drafts_stay_in_page: true, ..limits(128, 0.02) });
     assert_eq!((planned.slices[0].tokens.clone(), planned.drafts.len()), (27..28, 4));
 }
 

@@ -102,6 +102,7 @@ impl Sequence {
             shape: attention_shape(self.shape),
             transform,
             sinks: None,
+            is_gated: false,
             shared,
             out,
         }

@@ -12,6 +12,7 @@ pub(crate) mod byte_rows;
 pub(crate) mod convert;
 pub(crate) mod matmul;
 pub(crate) mod ranges;
+pub(crate) mod recurrent;
 pub(crate) mod rows;
 mod table;
 

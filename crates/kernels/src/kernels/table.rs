@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use super::attention::{Cell, Chunk, Partial, Queries};
 use super::matmul::{FloatColumns, IntegerTiles, QuantColumns, TileSums};
+use super::recurrent::DeltaRow;
 use super::rows::Quantized;
 use crate::lanes::{LANES, Lanes};
 use crate::ops::Activation;
@@ -33,6 +34,11 @@ pub(crate) struct Table {
     pub geglu: unsafe fn(&[f32], &mut [f32]),
     pub swiglu_oai: unsafe fn(&[f32], &mut [f32]),
     pub softcap: unsafe fn(f32, &mut [f32]),
+    pub sigmoid_gate: unsafe fn(&[f32], &mut [f32]),
+    pub causal_conv: unsafe fn(&[&[f32]], &[&[f32]], bool, &mut [f32]),
+    pub l2_normalize: unsafe fn(&[f32], f32, &mut [f32]),
+    pub delta_step: unsafe fn(DeltaRow<'_>, &mut [f32], &mut [f32], &mut [f32]),
+    pub delta_apply: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     /// Writes the keys and values of one head and token to a slot of a cell.
     pub append: unsafe fn(&[f32], &[f32], usize, Cell),
     /// Converts a cell to one of a colder format.
@@ -87,7 +93,7 @@ macro_rules! compile_kernels {
         #[allow(clippy::undocumented_unsafe_blocks)]
         mod $module {
             use super::*;
-            use crate::kernels::{append, attention, byte_rows, convert, matmul, ranges, rows};
+            use crate::kernels::{append, attention, byte_rows, convert, matmul, ranges, recurrent, rows};
             use crate::lanes::$lanes as L;
             use crate::weights::{Format, for_format};
 
@@ -104,6 +110,11 @@ macro_rules! compile_kernels {
                 geglu,
                 swiglu_oai,
                 softcap,
+                sigmoid_gate,
+                causal_conv,
+                l2_normalize,
+                delta_step,
+                delta_apply,
                 append,
                 convert,
                 attend_chunk,
@@ -196,6 +207,31 @@ macro_rules! compile_kernels {
             $(#[target_feature(enable = $features)])?
             unsafe fn softcap(cap: f32, x: &mut [f32]) {
                 unsafe { rows::softcap::<L>(cap, x) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn sigmoid_gate(gate: &[f32], x: &mut [f32]) {
+                unsafe { recurrent::sigmoid_gate::<L>(gate, x) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn causal_conv(kernel: &[&[f32]], inputs: &[&[f32]], is_silu: bool, out: &mut [f32]) {
+                unsafe { recurrent::causal_conv::<L>(kernel, inputs, is_silu, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn l2_normalize(x: &[f32], scale: f32, out: &mut [f32]) {
+                unsafe { recurrent::l2_normalize::<L>(x, scale, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn delta_step(row: DeltaRow<'_>, state: &mut [f32], update: &mut [f32], out: &mut [f32]) {
+                unsafe { recurrent::delta_step::<L>(row, state, update, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn delta_apply(key: &[f32], update: &[f32], decay: f32, state: &mut [f32]) {
+                unsafe { recurrent::delta_apply::<L>(key, update, decay, state) }
             }
 
             $(#[target_feature(enable = $features)])?

@@ -71,6 +71,8 @@ pub struct Attention<'a> {
     pub transform: HeadTransform<'a>,
     /// For each head, a score that takes part in the softmax without a value.
     pub sinks: Option<&'a [f32]>,
+    /// Whether a row of `qkv` has gates of the results behind its queries.
+    pub is_gated: bool,
     pub shared: &'a SplitResults,
     pub out: &'a Activations,
 }
@@ -80,7 +82,8 @@ impl Attention<'_> {
     /// (the first part) attend to all tokens up to its own.
     pub fn run(&self, worker: &mut Worker<'_>) {
         let partition = HeadPartition::new(self.pages.shape, self.shape);
-        assert_eq!(self.qkv.cols, (self.shape.heads + 2 * self.pages.shape.kv_heads) * self.pages.shape.head_dim);
+        let queries = if self.is_gated { 2 * self.shape.heads } else { self.shape.heads };
+        assert_eq!(self.qkv.cols, (queries + 2 * self.pages.shape.kv_heads) * self.pages.shape.head_dim);
         assert_eq!(self.out.cols(), self.shape.heads * self.pages.shape.head_dim);
         assert_eq!(self.batch.memory(), (self.pages.shape, self.pages.bytes()));
         assert!(self.sinks.is_none_or(|sinks| sinks.len() == self.shape.heads));
@@ -296,6 +299,11 @@ impl Attention<'_> {
                 to.copy_from_slice(&sums[(h * item.rows.len() + i) * group_len..][..group_len]);
             }
             let cols = item.kv_heads.start * group_len..item.kv_heads.end * group_len;
+            if self.is_gated {
+                let gates = &self.qkv.read_row(worker, row)[self.shape.heads * dim..];
+                // SAFETY: both are as long as these heads, whose dimension is a multiple of 16.
+                unsafe { (worker.kernels().sigmoid_gate)(&gates[cols.clone()], space) };
+            }
             let part = Span { access: Access::WriteHeads, row, cols };
             // SAFETY: each row and head is in one item, whose result one worker puts; `HeadPartition` made these whole groups.
             unsafe { self.out.put(worker, &part, space) };

@@ -7,9 +7,11 @@ mod activations;
 mod append;
 mod attention;
 mod byte_rows;
+mod delta_net;
 mod experts;
 mod head_transform;
 mod host_pages;
+mod host_states;
 mod linear;
 mod matmul;
 mod matrix;
@@ -17,20 +19,24 @@ mod ranges;
 mod rope;
 mod rotation;
 mod rows;
+mod short_conv;
 pub mod slices;
 
 pub use activations::Activations;
 pub use attention::{Attention, AttentionShape, SplitResults};
 pub use byte_rows::{ByteRow, ByteRows};
+pub use delta_net::DeltaNet;
 pub use experts::{ExpertBuffers, Experts, Routing, Scoring};
 pub use head_transform::{HeadTransform, QkNorm, Temperature};
 pub use host_pages::HostPages;
+pub use host_states::{DeltaShape, HostStates, LayerState, StateShape, TAPS_MAX};
 pub use linear::{Linear, LinearError};
 pub use matmul::{matmul, matmul_gated, matmul_residual, matmul_rows};
 pub use matrix::Matrix;
 pub use ranges::keep_in_range;
 pub use rope::{RopeStyle, RopeTable};
 pub use rows::{normalize, residual_norm, softcap};
+pub use short_conv::CausalConv;
 pub use slices::Activation;
 
 /// The maximum head dimension; fixes the size of a thread's buffers.

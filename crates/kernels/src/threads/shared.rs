@@ -27,12 +27,14 @@ pub(crate) enum Access {
     WriteHeads = 4,
     /// Each worker writes the layers of KV pages that it takes from the work queue.
     WritePages = 5,
+    /// Each worker writes the channels or heads of a sequence that it takes from the work queue.
+    WriteStates = 6,
 }
 
 impl Access {
     /// Whether workers take their parts from a queue (`Worker::units`), not by their index.
     fn is_queued(self) -> bool {
-        matches!(self, Self::WriteTiles | Self::WritePages)
+        matches!(self, Self::WriteTiles | Self::WritePages | Self::WriteStates)
     }
 }
 

@@ -56,6 +56,7 @@ impl Harness {
             shape,
             transform: HeadTransform { norm, rope: Some(&self.rope), temperature: None },
             sinks: self.sinks.as_deref(),
+            is_gated: false,
             shared: &SplitResults::new(&self.pool, SHAPE, shape, 600),
             out: &out,
         };

@@ -40,7 +40,9 @@ impl KvCache {
         // Sidecars have the same share as at first.
         let memory = (budget_bytes as u128 * self.memory_bytes as u128 / (self.budget_bytes as u128).max(1)) as usize;
         self.pages.set_budget(memory);
-        self.enforce_budget(usize::MAX, bytes)
+        let slots = self.state_slots as u128 * budget_bytes as u128 / (self.budget_bytes as u128).max(1);
+        self.states.set_limit(slots as usize);
+        self.enforce_budget(usize::MAX, bytes) & self.enforce_state_limit(bytes)
     }
 
     /// Evicts up to `pages` cached pages while more memory is held than the budget allows. Returns whether the budget is kept.
@@ -93,6 +95,9 @@ impl KvCache {
             pages.users(page) == 1 && owner.is_some_and(|owner| may_go(accounts, owner, page_bytes))
         })?;
         self.save_page(evicted, bytes);
+        if let Some(cached) = self.cached(evicted) {
+            self.save_state(cached.hash, bytes);
+        }
         self.drop_cached(evicted);
         self.evicted_pages += 1;
         Some(())
@@ -134,6 +139,9 @@ impl KvCache {
         for _ in 0..count {
             let Some(page) = self.unsaved.pop_front() else { break };
             self.save_page(page, bytes);
+        }
+        if self.unsaved.is_empty() {
+            self.save_states(bytes);
         }
         self.disk.iter().for_each(DiskTier::flush);
         self.unsaved.len()

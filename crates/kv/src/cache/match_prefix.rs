@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ruvllm_runner::{PAGE_TOKENS, PageBytes, PageId, TokenId};
 
+use super::snapshots::StateSource;
 use super::{KvCache, OutOfPages, PageTable};
 use crate::accounts::AccountId;
 use crate::prefix::{Divergence, Found, Namespace, PageHash};
@@ -16,8 +17,18 @@ pub struct PrefixMatch {
     pub tokens: usize,
     /// Pages on disk that hold what comes next.
     pub on_disk: Vec<PageHash>,
+    /// Tokens of the pages that are there, in memory or on disk: more than can be used where the recurrent state at their end is not.
+    pub known_tokens: usize,
     /// Where the text leaves a cached one.
     pub divergence: Option<Divergence>,
+}
+
+/// Where the state behind the first `tokens` tokens is.
+#[derive(Clone, Copy, Debug)]
+struct Snapshot {
+    hash: PageHash,
+    tokens: usize,
+    source: StateSource,
 }
 
 impl KvCache {
@@ -36,12 +47,16 @@ impl KvCache {
         let wanted = &tokens[..tokens.len().saturating_sub(1)];
         let mut start = PrefixMatch::default();
         let mut skipped = 0;
+        let mut snapshot = None;
         let mut found = tokens_min.map(|_| self.tree.find(namespace, wanted));
         if let (Some(found), Some(tokens_min)) = (&mut found, tokens_min) {
             start.divergence = found.divergence.take();
             start.on_disk = self.on_disk(found, wanted);
+            start.known_tokens = (found.pages.len() + start.on_disk.len()) * PAGE_TOKENS;
+            snapshot = self.cut_to_snapshot(found, &mut start.on_disk);
             if !self.is_worth_loading(&start.on_disk) {
                 skipped = std::mem::take(&mut start.on_disk).len();
+                snapshot = self.cut_to_snapshot(found, &mut start.on_disk);
             }
             let available = found.tokens().max((found.pages.len() + start.on_disk.len()) * PAGE_TOKENS);
             if available >= tokens_min.max(1) {
@@ -51,6 +66,7 @@ impl KvCache {
             } else {
                 start.on_disk.clear();
                 found.partial = None;
+                snapshot = None;
             }
         }
         let needed = Self::pages_for(tokens.len()) - start.table.pages.len() + spare;
@@ -58,9 +74,15 @@ impl KvCache {
         let partial = found.as_ref().and_then(|found| found.partial).filter(|_| start.on_disk.is_empty());
         let held: Vec<PageId> = start.table.pages.iter().copied().chain(partial.map(|(page, _)| page)).collect();
         held.iter().for_each(|page| self.share(*page));
-        if !self.make_room(needed, asking, bytes) {
+        if !self.make_room(needed, asking, bytes) || self.begin_state(&mut start.table, bytes).is_err() {
             held.into_iter().for_each(|page| self.release_page(page));
             return Err(OutOfPages { needed });
+        }
+        if !self.restore_snapshot(snapshot, &start.table, bytes) {
+            held.into_iter().for_each(|page| self.release_page(page));
+            start.table.pages.clear();
+            self.release(None, &[], start.table, bytes);
+            return self.match_prefix(namespace, tokens, None, spare, bytes);
         }
         if let Some((page, shared)) = partial {
             if let Some(copy) = self.copy_to_continue(page, asking, bytes) {
@@ -82,6 +104,28 @@ impl KvCache {
             self.extend(namespace, &mut start.table, tokens.len(), bytes)?;
         }
         Ok(start)
+    }
+
+    /// Shortens a match to the last page at whose end there is a snapshot of the recurrent state, of models that have one:
+    /// a sequence can only go on from there.
+    fn cut_to_snapshot(&self, found: &mut Found, on_disk: &mut Vec<PageHash>) -> Option<Snapshot> {
+        if !self.has_states() {
+            return None;
+        }
+        let hashes: Vec<PageHash> = found.hashes.iter().chain(&*on_disk).copied().collect();
+        let last = self.last_snapshot(&hashes);
+        let pages = last.map_or(0, |(pages, _)| pages);
+        found.partial = None;
+        found.pages.truncate(pages);
+        found.hashes.truncate(pages);
+        on_disk.truncate(pages - found.pages.len());
+        last.map(|(pages, source)| Snapshot { hash: hashes[pages - 1], tokens: pages * PAGE_TOKENS, source })
+    }
+
+    /// Puts a snapshot into the state of a new sequence. Returns whether that can go on from there.
+    fn restore_snapshot(&mut self, snapshot: Option<Snapshot>, table: &PageTable, bytes: &mut dyn PageBytes) -> bool {
+        let (Some(Snapshot { hash, tokens, source }), Some(slot)) = (snapshot, table.state) else { return true };
+        self.restore_state(hash, tokens, source, slot, bytes)
     }
 
     /// A page of the sequence's own that begins like `page`. There is none if that is in a format that cannot be continued
@@ -127,7 +171,9 @@ impl KvCache {
         bytes: &mut dyn PageBytes,
     ) -> bool {
         let Some(saved) = self.disk.as_mut().and_then(|disk| disk.read(hash)) else { return false };
-        let Some(page) = self.allocate_page(saved.format, self.accounts.of(namespace), bytes) else { return false };
+        // A state is saved under another name.
+        let Some(format) = saved.format else { return false };
+        let Some(page) = self.allocate_page(format, self.accounts.of(namespace), bytes) else { return false };
         if !self.pages.restore(page, &saved.bytes, bytes) {
             self.release_page(page);
             return false;

@@ -15,10 +15,11 @@ const FORMAT_AT: usize = SALT_AT + size_of::<Salt>();
 const HEADER: usize = FORMAT_AT + 4;
 const TAG: usize = MAX_TAG_LEN;
 
-/// A page as it is saved.
+/// A page as it is saved, or a recurrent state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedPage {
-    pub format: PageFormat,
+    /// `None` for a recurrent state.
+    pub format: Option<PageFormat>,
     pub bytes: Vec<u8>,
 }
 
@@ -53,7 +54,8 @@ pub(crate) fn encode(key: &PageKey, hash: PageHash, page: &SavedPage) -> io::Res
 }
 
 /// Formats as they are numbered in files, whatever their order here.
-fn format_number(format: PageFormat) -> u32 {
+fn format_number(format: Option<PageFormat>) -> u32 {
+    let Some(format) = format else { return 0 };
     let keys = match format.keys {
         KeyFormat::F16 => 16,
         KeyFormat::Q8 => 8,
@@ -92,7 +94,8 @@ pub(crate) fn decode(key: &PageKey, hash: PageHash, mut file: Vec<u8>) -> Result
     }
     let salt: Salt = file[SALT_AT..FORMAT_AT].try_into().expect("the length of a salt");
     let number: [u8; 4] = file[FORMAT_AT..HEADER].try_into().expect("the length of a number");
-    let format = PageFormat::all().find(|format| format_number(*format).to_le_bytes() == number);
+    let mut formats = [None].into_iter().chain(PageFormat::all().map(Some));
+    let format = formats.find(|format| format_number(*format).to_le_bytes() == number);
     let format = format.ok_or(DamagedPage::NotAPage)?;
     // Leaves the page at the front of the buffer.
     let page = key.cipher(&salt).open_within(nonce(), bound(hash, number), &mut file, HEADER..);

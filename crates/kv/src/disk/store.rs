@@ -120,7 +120,7 @@ impl DiskStore {
 
     /// Takes a page to be saved, once there is room for it in the queue; it can be read at once. Returns whether it was
     /// queued: one that is on disk already is only marked as used.
-    pub(super) fn write(&self, hash: PageHash, format: PageFormat, page: Cow<'_, [u8]>) -> bool {
+    pub(super) fn write(&self, hash: PageHash, format: Option<PageFormat>, page: Cow<'_, [u8]>) -> bool {
         let name = self.name(hash);
         if self.touch(name) {
             return false;

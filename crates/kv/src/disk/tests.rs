@@ -52,7 +52,7 @@ fn pages_are_found_again_after_a_restart() {
     drop(tier);
     let mut tier = open(folder.path(), 1 << 20);
     assert_eq!(tier.stats().pages, 5);
-    assert_eq!(tier.read(hash(3)), Some(SavedPage { format: PageFormat::Q8, bytes: page(3) }));
+    assert_eq!(tier.read(hash(3)), Some(SavedPage { format: Some(PageFormat::Q8), bytes: page(3) }));
     assert_eq!(tier.read(hash(9)), None);
 }
 
@@ -151,7 +151,7 @@ fn a_page_is_there_before_it_is_on_disk() {
     assert!(!tier.has_room(1000), "the queue is bounded");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     assert!(tier.contains(hash(1)));
-    assert_eq!(tier.read(hash(1)), Some(SavedPage { format: PageFormat::Q8, bytes: page(1) }));
+    assert_eq!(tier.read(hash(1)), Some(SavedPage { format: Some(PageFormat::Q8), bytes: page(1) }));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_page_that_was_removed_does_not_come_back() {
         assert!(stats.pages <= 2 && stats.bytes <= 2200);
     }
     assert_eq!((files(&tier).len(), bytes(&tier)), (2, tier.stats().bytes));
-    assert_eq!(tier.read(hash(199 % 7)), Some(SavedPage { format: PageFormat::Q8, bytes: page(199 % 7) }));
+    assert_eq!(tier.read(hash(199 % 7)), Some(SavedPage { format: Some(PageFormat::Q8), bytes: page(199 % 7) }));
     assert_eq!(tier.read(hash(197 % 7)), None);
 }
 

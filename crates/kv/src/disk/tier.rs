@@ -66,9 +66,9 @@ impl DiskTier {
         self.store.has_room(bytes)
     }
 
-    /// Hands a page to the store. It can be read at once, unless the disk fails.
-    pub fn write<'p>(&mut self, hash: PageHash, format: PageFormat, page: impl Into<Cow<'p, [u8]>>) {
-        self.stats.written += u64::from(self.store.write(hash, format, page.into()));
+    /// Hands a page to the store, or a recurrent state, which has no format. It can be read at once, unless the disk fails.
+    pub fn write<'p>(&mut self, hash: PageHash, format: impl Into<Option<PageFormat>>, page: impl Into<Cow<'p, [u8]>>) {
+        self.stats.written += u64::from(self.store.write(hash, format.into(), page.into()));
     }
 
     /// Blocks until the folder is as `stats` reports.

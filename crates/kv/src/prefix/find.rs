@@ -14,6 +14,8 @@ const SHOWN_TOKENS: usize = 12;
 pub struct Found {
     /// Pages that the text fills from its beginning on.
     pub pages: Vec<PageId>,
+    /// Their hashes.
+    pub hashes: Vec<PageHash>,
     /// The page behind them, if it begins like the text: how many tokens they share. To go on from there it is copied.
     pub partial: Option<(PageId, usize)>,
     /// Where the text leaves what is cached, if that goes on otherwise.
@@ -50,8 +52,14 @@ impl Divergence {
 impl PrefixTree {
     /// Looks for the longest cached beginning of `tokens`. Changes nothing; `used` records that it was used.
     pub fn find(&self, namespace: Namespace, tokens: &[TokenId]) -> Found {
-        let mut found =
-            Found { pages: Vec::new(), partial: None, divergence: None, hash: namespace.root(), node: None };
+        let mut found = Found {
+            pages: Vec::new(),
+            hashes: Vec::new(),
+            partial: None,
+            divergence: None,
+            hash: namespace.root(),
+            node: None,
+        };
         let Some(mut at) = self.roots.get(&namespace).copied() else { return found };
         loop {
             let done = found.pages.len() * PAGE_TOKENS;
@@ -63,6 +71,7 @@ impl PrefixTree {
             let whole = shared / PAGE_TOKENS;
             found.node = Some(child);
             found.pages.extend(node.pages[..whole].iter().map(|held| held.page));
+            found.hashes.extend(node.pages[..whole].iter().map(|held| held.hash));
             found.hash = whole.checked_sub(1).map_or(found.hash, |last| node.pages[last].hash);
             if shared == node.tokens.len() && !node.is_partial() {
                 at = child;

@@ -44,6 +44,13 @@ impl PageHash {
         Self::of(&hasher)
     }
 
+    /// The name of the recurrent state at the end of this page.
+    pub fn of_state(self) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("ruvllm recurrent state 1");
+        hasher.update(&self.0);
+        Self::of(&hasher)
+    }
+
     pub fn bytes(self) -> [u8; 16] {
         self.0
     }

@@ -3,25 +3,31 @@
 use ruvllm_kernels::ops::{Activation, RopeStyle};
 
 use super::Architecture;
-use crate::config::{Config, FeedForward, FeedForwardConfig, LayerConfig, Mixer};
+use crate::config::{AttentionConfig, Config, FeedForward, FeedForwardConfig, LayerConfig, Mixer};
 use crate::error::LoadError;
 use crate::keys::Keys;
 
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "llama", describe };
 
 fn describe(keys: &Keys<'_>) -> Result<Config, LoadError> {
-    let mut layer = layer(keys, RopeStyle::Interleaved)?;
-    let Mixer::Attention(attention) = &mut layer.mixer;
+    let mut attention = keys.attention(RopeStyle::Interleaved)?;
     // Mistral's first models have one.
     attention.window = keys.optional_window()?;
-    Config::uniform(keys, layer)
+    Config::uniform(keys, layer(keys, attention)?)
 }
 
 /// The layer of a model of this shape. Biases are loaded where a file has them.
-pub(super) fn layer(keys: &Keys<'_>, style: RopeStyle) -> Result<LayerConfig, LoadError> {
+/// A layer of attention and a gated feed-forward block.
+pub(super) fn layer(keys: &Keys<'_>, attention: AttentionConfig) -> Result<LayerConfig, LoadError> {
+    Ok(LayerConfig { mixer: Mixer::Attention(attention), feed_forward: feed_forward(keys)? })
+}
+
+pub(super) fn feed_forward(keys: &Keys<'_>) -> Result<FeedForward, LoadError> {
     keys.refuse_experts()?;
-    let feed_forward =
-        FeedForwardConfig { width: keys.count("feed_forward_length")?, activation: Activation::Silu, post_norm: false };
-    let mixer = Mixer::Attention(keys.attention(style)?);
-    Ok(LayerConfig { mixer, feed_forward: FeedForward::Dense(feed_forward) })
+    swiglu(keys)
+}
+
+pub(super) fn swiglu(keys: &Keys<'_>) -> Result<FeedForward, LoadError> {
+    let width = keys.count("feed_forward_length")?;
+    Ok(FeedForward::Dense(FeedForwardConfig { width, activation: Activation::Silu, post_norm: false }))
 }

@@ -3,7 +3,7 @@
 use ruvllm_kernels::ops::{RopeStyle, Temperature};
 
 use super::{Architecture, llama};
-use crate::config::{Config, Mixer};
+use crate::config::Config;
 use crate::error::LoadError;
 use crate::keys::Keys;
 use crate::rope::RopeScaling;
@@ -11,8 +11,7 @@ use crate::rope::RopeScaling;
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "mistral3", describe };
 
 fn describe(keys: &Keys<'_>) -> Result<Config, LoadError> {
-    let mut layer = llama::layer(keys, RopeStyle::Interleaved)?;
-    let Mixer::Attention(attention) = &mut layer.mixer;
+    let mut attention = keys.attention(RopeStyle::Interleaved)?;
     attention.window = keys.optional_window()?;
     if let Some(scale) = keys.optional_float("attention.temperature_scale")? {
         let length = match attention.rope.as_ref().map(|rope| &rope.scaling) {
@@ -21,5 +20,5 @@ fn describe(keys: &Keys<'_>) -> Result<Config, LoadError> {
         };
         attention.temperature = Some(Temperature { scale, length });
     }
-    Config::uniform(keys, layer)
+    Config::uniform(keys, llama::layer(keys, attention)?)
 }

@@ -4,11 +4,14 @@ mod gemma2;
 mod gemma3;
 mod gpt_oss;
 mod granite;
+mod lfm2;
+mod lfm2moe;
 mod llama;
 mod mistral3;
 mod phi3;
 mod qwen2;
 mod qwen3;
+mod qwen35;
 mod qwen3moe;
 mod smollm3;
 
@@ -18,16 +21,19 @@ use crate::formats::gguf::Gguf;
 use crate::keys::Keys;
 
 /// All of them.
-pub(crate) const ARCHITECTURES: [Architecture; 11] = [
+pub(crate) const ARCHITECTURES: [Architecture; 14] = [
     llama::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma3::ARCHITECTURE,
     gpt_oss::ARCHITECTURE,
     granite::ARCHITECTURE,
+    lfm2::ARCHITECTURE,
+    lfm2moe::ARCHITECTURE,
     mistral3::ARCHITECTURE,
     phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
     qwen3::ARCHITECTURE,
+    qwen35::ARCHITECTURE,
     qwen3moe::ARCHITECTURE,
     smollm3::ARCHITECTURE,
 ];

@@ -3,15 +3,14 @@
 use ruvllm_kernels::ops::RopeStyle;
 
 use super::{Architecture, llama};
-use crate::config::{Config, Mixer};
+use crate::config::Config;
 use crate::error::LoadError;
 use crate::keys::Keys;
 
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "phi3", describe };
 
 fn describe(keys: &Keys<'_>) -> Result<Config, LoadError> {
-    let mut layer = llama::layer(keys, RopeStyle::Halves)?;
-    let Mixer::Attention(attention) = &mut layer.mixer;
+    let mut attention = keys.attention(RopeStyle::Halves)?;
     attention.window = keys.optional_window()?;
-    Config::uniform(keys, layer)
+    Config::uniform(keys, llama::layer(keys, attention)?)
 }

@@ -10,5 +10,5 @@ use crate::keys::Keys;
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "qwen2", describe };
 
 fn describe(keys: &Keys<'_>) -> Result<Config, LoadError> {
-    Config::uniform(keys, llama::layer(keys, RopeStyle::Halves)?)
+    Config::uniform(keys, llama::layer(keys, keys.attention(RopeStyle::Halves)?)?)
 }

@@ -3,7 +3,7 @@
 use ruvllm_kernels::ops::RopeStyle;
 
 use super::{Architecture, llama};
-use crate::config::{Config, Mixer};
+use crate::config::{AttentionConfig, Config};
 use crate::error::LoadError;
 use crate::keys::Keys;
 
@@ -13,10 +13,10 @@ pub(super) const ARCHITECTURE: Architecture = Architecture { name: "smollm3", de
 const PERIOD: usize = 4;
 
 fn describe(keys: &Keys<'_>) -> Result<Config, LoadError> {
-    let mut layers = vec![llama::layer(keys, RopeStyle::Interleaved)?; keys.layers()?];
-    for layer in layers.iter_mut().skip(PERIOD - 1).step_by(PERIOD) {
-        let Mixer::Attention(attention) = &mut layer.mixer;
-        attention.rope = None;
-    }
+    let rotated = keys.attention(RopeStyle::Interleaved)?;
+    let plain = AttentionConfig { rope: None, ..rotated.clone() };
+    let mut layers = vec![llama::layer(keys, rotated)?; keys.layers()?];
+    let plain = llama::layer(keys, plain)?;
+    layers.iter_mut().skip(PERIOD - 1).step_by(PERIOD).for_each(|layer| layer.clone_from(&plain));
     Config::new(keys, layers)
 }

@@ -17,8 +17,9 @@ use crate::load::Tensors;
 #[derive(Debug)]
 pub(crate) struct AttentionBlock {
     pub(crate) norm: Vec<f32>,
-    /// `[(heads + 2 kv_heads) head_dim, hidden]`
+    /// Queries, gates of the results if there are any, keys, values. `[(heads + 2 kv_heads) head_dim, hidden]`
     qkv: Linear,
+    is_gated: bool,
     /// Of queries and of keys. `[head_dim]` each
     qk_norm: Option<(Vec<f32>, Vec<f32>)>,
     rope: Option<Arc<RopeTable>>,
@@ -29,6 +30,8 @@ pub(crate) struct AttentionBlock {
     output: Projection,
     shape: AttentionShape,
     epsilon: f32,
+    /// Its number among the layers that have keys and values.
+    number: usize,
 }
 
 impl AttentionBlock {
@@ -36,7 +39,7 @@ impl AttentionBlock {
         tensors: &mut Tensors<'_>,
         config: &AttentionConfig,
         (hidden, epsilon): (usize, f32),
-        layer: usize,
+        (layer, number): (usize, usize),
         rope: Option<Arc<RopeTable>>,
     ) -> Result<Self, LoadError> {
         let name = |part: &str| format!("blk.{layer}.{part}");
@@ -46,11 +49,14 @@ impl AttentionBlock {
         let qkv = if tensors.has(&name("attn_qkv.weight")) {
             vec![tensors.matrix(&name("attn_qkv.weight"), queries + 2 * keys, hidden)?]
         } else {
-            vec![
-                tensors.matrix(&name("attn_q.weight"), queries, hidden)?,
-                tensors.matrix(&name("attn_k.weight"), keys, hidden)?,
-                tensors.matrix(&name("attn_v.weight"), keys, hidden)?,
-            ]
+            let mut parts = if config.output_gate {
+                tensors.alternating_matrices(&name("attn_q.weight"), heads, head_dim, hidden)?.into()
+            } else {
+                vec![tensors.matrix(&name("attn_q.weight"), queries, hidden)?]
+            };
+            parts.push(tensors.matrix(&name("attn_k.weight"), keys, hidden)?);
+            parts.push(tensors.matrix(&name("attn_v.weight"), keys, hidden)?);
+            parts
         };
         let mut bias = None;
         if tensors.has(&name("attn_q.bias")) {
@@ -77,6 +83,7 @@ impl AttentionBlock {
         Ok(Self {
             norm,
             qkv: linear(layer, qkv, bias)?,
+            is_gated: config.output_gate,
             qk_norm,
             rope,
             temperature: config.temperature,
@@ -84,6 +91,7 @@ impl AttentionBlock {
             output: Projection { weights: linear(layer, vec![output], output_bias)?, post_norm },
             shape: AttentionShape { heads, scale: config.scale, window: config.window, softcap: config.softcap },
             epsilon,
+            number,
         })
     }
 
@@ -93,7 +101,6 @@ impl AttentionBlock {
         state: &RunState,
         pages: &HostPages,
         batch: CheckedBatch<'_>,
-        layer: usize,
         next_norm: &[f32],
     ) {
         let rows = batch.rows();
@@ -104,10 +111,11 @@ impl AttentionBlock {
             qkv: &state.qkv,
             batch,
             pages,
-            layer,
+            layer: self.number,
             shape: self.shape,
             transform: HeadTransform { norm, rope: self.rope.as_deref(), temperature: self.temperature },
             sinks: self.sinks.as_deref(),
+            is_gated: self.is_gated,
             shared: &state.split_results,
             out: &state.attended,
         };

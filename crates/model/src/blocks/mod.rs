@@ -4,10 +4,16 @@
 //! stands between a projection and the residual stream, the two are one phase; otherwise they are taken one by one.
 
 mod attention;
+mod delta_net;
 mod feed_forward;
+mod mixer;
+mod short_conv;
 
-pub(crate) use attention::AttentionBlock;
+use attention::AttentionBlock;
+use delta_net::DeltaNetBlock;
 pub(crate) use feed_forward::FeedForwardBlock;
+pub(crate) use mixer::MixerBlock;
+use short_conv::ShortConvBlock;
 
 use ruvllm_kernels::ops::{Activations, Linear, matmul, matmul_residual, residual_norm};
 use ruvllm_kernels::{PackedMatrix, Worker};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ruvllm_kernels::{KernelSet, Pool};
 use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_model::{CpuRunner, Model};
-use ruvllm_runner::{Batch, PAGE_TOKENS, PageFormat, PageLocation, Rotation, Runner};
+use ruvllm_runner::{Batch, PAGE_TOKENS, PageFormat, PageLocation, Rotation, Runner, StateSlot};
 use serde_json::Value;
 
 /// Keys and values are rounded to half floats in both; a last bit of difference can round one to another.
@@ -49,11 +49,15 @@ fn logits(runner: &mut CpuRunner, tokens: &[u32], chunk: usize) -> Vec<Vec<f32>>
     let page_bytes = runner.limits().kv_shape.page_bytes(PageFormat::F16);
     let pages = tokens.len().div_ceil(PAGE_TOKENS);
     runner.reserve_pages(pages * page_bytes, Rotation::None);
+    runner.reserve_states(1);
     let mut all = Vec::new();
     for chunk in tokens.chunks(chunk) {
         let locations = (0..pages).map(|page| PageLocation { offset: page * page_bytes, format: PageFormat::F16 });
         let mut batch = Batch::default();
         batch.push(all.len(), chunk.iter().copied(), chunk.len(), locations, None);
+        if runner.limits().state_bytes > 0 {
+            batch.set_state(StateSlot(0), 0);
+        }
         runner.submit(&batch).expect("a sound batch");
         runner.wait().expect("it runs");
         all.extend((0..chunk.len()).map(|i| runner.logits(i).to_vec()));

@@ -6,3 +6,4 @@ mod replay;
 mod architectures;
 mod fuzz_corpus;
 mod gguf_golden;
+mod recurrent;

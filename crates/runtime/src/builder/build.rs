@@ -42,7 +42,7 @@ impl EngineBuilder {
         let file = ModelFile::open(&self.path)?;
         let text = file.read_text_parts(self.chat_template.as_deref())?;
         let machine = self.machine()?;
-        let context = self.context.unwrap_or_else(|| default_context(&file.facts, machine.memory_bytes));
+        let context = self.context.unwrap_or_else(|| default_context(&file.config, machine.memory_bytes));
         let kv = KvSize::new(&self, &file.config, context, machine.memory_bytes)?;
         self.check_disk(&file.config)?;
         // Before the weights are loaded, which releases the file's pages.
@@ -67,7 +67,7 @@ impl EngineBuilder {
     pub fn memory(&self) -> Result<ModelMemory, BuildError> {
         let file = ModelFile::open(&self.path)?;
         let memory_bytes = self.memory_bytes.or_else(|| Hardware::detect().memory_available_bytes);
-        let context = self.context.unwrap_or_else(|| default_context(&file.facts, memory_bytes));
+        let context = self.context.unwrap_or_else(|| default_context(&file.config, memory_bytes));
         // Tiles are padded to whole ones.
         let weights_bytes = usize::try_from(file.weights_bytes() / 32 * 33).unwrap_or(usize::MAX);
         let kv = KvSize::bounds(self, &file.config, context);

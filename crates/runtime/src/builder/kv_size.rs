@@ -3,14 +3,14 @@
 use ruvllm_engine::{Core, KvOptions, Quota, Tenant};
 use ruvllm_kv::KvCache;
 use ruvllm_model::Config;
-use ruvllm_model::formats::gguf::facts::ModelFacts;
+use ruvllm_runner::{PAGE_TOKENS, PageFormat};
 
 use super::{BuildError, EngineBuilder};
 
 /// Longer contexts must be asked for: tables for every position are made at load.
-const CONTEXT_DEFAULT_MAX: u64 = 131_072;
+const CONTEXT_DEFAULT_MAX: usize = 131_072;
 /// A default context may take a quarter of the free memory for the KV pages of one sequence.
-const CONTEXT_MEMORY_DIVISOR: u64 = 4;
+const CONTEXT_MEMORY_DIVISOR: usize = 4;
 /// A default KV budget takes half of the free memory or less.
 const BUDGET_MEMORY_DIVISOR: usize = 2;
 /// Room beyond the longest texts of all sequences, as a fraction: eviction begins when 85 % of the budget are in use.
@@ -53,8 +53,10 @@ impl KvSize {
         let pages = KvCache::pages_for(context);
         let all = pages.saturating_mul(builder.sequences).saturating_mul(KV_SLACK.0) / KV_SLACK.1;
         let guaranteed = guaranteed_bytes(&builder.quotas).saturating_mul(2);
-        let min_bytes = kv.budget_for(config.kv_shape(), pages + 2).max(guaranteed);
-        let max_bytes = kv.budget_for(config.kv_shape(), all + 1).max(min_bytes);
+        let (shape, state_bytes) = (config.kv_shape(), config.state_shape().bytes());
+        let with_states = |pages: usize| KvOptions::budget_with_states(kv.budget_for(shape, pages), state_bytes);
+        let min_bytes = with_states(pages + 2).max(guaranteed);
+        let max_bytes = with_states(all + 1).max(min_bytes);
         Self { budget_bytes: builder.kv_budget_bytes.unwrap_or(max_bytes), min_bytes, max_bytes }
     }
 }
@@ -64,9 +66,10 @@ fn guaranteed_bytes(quotas: &[(Tenant, Quota)]) -> usize {
 }
 
 /// Returns the context that the model was made for, unless that is very long or its KV pages would fill the memory.
-pub(super) fn default_context(facts: &ModelFacts, memory_bytes: Option<u64>) -> usize {
-    let model = facts.context_length.unwrap_or(0).min(CONTEXT_DEFAULT_MAX);
-    let token_bytes = facts.kv_bytes_per_token().unwrap_or(1).max(1);
+pub(super) fn default_context(config: &Config, memory_bytes: Option<u64>) -> usize {
+    let model = config.context.min(CONTEXT_DEFAULT_MAX);
+    let token_bytes = (config.kv_shape().page_bytes(PageFormat::F16) / PAGE_TOKENS).max(1);
+    let memory_bytes = memory_bytes.and_then(|bytes| usize::try_from(bytes).ok());
     let affordable = memory_bytes.map_or(model, |bytes| bytes / CONTEXT_MEMORY_DIVISOR / token_bytes);
-    usize::try_from(model.min(affordable).max(1)).unwrap_or(usize::MAX)
+    model.min(affordable).max(1)
 }

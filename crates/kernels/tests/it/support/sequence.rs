@@ -89,6 +89,7 @@ impl Model {
             shape,
             transform: HeadTransform { norm: None, rope: Some(&self.rope), temperature: None },
             sinks: None,
+            is_gated: false,
             shared: &shared,
             out: &out,
         };
