@@ -44,7 +44,8 @@ fn mean_states_give_the_mean_logits_of_another_implementation() {
     for text in ["The Moon pulls at the oceans, and twice a day they", "def add(a, b):\n    return a + b\n\nprint(add("]
     {
         let prompt = tokens(&engine, text);
-        let of = 3..prompt.len() - 1;
+        // Candle takes seconds for each.
+        let of = prompt.len() - 5..prompt.len() - 1;
         let events = run_together(&mut engine, &[request(prompt.clone(), of.clone())]).remove(0);
         let mean = states(&events)[0].prompt.clone().expect("with the first token");
         let mut row = vec![0f32; hidden];

@@ -143,9 +143,17 @@ pub(super) fn is_float(kind: WeightType) -> bool {
     matches!(kind, WeightType::F32 | WeightType::F16 | WeightType::Bf16)
 }
 
-/// Vectors, norms and the little matrix that chooses experts are a negligible part of a model and matter much.
+/// Vectors, norms, the kernels of convolutions and the little matrix that chooses experts are a negligible part of a model
+/// and matter much.
 fn is_matrix(name: &str, dims: &[usize]) -> bool {
-    let kept = ["_norm.weight", "ffn_gate_inp.weight", "position_embd.weight", "token_types.weight"];
+    let kept = [
+        "_norm.weight",
+        "ffn_gate_inp.weight",
+        "position_embd.weight",
+        "token_types.weight",
+        "shortconv.conv.weight",
+        "ssm_conv1d.weight",
+    ];
     dims.len() > 1 && name.ends_with("weight") && !kept.iter().any(|suffix| name.ends_with(suffix))
 }
 
@@ -221,6 +229,8 @@ mod tests {
             ("blk.0.attn_q.bias", &[64]),
             ("blk.0.attn_q_norm.weight", &[64, 2]),
             ("blk.0.ffn_gate_inp.weight", &[64, 8]),
+            ("blk.0.shortconv.conv.weight", &[3, 64]),
+            ("blk.0.ssm_conv1d.weight", &[4, 64]),
             ("rope_freqs.weight", &[32]),
         ] {
             assert_eq!(Recipe::Q4KM.fate(name, dims, MODEL), Fate::Kept, "{name}");
