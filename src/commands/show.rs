@@ -1,5 +1,7 @@
 //! `ruvllm show`: the contents of a model file, and what can run it.
 
+mod fit;
+
 use anyhow::{Context, Result};
 use clap::Args;
 use ruvllm_backends::{EncoderFacts, Purpose, is_encoder};
@@ -10,6 +12,7 @@ use ruvllm_runtime::{ColdFormat, hardware};
 use ruvllm_store::{ModelFile, StoredFile};
 use serde_json::{Value, json};
 
+use self::fit::ShowFit;
 use crate::loading::{calibration_folder, store};
 use crate::output;
 use crate::output::progress::{PullProgress, interrupt_flag};
@@ -22,6 +25,8 @@ pub struct Show {
     /// Read the whole file and compare its SHA-256
     #[arg(long)]
     verify: bool,
+    #[command(flatten)]
+    fit: ShowFit,
     /// Print only the chat template
     #[arg(long, conflicts_with = "json")]
     template: bool,
@@ -40,6 +45,9 @@ impl Show {
         };
         if is_encoder(&file.path) {
             return self.show_encoder(&file);
+        }
+        if self.fit.fit {
+            return self.fit.execute(&file.path, self.json);
         }
         let shown = || format!("cannot read {}", file.path.display());
         let gguf = Gguf::open(&file.path).with_context(shown)?;

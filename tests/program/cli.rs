@@ -162,6 +162,25 @@ fn show_and_doctor_tell_what_is_there() {
 }
 
 #[test]
+fn what_a_model_takes_is_worked_out_before_it_is_loaded() {
+    smollm2();
+    let fit = json(&["show", "smollm2", "--fit", "--context", "4096", "--memory", "4G", "--json"]);
+    assert_eq!((&fit["fits"], &fit["context"], &fit["context_fits"]), (&true.into(), &4096.into(), &8192.into()));
+    let parts = ["weights_bytes", "buffers_bytes", "kv_bytes"].map(|part| fit[part].as_u64().expect("a number"));
+    assert_eq!(fit["needed_bytes"].as_u64(), Some(parts.iter().sum()));
+    assert!(parts[0] > 90_000_000 && parts[2] > 10_000_000, "{fit}");
+    // Too little for the whole context, and too little for any.
+    let short = json(&["show", "smollm2", "--fit", "--context", "8192", "--kv", "f16", "--memory", "256M", "--json"]);
+    let fitting = short["context_fits"].as_u64().expect("a number");
+    assert!(short["fits"] == false && (1024..8192).contains(&fitting), "{short}");
+    assert!(short["remedy"].as_str().expect("advice").contains("--context"), "{short}");
+    let none = json(&["show", "smollm2", "--fit", "--memory", "50M", "--json"]);
+    assert!(none["context_fits"].is_null() && none["remedy"].as_str().expect("advice").contains("smaller model"));
+    let shown = stdout(&ruvllm(&["show", "smollm2", "--fit"]).output().expect("the program starts"));
+    assert!(shown.contains("verdict") && shown.contains("fits"), "{shown}");
+}
+
+#[test]
 fn bench_and_perplexity_report_figures() {
     smollm2();
     let bench = json(&["bench", "smollm2", "-p", "16", "-n", "4", "-d", "20", "-s", "2", "-r", "1", "--json"]);

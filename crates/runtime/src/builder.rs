@@ -3,6 +3,7 @@
 mod build;
 mod error;
 mod fingerprint;
+mod fit;
 mod kv_choice;
 mod kv_size;
 mod model_file;
@@ -18,6 +19,7 @@ use ruvllm_runner::PageFormat;
 
 pub use error::BuildError;
 pub(crate) use fingerprint::fingerprint;
+pub use fit::{Fit, Quantization};
 pub use kv_choice::KvChoice;
 pub use model_file::open_tokenizer;
 pub use model_memory::ModelMemory;

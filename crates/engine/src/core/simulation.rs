@@ -431,6 +431,53 @@ fn a_recurrent_model_answers_as_if_alone() {
     }
 }
 
+/// Runs one request and returns its tokens, and how many of the prompt's were cached.
+fn turn(core: &mut Core, prompt: &[u32], max_tokens: usize) -> (Vec<u32>, usize) {
+    core.submit(Request { max_tokens: Some(max_tokens), ..Request::new(prompt.to_vec()) }).expect("it fits");
+    let (mut tokens, mut cached) = (Vec::new(), 0);
+    while !core.is_idle() {
+        for event in core.step() {
+            let event = event.expect("no fault");
+            cached += event.prefix.map_or(0, |prefix| prefix.cached_tokens);
+            tokens.push(event.sampled.token);
+        }
+    }
+    (tokens, cached)
+}
+
+#[test]
+fn the_next_turn_of_a_chat_goes_on_where_the_last_one_ended() {
+    for device in [Device::FakeRecurrent, Device::Recurrent("lfm2"), Device::Recurrent("qwen35")] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let core = || {
+            let disk = Some(DiskStore::open(folder.path(), 64 << 20, PageKey::new(&[1; 32])).expect("a sound folder"));
+            let kv = KvOptions { budget_bytes: 8 << 20, disk, ..KvOptions::new(TINY.tiers()) };
+            Setting { device, ..TINY }.core(CoreOptions { kv, ..CoreOptions::new(0) })
+        };
+        let mut first = core();
+        let prompt: Vec<u32> = (0..150).map(|i| (i * i + 3 * i) % VOCABULARY).collect();
+        let (answer, cached) = turn(&mut first, &prompt, 40);
+        assert_eq!((answer.len(), cached), (40, 0));
+        // All of it but the last token has been computed; the page that it ended in has no state at its end.
+        let whole = [&prompt[..], &answer, &[1, 2, 3, 4, 5]].concat();
+        let (_, cached) = turn(&mut first, &whole, 1);
+        assert_eq!(cached, 189 / 16 * 16, "what was generated is found");
+        // The next prompt leaves out the answer's reasoning, and what began it.
+        let without = [&prompt[..prompt.len() - 10], &[9; 30]].concat();
+        let (_, cached) = turn(&mut first, &without, 1);
+        assert_eq!(cached, 128, "the prompt is found");
+        // Others that begin with the same instructions: the second computes them, and leaves a snapshot for the third.
+        let other = |own: u32| [&prompt[..90], &[own; 30]].concat();
+        assert_eq!(turn(&mut first, &other(20), 1).1, 0);
+        assert_eq!(turn(&mut first, &other(21), 1).1, 80);
+        drop(first);
+        let mut second = core();
+        assert_eq!(turn(&mut second, &whole, 1).1, 189 / 16 * 16, "it is found after a restart");
+        assert_eq!(turn(&mut second, &other(22), 1).1, 80);
+        second.audit().expect("all accounts balance");
+    }
+}
+
 /// `just simulate` runs it, on all cores.
 #[test]
 #[ignore = "takes minutes"]
@@ -439,7 +486,7 @@ fn ten_million_steps_break_nothing() {
     let run = |seed: u64| {
         let (tiers, pages) =
             [("f16", 30), ("f16:32,q8:96,q4", 30), ("q8", 20), ("f16:16,q8/q4", 60)][seed as usize % 4];
-        let device = if seed % 5 == 0 { Device::FakeRecurrent } else { Device::Fake };
+        let device = if seed.is_multiple_of(5) { Device::FakeRecurrent } else { Device::Fake };
         simulate(Setting { device, seed, tiers, budget_bytes: pages << 11, steps: STEPS, with_disk: false, ..FAKE })
     };
     let threads = available_parallelism().map_or(1, usize::from) as u64;

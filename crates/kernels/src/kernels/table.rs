@@ -13,6 +13,9 @@ use crate::lanes::{LANES, Lanes};
 use crate::ops::Activation;
 use crate::weights::WeightType;
 
+/// Convolves inputs with a kernel, tap by tap.
+type CausalConv = unsafe fn(&[&[f32]], &[&[f32]], bool, &mut [f32]);
+
 /// Multiplies a row by norm weights, and sums the squares of its groups.
 type Weigh = unsafe fn(&[f32], &[f32], &mut [f32], &mut [f32]);
 
@@ -35,7 +38,7 @@ pub(crate) struct Table {
     pub swiglu_oai: unsafe fn(&[f32], &mut [f32]),
     pub softcap: unsafe fn(f32, &mut [f32]),
     pub sigmoid_gate: unsafe fn(&[f32], &mut [f32]),
-    pub causal_conv: unsafe fn(&[&[f32]], &[&[f32]], bool, &mut [f32]),
+    pub causal_conv: CausalConv,
     pub l2_normalize: unsafe fn(&[f32], f32, &mut [f32]),
     pub delta_step: unsafe fn(DeltaRow<'_>, &mut [f32], &mut [f32], &mut [f32]),
     pub delta_apply: unsafe fn(&[f32], &[f32], f32, &mut [f32]),

@@ -8,7 +8,7 @@ use ruvllm_kernels::{Cores, KernelSet, Pool};
 use ruvllm_model::{Config, CpuRunner, Model};
 use ruvllm_text::{GrammarCompiler, Tokenizer};
 
-use super::kv_size::{KvSize, default_context};
+use super::kv_size::KvSize;
 use super::model_file::{ModelFile, TextParts};
 use super::model_memory::{ModelMemory, queue_tokens_max, working_bytes};
 use super::{BuildError, BuildProgress, EngineBuilder, KvChoice, fingerprint};
@@ -42,7 +42,8 @@ impl EngineBuilder {
         let file = ModelFile::open(&self.path)?;
         let text = file.read_text_parts(self.chat_template.as_deref())?;
         let machine = self.machine()?;
-        let context = self.context.unwrap_or_else(|| default_context(&file.config, machine.memory_bytes));
+        let context = self.chosen_context(&file, machine.memory_bytes);
+        self.check_memory(&file, context, machine.memory_bytes)?;
         let kv = KvSize::new(&self, &file.config, context, machine.memory_bytes)?;
         self.check_disk(&file.config)?;
         // Before the weights are loaded, which releases the file's pages.
@@ -67,14 +68,17 @@ impl EngineBuilder {
     pub fn memory(&self) -> Result<ModelMemory, BuildError> {
         let file = ModelFile::open(&self.path)?;
         let memory_bytes = self.memory_bytes.or_else(|| Hardware::detect().memory_available_bytes);
-        let context = self.context.unwrap_or_else(|| default_context(&file.config, memory_bytes));
-        // Tiles are padded to whole ones.
-        let weights_bytes = usize::try_from(file.weights_bytes() / 32 * 33).unwrap_or(usize::MAX);
-        let kv = KvSize::bounds(self, &file.config, context);
-        Ok(self.model_memory(&file.config, context, weights_bytes, kv))
+        let context = self.chosen_context(&file, memory_bytes);
+        Ok(self.memory_for(&file, context, padded(file.weights_bytes())))
     }
 
-    fn model_memory(&self, config: &Config, context: usize, weights_bytes: usize, kv: KvSize) -> ModelMemory {
+    pub(super) fn model_memory(
+        &self,
+        config: &Config,
+        context: usize,
+        weights_bytes: usize,
+        kv: KvSize,
+    ) -> ModelMemory {
         ModelMemory {
             weights_bytes,
             working_bytes: working_bytes(config, context, self.rows_max()),
@@ -92,6 +96,18 @@ impl EngineBuilder {
             cores: self.cores.clone().unwrap_or_else(|| Arc::new(Cores::new(hardware.cores))),
             memory_bytes: self.memory_bytes.or(hardware.memory_available_bytes),
         })
+    }
+
+    /// Refuses a model that would take more memory than there is, before any is taken.
+    fn check_memory(&self, file: &ModelFile, context: usize, memory_bytes: Option<u64>) -> Result<(), BuildError> {
+        let needed = self.memory_for(file, context, padded(file.weights_bytes()));
+        match memory_bytes.and_then(|bytes| usize::try_from(bytes).ok()) {
+            Some(available) if needed.min_bytes() > available => {
+                let remedy = self.fit()?.remedy();
+                Err(BuildError::DoesNotFit { needed: Box::new(needed), available, context, remedy })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses a disk tier that cannot hold a page.
@@ -172,4 +188,9 @@ fn text_steps(text: TextParts, context: usize) -> Result<(OutputCompiler, Prompt
     let grammars = GrammarCompiler::new(&tokenizer).map_err(BuildError::Grammars)?;
     let outputs = OutputCompiler::new(grammars, tool_format);
     Ok((outputs, PromptEncoder::new(tokenizer, template, tool_format, reasoning_format, context)))
+}
+
+/// Returns about what weights take in memory, whose tiles are padded to whole ones.
+pub(super) fn padded(weights_bytes: u64) -> usize {
+    usize::try_from(weights_bytes / 32 * 33).unwrap_or(usize::MAX)
 }

@@ -5,6 +5,7 @@ use ruvllm_model::LoadError;
 use ruvllm_model::formats::gguf::{GgufError, MetadataError};
 use ruvllm_text::{ChatTemplateError, GrammarError, TokenizerError};
 
+use super::ModelMemory;
 use super::vocabulary::ReadError;
 use crate::hardware::KernelsError;
 
@@ -28,6 +29,12 @@ pub enum BuildError {
     Kernels(#[from] KernelsError),
     #[error("the model's KV formats cannot be measured: {0}")]
     Calibration(#[source] EvaluateError),
+    #[error(
+        "the model does not fit: it needs {} for weights, {} for buffers and {} for keys and values of {context} tokens, and \
+         {} are free; {remedy}",
+        gib(needed.weights_bytes), gib(needed.working_bytes), gib(needed.kv_min_bytes), gib(*available)
+    )]
+    DoesNotFit { needed: Box<ModelMemory>, available: usize, context: usize, remedy: String },
     #[error("{budget} bytes are too few for KV pages of {page} bytes")]
     DiskTooSmall { budget: u64, page: usize },
     #[error(
@@ -50,4 +57,9 @@ impl From<ReadError> for BuildError {
             ReadError::Vocabulary(error) => Self::Vocabulary(error.to_string()),
         }
     }
+}
+
+/// A size as people read it.
+fn gib(bytes: usize) -> String {
+    format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30))
 }
