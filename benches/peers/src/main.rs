@@ -52,7 +52,7 @@ fn compare(options: &Options) -> Result<()> {
     }
     let mut names = options.models.clone();
     if let Some(folder) = &options.synthetic {
-        names.extend(synthetic::ensure_all(folder)?);
+        names.extend(synthetic::ensure_all(folder, &options.shapes)?);
     }
     let models = models::find_all(&names)?;
     let candidates = candidates::prepare(options)?;

@@ -41,10 +41,13 @@ pub struct Options {
     /// Names from the catalogue or paths of GGUF files
     #[arg(long, value_delimiter = ',', default_value = "smollm2", value_name = "MODEL,...")]
     pub models: Vec<String>,
-    /// Measure also on models of TinyLlama-1.1B's shape with made-up weights (Q4_0, Q4_K_M and Q8_0; 2.5 GB), which are
-    /// made in this folder if they are not there: a small model hides what memory bandwidth does
+    /// Measure also on models of real shapes with made-up weights, which are made in this folder if they are not there: a
+    /// small model hides what memory bandwidth does
     #[arg(long, value_name = "FOLDER")]
     pub synthetic: Option<PathBuf>,
+    /// Their shapes: tinyllama-1.1b (2.5 GB), llama-7b (8 GB), qwen3moe-3b (1.7 GB), qwen35-0.8b (0.5 GB)
+    #[arg(long, value_delimiter = ',', default_value = "tinyllama-1.1b", value_name = "SHAPE,...", requires = "synthetic")]
+    pub shapes: Vec<String>,
     /// What to measure; `--help` explains
     #[arg(
         long,

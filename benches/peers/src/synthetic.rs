@@ -3,6 +3,8 @@
 //!
 //! The same file for the same recipe every time: each row has a generator of its own, whatever the number of threads.
 
+mod shapes;
+
 use std::fs;
 use std::num::NonZero;
 use std::path::Path;
@@ -14,14 +16,7 @@ use ruvllm_model::formats::gguf::Value;
 use ruvllm_model::formats::gguf::write::{Header, Writer};
 use ruvllm_model::quantize::{Fate, ModelShape, Recipe};
 
-const HIDDEN: usize = 2048;
-const LAYERS: usize = 22;
-const HEADS: usize = 32;
-const KV_HEADS: usize = 4;
-const HEAD_DIM: usize = 64;
-const FEED_FORWARD: usize = 5632;
-const VOCABULARY: usize = 32000;
-const CONTEXT: u32 = 4096;
+use shapes::{SHAPES, Shape};
 
 const SEED: u64 = 20_240_104;
 /// Keeps what every layer adds near the size of its input.
@@ -32,35 +27,38 @@ const CHAT_TEMPLATE: &str = "{% for message in messages %}{{ '<|im_start|>' + me
                              + '<|im_end|>' + '\n' }}{% endfor %}\
                              {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-/// The paths of the models of all recipes, which are written if they are not there.
-pub fn ensure_all(folder: &Path) -> Result<Vec<String>> {
-    let recipes = [
-        ("q4_0", Recipe::Uniform(WeightType::Q4_0)),
-        ("q4_k_m", Recipe::Q4KM),
-        ("q8_0", Recipe::Uniform(WeightType::Q8_0)),
-    ];
-    recipes
-        .into_iter()
-        .map(|(name, recipe)| {
-            let path = folder.join(format!("tinyllama-1.1b.{name}.gguf"));
+/// The shapes that models can be made in.
+pub fn names() -> Vec<&'static str> {
+    SHAPES.iter().map(|shape| shape.name).collect()
+}
+
+/// The paths of the models of some shapes in all of their recipes, which are written if they are not there.
+pub fn ensure_all(folder: &Path, names: &[String]) -> Result<Vec<String>> {
+    let mut paths = Vec::new();
+    for name in names {
+        let shape = SHAPES.iter().find(|shape| shape.name == name);
+        let shape = shape.ok_or_else(|| anyhow!("'{name}' is no shape; there are {}", self::names().join(", ")))?;
+        for (recipe_name, recipe) in shape.recipes {
+            let path = folder.join(format!("{name}.{recipe_name}.gguf"));
             if !path.exists() {
                 eprintln!("making {}", path.display());
                 fs::create_dir_all(folder)?;
-                write_tinyllama(&path, recipe)?;
+                write_model(&path, shape, *recipe)?;
             }
-            path.into_os_string().into_string().map_err(|path| anyhow!("{} is not UTF-8", path.display()))
-        })
-        .collect()
+            let path = path.into_os_string().into_string();
+            paths.push(path.map_err(|path| anyhow!("{} is not UTF-8", path.display()))?);
+        }
+    }
+    Ok(paths)
 }
 
-/// Writes a file of TinyLlama-1.1B's shape, vocabulary size and tokenizer type, which Llama engines load and run. What
-/// it generates is noise.
-fn write_tinyllama(path: &Path, recipe: Recipe) -> Result<()> {
+/// Writes a file that engines load and run as the real one. What it generates is noise.
+fn write_model(path: &Path, shape: &Shape, recipe: Recipe) -> Result<()> {
     let mut header = Header::new();
-    set_shape(&mut header, recipe);
-    set_tokenizer(&mut header);
-    let tensors = tensors();
-    let model = ModelShape { layers: LAYERS, tied_output: false };
+    shape.set(&mut header, recipe);
+    set_tokenizer(&mut header, shape.vocabulary);
+    let tensors = shape.tensors();
+    let model = ModelShape { layers: shape.layers, tied_output: shape.tied_output };
     let kinds: Vec<WeightType> = tensors
         .iter()
         .map(|(name, dims)| match recipe.fate(name, dims, model) {
@@ -76,6 +74,8 @@ fn write_tinyllama(path: &Path, recipe: Recipe) -> Result<()> {
     for (index, ((name, dims), kind)) in tensors.iter().zip(&kinds).enumerate() {
         let seed = SEED + ((index as u64) << 32);
         let result = match dims[..] {
+            // What states are multiplied by at each token is e to a negative power.
+            [len] if name.ends_with("ssm_a") => writer.write(&(-1f32).to_le_bytes().repeat(len)).map_err(Into::into),
             [len] => writer.write(&1f32.to_le_bytes().repeat(len)).map_err(Into::into),
             _ => write_matrix(&mut writer, dims, *kind, seed, &gaussians),
         };
@@ -84,37 +84,16 @@ fn write_tinyllama(path: &Path, recipe: Recipe) -> Result<()> {
     Ok(writer.finish()?)
 }
 
-fn set_shape(header: &mut Header, recipe: Recipe) {
-    header.set("general.architecture", Value::String("llama"));
-    header.set("general.name", Value::String("synthetic weights in TinyLlama-1.1B's shape"));
-    header.set("general.file_type", Value::U32(recipe.file_type()));
-    header.set("general.quantization_version", Value::U32(2));
-    for (key, value) in [
-        ("block_count", LAYERS as u32),
-        ("context_length", CONTEXT),
-        ("embedding_length", HIDDEN as u32),
-        ("feed_forward_length", FEED_FORWARD as u32),
-        ("attention.head_count", HEADS as u32),
-        ("attention.head_count_kv", KV_HEADS as u32),
-        ("rope.dimension_count", HEAD_DIM as u32),
-        ("vocab_size", VOCABULARY as u32),
-    ] {
-        header.set(&format!("llama.{key}"), Value::U32(value));
-    }
-    header.set("llama.attention.layer_norm_rms_epsilon", Value::F32(1e-5));
-    header.set("llama.rope.freq_base", Value::F32(10_000.0));
-}
-
 /// SentencePiece's three control tokens and 256 bytes, then pieces: single letters first, so that any English text has
 /// tokens, then syllables with falling scores.
-fn set_tokenizer(header: &mut Header) {
+fn set_tokenizer(header: &mut Header, vocabulary: usize) {
     const UNKNOWN: i32 = 2;
     const CONTROL: i32 = 3;
     const NORMAL: i32 = 1;
     const BYTE: i32 = 6;
     let mut tokens = vec![("<unk>".to_owned(), UNKNOWN), ("<s>".to_owned(), CONTROL), ("</s>".to_owned(), CONTROL)];
     tokens.extend((0..=255u8).map(|byte| (format!("<0x{byte:02X}>"), BYTE)));
-    tokens.extend(pieces().take(VOCABULARY - tokens.len()).map(|piece| (piece, NORMAL)));
+    tokens.extend(pieces().take(vocabulary - tokens.len()).map(|piece| (piece, NORMAL)));
     let first_piece = 3 + 256;
     let scores: Vec<f32> = (0..tokens.len()).map(|id| -(id.saturating_sub(first_piece) as f32)).collect();
     let types: Vec<i32> = tokens.iter().map(|(_, kind)| *kind).collect();
@@ -146,28 +125,6 @@ fn pieces() -> impl Iterator<Item = String> {
     [SPACE.to_owned()].into_iter().chain(singles).chain(words.flat_map(|word| [format!("{SPACE}{word}"), word]))
 }
 
-/// Names and shapes, the length of a row first.
-fn tensors() -> Vec<(String, Vec<usize>)> {
-    let mut tensors = vec![
-        ("token_embd.weight".to_owned(), vec![HIDDEN, VOCABULARY]),
-        ("output_norm.weight".to_owned(), vec![HIDDEN]),
-        ("output.weight".to_owned(), vec![HIDDEN, VOCABULARY]),
-    ];
-    for layer in 0..LAYERS {
-        let mut add = |name: &str, dims: &[usize]| tensors.push((format!("blk.{layer}.{name}.weight"), dims.to_vec()));
-        add("attn_norm", &[HIDDEN]);
-        add("attn_q", &[HIDDEN, HEADS * HEAD_DIM]);
-        add("attn_k", &[HIDDEN, KV_HEADS * HEAD_DIM]);
-        add("attn_v", &[HIDDEN, KV_HEADS * HEAD_DIM]);
-        add("attn_output", &[HEADS * HEAD_DIM, HIDDEN]);
-        add("ffn_norm", &[HIDDEN]);
-        add("ffn_gate", &[HIDDEN, FEED_FORWARD]);
-        add("ffn_up", &[HIDDEN, FEED_FORWARD]);
-        add("ffn_down", &[FEED_FORWARD, HIDDEN]);
-    }
-    tensors
-}
-
 /// Random rows, a share of them on each core.
 fn write_matrix(
     writer: &mut Writer,
@@ -176,7 +133,8 @@ fn write_matrix(
     seed: u64,
     gaussians: &[f32; GAUSSIANS],
 ) -> Result<()> {
-    let (len, rows) = (dims[0], dims[1]);
+    // Experts stand below each other.
+    let (len, rows) = (dims[0], dims[1..].iter().product::<usize>());
     let share = rows.div_ceil(thread::available_parallelism().map_or(1, NonZero::get));
     let shares: Vec<Vec<u8>> = thread::scope(|scope| {
         let workers: Vec<_> = (0..rows)

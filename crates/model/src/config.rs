@@ -120,9 +120,19 @@ pub struct ExpertsConfig {
     pub renormalize: bool,
     /// What weights are multiplied by in the end.
     pub scale: f32,
+    /// The width of an expert that every token goes through beside the others, multiplied by the sigmoid of a gate.
+    pub shared_width: Option<usize>,
 }
 
 impl FeedForward {
+    /// Whether its result is kept before it is added to the residual stream.
+    fn keeps_result(&self) -> bool {
+        match self {
+            Self::Dense(dense) => dense.post_norm,
+            Self::Experts(experts) => experts.shared_width.is_some(),
+        }
+    }
+
     fn width(&self) -> usize {
         match self {
             Self::Dense(dense) => dense.width,
@@ -135,16 +145,19 @@ impl FeedForward {
         match self {
             Self::Dense(dense) => dense.width,
             // A copy of the row for each expert, and what comes of it.
-            Self::Experts(experts) => experts.experts + experts.active * (2 * hidden + experts.width),
+            Self::Experts(experts) => {
+                let shared = experts.shared_width.map_or(0, |width| width + hidden + 1);
+                experts.experts + experts.active * (2 * hidden + experts.width) + shared
+            }
         }
     }
 }
 
 impl LayerConfig {
-    /// Whether the result of a block is normalized before it is added to the residual stream.
-    pub(crate) fn has_post_norm(&self) -> bool {
+    /// Whether the result of a block is kept before it is added to the residual stream.
+    pub(crate) fn keeps_result(&self) -> bool {
         matches!(&self.mixer, Mixer::Attention(attention) if attention.post_norm)
-            || matches!(&self.feed_forward, FeedForward::Dense(dense) if dense.post_norm)
+            || self.feed_forward.keeps_result()
     }
 }
 
@@ -198,7 +211,10 @@ impl Config {
             let is_like = |other: &FeedForward| match (feed_forward, other) {
                 (FeedForward::Dense(one), FeedForward::Dense(other)) => one.width == other.width,
                 (FeedForward::Experts(one), FeedForward::Experts(other)) => one == other,
-                _ => true,
+                (FeedForward::Dense(dense), FeedForward::Experts(experts))
+                | (FeedForward::Experts(experts), FeedForward::Dense(dense)) => {
+                    experts.shared_width.is_none_or(|width| width == dense.width)
+                }
             };
             if !self.layers.iter().all(|layer| is_like(&layer.feed_forward)) {
                 let width = feed_forward.width();

@@ -178,7 +178,8 @@ impl Model {
         let gated: Vec<&Linear> = self.layers.iter().filter_map(|layer| layer.feed_forward.takes_gated()).collect();
         let experts = self.layers.iter().filter_map(|layer| layer.feed_forward.experts());
         let has_experts = experts.clone().next().is_some();
-        let has_post_norms = self.config.layers.iter().any(|layer| layer.has_post_norm());
+        let keeps_results = self.config.layers.iter().any(|layer| layer.keeps_result());
+        let has_shared = self.layers.iter().any(|layer| layer.feed_forward.has_shared_expert());
         RunState {
             logit_rows_max: logit_rows,
             all_rows: (0..rows).collect(),
@@ -190,7 +191,8 @@ impl Model {
             recurrent,
             gated: (!gated.is_empty()).then(|| Activations::new(pool, rows, gated)),
             experts: has_experts.then(|| ExpertBuffers::new(pool, rows, epsilon, experts)),
-            projected: Matrix::new(pool, if has_post_norms { rows } else { 0 }, hidden),
+            projected: Matrix::new(pool, if keeps_results { rows } else { 0 }, hidden),
+            shared_gate: Matrix::new(pool, if has_shared { rows } else { 0 }, 1),
             gathered: Activations::new(pool, logit_rows, [&self.output]).normalized(pool, epsilon),
             logits: Matrix::new(pool, logit_rows, vocabulary),
         }

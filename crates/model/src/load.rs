@@ -75,6 +75,13 @@ impl<'a> Tensors<'a> {
         Ok(self.split_matrix(name, &[rows], cols)?.remove(0))
     }
 
+    /// A matrix of one row, which some files store as a vector.
+    pub(crate) fn row_matrix(&mut self, name: &str, cols: usize) -> Result<PackedMatrix, LoadError> {
+        let is_vector = self.gguf.tensor(name).is_some_and(|tensor| tensor.dims.len() == 1);
+        let tensor = if is_vector { self.take(name, &[cols])? } else { self.take(name, &[cols, 1])? };
+        Ok(self.pack(name, &tensor, &[1], cols)?.remove(0))
+    }
+
     /// Matrices that stand below each other in one tensor, with these numbers of rows.
     pub(crate) fn split_matrix(
         &mut self,

@@ -25,8 +25,10 @@ pub struct RunState {
     pub(crate) experts: Option<ExpertBuffers>,
     /// Of models with recurrent layers.
     pub(crate) recurrent: Option<RecurrentBuffers>,
-    /// The result of a block whose projection is normalized before it is added; no rows if there is none. `[rows, hidden]`
+    /// The result of a block whose projection is changed before it is added; no rows if there is none. `[rows, hidden]`
     pub(crate) projected: Matrix,
+    /// The gate of an expert that all tokens share; no rows if there is none. `[rows, 1]`
+    pub(crate) shared_gate: Matrix,
     /// The rows of `normed` that give logits. `[logit_rows, hidden]`
     pub(crate) gathered: Activations,
     /// `[logit_rows, vocabulary]`

@@ -35,7 +35,7 @@ pub use matmul::{matmul, matmul_gated, matmul_residual, matmul_rows};
 pub use matrix::Matrix;
 pub use ranges::keep_in_range;
 pub use rope::{RopeStyle, RopeTable};
-pub use rows::{normalize, residual_norm, softcap};
+pub use rows::{add_gated, normalize, residual_norm, softcap};
 pub use short_conv::CausalConv;
 pub use slices::Activation;
 

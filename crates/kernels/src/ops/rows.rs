@@ -53,6 +53,19 @@ pub fn residual_norm(
     }
 }
 
+/// `x[t] += y[t] / (1 + exp(-gate[t]))` for the first `rows` rows `t`; a row of `gate` is one number.
+pub fn add_gated(worker: &Worker<'_>, gate: &Matrix, y: &Matrix, rows: usize, x: &Matrix) {
+    assert!(gate.cols == 1 && y.cols == x.cols && rows <= x.rows.min(y.rows).min(gate.rows));
+    for row in own_rows(worker, rows) {
+        let factor = 1.0 / (1.0 + (-gate.read_row(worker, row)[0]).exp());
+        let y = y.read_row(worker, row);
+        let part = Span { access: Access::WriteRows, row, cols: 0..x.cols };
+        // SAFETY: the row is this worker's.
+        let x = unsafe { x.own_span(worker, &part) };
+        x.iter_mut().zip(y).for_each(|(x, y)| *x += factor * y);
+    }
+}
+
 /// `x[t] = cap * tanh(x[t] / cap)` for the first `rows` rows `t`.
 pub fn softcap(worker: &Worker<'_>, cap: f32, rows: usize, x: &Matrix) {
     for row in own_rows(worker, rows) {

@@ -12,6 +12,7 @@ mod phi3;
 mod qwen2;
 mod qwen3;
 mod qwen35;
+mod qwen35moe;
 mod qwen3moe;
 mod smollm3;
 
@@ -21,7 +22,7 @@ use crate::formats::gguf::Gguf;
 use crate::keys::Keys;
 
 /// All of them.
-pub(crate) const ARCHITECTURES: [Architecture; 14] = [
+pub(crate) const ARCHITECTURES: [Architecture; 15] = [
     llama::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma3::ARCHITECTURE,
@@ -34,6 +35,7 @@ pub(crate) const ARCHITECTURES: [Architecture; 14] = [
     qwen2::ARCHITECTURE,
     qwen3::ARCHITECTURE,
     qwen35::ARCHITECTURE,
+    qwen35moe::ARCHITECTURE,
     qwen3moe::ARCHITECTURE,
     smollm3::ARCHITECTURE,
 ];

@@ -1,7 +1,7 @@
 //! Norm, then gate and up, activation, down: of one block, or of a few experts.
 
 use ruvllm_kernels::Worker;
-use ruvllm_kernels::ops::{Activation, Experts, Linear, Routing, matmul_gated};
+use ruvllm_kernels::ops::{Activation, Experts, Linear, Routing, add_gated, matmul, matmul_gated};
 
 use super::{Projection, linear};
 use crate::RunState;
@@ -24,7 +24,22 @@ enum Kind {
         /// `[hidden, width]`
         down: Projection,
     },
-    Experts(Experts),
+    Experts {
+        experts: Experts,
+        shared: Option<SharedExpert>,
+    },
+}
+
+/// An expert that every token goes through beside those that are chosen.
+#[derive(Debug)]
+struct SharedExpert {
+    /// `[1, hidden]`
+    gate: Linear,
+    /// `[2 width, hidden]`
+    gate_up: Linear,
+    activation: Activation,
+    /// `[hidden, width]`
+    down: Linear,
 }
 
 impl FeedForwardBlock {
@@ -40,7 +55,10 @@ impl FeedForwardBlock {
         let norm = tensors.floats(name, hidden)?;
         let kind = match config {
             FeedForward::Dense(config) => load_dense(tensors, config, (hidden, epsilon), layer)?,
-            FeedForward::Experts(config) => Kind::Experts(load_experts(tensors, config, hidden, layer)?),
+            FeedForward::Experts(config) => Kind::Experts {
+                experts: load_experts(tensors, config, hidden, layer)?,
+                shared: load_shared_expert(tensors, config, hidden, layer)?,
+            },
         };
         Ok(Self { norm, kind })
     }
@@ -53,7 +71,10 @@ impl FeedForwardBlock {
                 worker.barrier();
                 down.run(worker, state, gated, rows, next_norm);
             }
-            Kind::Experts(experts) => {
+            Kind::Experts { experts, shared } => {
+                if let Some(shared) = shared {
+                    shared.run(worker, state, rows);
+                }
                 let buffers = state.experts.as_ref().expect("made for models with experts");
                 experts.run(worker, &state.normed, rows, buffers, &state.x, next_norm, &state.normed);
                 worker.barrier();
@@ -65,22 +86,29 @@ impl FeedForwardBlock {
     pub(crate) fn takes_normed(&self) -> Vec<&Linear> {
         match &self.kind {
             Kind::Dense { gate_up, .. } => vec![gate_up],
-            Kind::Experts(experts) => [&experts.router].into_iter().chain(&experts.gate_up).collect(),
+            Kind::Experts { experts, shared } => {
+                let shared = shared.iter().flat_map(|shared| [&shared.gate, &shared.gate_up]);
+                [&experts.router].into_iter().chain(&experts.gate_up).chain(shared).collect()
+            }
         }
     }
 
-    /// Returns the weights that take the gated result of a dense block.
+    /// Returns the weights that take the gated result of a dense block, or of a shared expert.
     pub(crate) fn takes_gated(&self) -> Option<&Linear> {
         match &self.kind {
             Kind::Dense { down, .. } => Some(&down.weights),
-            Kind::Experts(_) => None,
+            Kind::Experts { shared, .. } => shared.as_ref().map(|shared| &shared.down),
         }
+    }
+
+    pub(crate) fn has_shared_expert(&self) -> bool {
+        matches!(&self.kind, Kind::Experts { shared: Some(_), .. })
     }
 
     pub(crate) fn experts(&self) -> Option<&Experts> {
         match &self.kind {
             Kind::Dense { .. } => None,
-            Kind::Experts(experts) => Some(experts),
+            Kind::Experts { experts, .. } => Some(experts),
         }
     }
 
@@ -89,10 +117,50 @@ impl FeedForwardBlock {
         let mut weights = self.takes_normed();
         match &self.kind {
             Kind::Dense { down, .. } => weights.push(&down.weights),
-            Kind::Experts(experts) => weights.extend(&experts.down),
+            Kind::Experts { experts, shared } => {
+                weights.extend(&experts.down);
+                weights.extend(shared.as_ref().map(|shared| &shared.down));
+            }
         }
         weights
     }
+}
+
+impl SharedExpert {
+    /// Adds its result to the residual stream, which is left as the chosen experts want it.
+    fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: usize) {
+        let gated = state.gated.as_ref().expect("made for models with a shared expert");
+        matmul_gated(worker, &self.gate_up, self.activation, &state.normed, rows, gated);
+        worker.barrier();
+        matmul(worker, &self.gate, &state.normed, rows, &state.shared_gate);
+        worker.barrier();
+        matmul(worker, &self.down, gated, rows, &state.projected);
+        worker.barrier();
+        add_gated(worker, &state.shared_gate, &state.projected, rows, &state.x);
+        worker.barrier();
+    }
+}
+
+fn load_shared_expert(
+    tensors: &mut Tensors<'_>,
+    config: &ExpertsConfig,
+    hidden: usize,
+    layer: usize,
+) -> Result<Option<SharedExpert>, LoadError> {
+    let name = |part: &str| format!("blk.{layer}.{part}");
+    let Some(width) = config.shared_width else { return Ok(None) };
+    let gate = tensors.row_matrix(&name("ffn_gate_inp_shexp.weight"), hidden)?;
+    let gate_up = vec![
+        tensors.matrix(&name("ffn_gate_shexp.weight"), width, hidden)?,
+        tensors.matrix(&name("ffn_up_shexp.weight"), width, hidden)?,
+    ];
+    let down = tensors.matrix(&name("ffn_down_shexp.weight"), hidden, width)?;
+    Ok(Some(SharedExpert {
+        gate: linear(layer, vec![gate], None)?,
+        gate_up: linear(layer, gate_up, None)?,
+        activation: config.activation,
+        down: linear(layer, vec![down], None)?,
+    }))
 }
 
 fn load_dense(

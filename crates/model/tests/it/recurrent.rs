@@ -11,7 +11,7 @@ use ruvllm_runner::{
     Batch, BatchError, PAGE_TOKENS, PageBytes, PageFormat, PageLocation, Rotation, Runner, RunnerError, StateSlot,
 };
 
-const ARCHITECTURES: [&str; 3] = ["lfm2", "lfm2moe", "qwen35"];
+const ARCHITECTURES: [&str; 4] = ["lfm2", "lfm2moe", "qwen35", "qwen35moe"];
 const TOKENS: usize = 70;
 const PAGES: usize = 8;
 
