@@ -22,7 +22,8 @@ pub fn minilm() -> PathBuf {
     model("minilm")
 }
 
-fn model(name: &str) -> PathBuf {
+/// A model of the catalogue, from the same store.
+pub fn model(name: &str) -> PathBuf {
     let store = Store::open(&default_home().expect("a home folder"));
     store.ensure(name, &mut |_| {}).unwrap_or_else(|error| panic!("{name} can be fetched: {error}")).path
 }

@@ -46,7 +46,13 @@ pub struct Options {
     #[arg(long, value_name = "FOLDER")]
     pub synthetic: Option<PathBuf>,
     /// Their shapes: tinyllama-1.1b (2.5 GB), llama-7b (8 GB), qwen3moe-3b (1.7 GB), qwen35-0.8b (0.5 GB)
-    #[arg(long, value_delimiter = ',', default_value = "tinyllama-1.1b", value_name = "SHAPE,...", requires = "synthetic")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "tinyllama-1.1b",
+        value_name = "SHAPE,...",
+        requires = "synthetic"
+    )]
     pub shapes: Vec<String>,
     /// What to measure; `--help` explains
     #[arg(

@@ -317,6 +317,9 @@ impl Core {
             if fits {
                 return;
             }
+            if self.trim_sequences() > 0 {
+                continue;
+            }
             match self.schedule.preemption_victim() {
                 Some(index) if self.schedule.running().len() > 1 => self.preempt(index),
                 // What fits alone was admitted, so this is memory that is lost to the seams between formats.
@@ -327,6 +330,15 @@ impl Core {
                 None => return,
             }
         }
+    }
+
+    /// Gives back what layers with a window no longer need of the running sequences. Returns how many pages became smaller.
+    fn trim_sequences(&mut self) -> usize {
+        if !self.cache.has_windows() {
+            return 0;
+        }
+        let running = self.schedule.running_mut().iter_mut();
+        running.map(|one| self.cache.trim_sequence(&mut one.table, one.computed, &mut *self.runner)).sum()
     }
 
     /// Preempts a sequence: its pages go to the prefix cache, and it resumes later from what it has generated so far.

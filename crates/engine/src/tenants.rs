@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn the_nearest_name_with_a_quota_counts() {
         let options = KvOptions { budget_bytes: 1 << 20, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) };
-        let shape = KvShape { layers: 1, kv_heads: 1, head_dim: 16 };
+        let shape = KvShape::new(1, 1, 16);
         let mut cache = KvCache::new(shape, &options);
         let quotas = ["acme", "acme/search"].map(|name| (Tenant::new(name), Quota::default()));
         let tenants = Tenants::new(&quotas, &mut cache);

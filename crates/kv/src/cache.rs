@@ -5,6 +5,7 @@
 mod eviction;
 mod match_prefix;
 mod snapshots;
+mod windows;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -81,6 +82,8 @@ pub struct PageTable {
     pages: Vec<PageId>,
     /// Tokens up to which pages have the format of their age.
     demoted_tokens: usize,
+    /// Pages at its beginning that were looked at for trimming.
+    trimmed_pages: usize,
     /// Tokens up to which the prefix tree knows the sequence.
     kept_tokens: usize,
     /// Where its recurrent state is, of models that have one.
@@ -141,6 +144,7 @@ pub struct KvCache {
     lookups: HashMap<Namespace, LookupStats>,
     evicted_pages: u64,
     cooled_pages: u64,
+    trimmed_pages: u64,
 }
 
 impl KvCache {
@@ -166,6 +170,7 @@ impl KvCache {
             lookups: HashMap::new(),
             evicted_pages: 0,
             cooled_pages: 0,
+            trimmed_pages: 0,
         }
     }
 
@@ -358,6 +363,7 @@ impl KvCache {
         let mut by_format: Vec<(_, Vec<PageId>)> = Vec::new();
         for (page, format) in tiers.aged(table.demoted_tokens, tokens) {
             let page = table.pages[page];
+            let format = PageFormat { layers: self.map().format(page).layers, ..format };
             // A page that others share may be colder than it need be.
             if !self.map().format(page).can_become(format) || self.map().format(page) == format {
                 continue;
@@ -375,8 +381,15 @@ impl KvCache {
 
     /// Demotes distinct pages to `to` as far as there is room, and updates the accounts. Returns how many were demoted.
     fn demote(&mut self, pages: &[PageId], to: PageFormat, bytes: &mut dyn PageBytes) -> usize {
+        let cooled = self.shrink(pages, |all| all.convert(pages, to, bytes));
+        self.cooled_pages += cooled as u64;
+        cooled
+    }
+
+    /// Does something that makes pages smaller, and updates the accounts.
+    fn shrink<T>(&mut self, pages: &[PageId], change: impl FnOnce(&mut Pages) -> T) -> T {
         let before: Vec<usize> = pages.iter().map(|page| self.page_bytes(*page)).collect();
-        let cooled = self.pages.convert(pages, to, bytes);
+        let outcome = change(&mut self.pages);
         for (page, before) in pages.iter().zip(before) {
             let saved = before - self.page_bytes(*page);
             if let Some(cached) = self.cached(*page) {
@@ -386,8 +399,7 @@ impl KvCache {
                 self.accounts.remove_idle(account, saved);
             }
         }
-        self.cooled_pages += cooled as u64;
-        cooled
+        outcome
     }
 
     /// Changes the format of cold pages.
@@ -398,7 +410,7 @@ impl KvCache {
     pub fn stats(&self) -> CacheStats {
         let map = self.map();
         let mut pages_by_format = [0; PageFormat::COUNT];
-        for (pages, format) in pages_by_format.iter_mut().zip(PageFormat::all()) {
+        for (pages, format) in pages_by_format.iter_mut().zip(PageFormat::every()) {
             *pages = map.pages_of(format);
         }
         CacheStats {
@@ -416,6 +428,7 @@ impl KvCache {
             evicted_pages: self.evicted_pages,
             regretted_pages: self.tree.regretted(),
             cooled_pages: self.cooled_pages,
+            trimmed_pages: self.trimmed_pages,
             disk: self.disk.as_ref().map(DiskTier::stats),
         }
     }

@@ -13,7 +13,7 @@ use crate::pages::Pages;
 use crate::prefix::PageHash;
 use crate::sidecar::Sidecars;
 
-const SHAPE: KvShape = KvShape { layers: 1, kv_heads: 1, head_dim: 16 };
+const SHAPE: KvShape = KvShape::new(1, 1, 16);
 const SIDECAR_BYTES: usize = 2;
 
 /// The page in a file.

@@ -187,6 +187,28 @@ impl PageMap {
         Ok(converted)
     }
 
+    /// Drops the keys and values of layers with a window from pages that have left it. Returns how many pages were trimmed:
+    /// those before the first for which there was no room.
+    pub fn trim_windows(&mut self, pages: &[PageId], bytes: &mut dyn PageBytes) -> usize {
+        for (done, id) in pages.iter().enumerate() {
+            let format = self.format(*id).trimmed();
+            let has_room = self.slabs.could_allocate(format, 1);
+            let mut offset = if has_room { self.slabs.allocate(format) } else { None };
+            if offset.is_none() && has_room && self.compact(Some(format), bytes) {
+                offset = self.slabs.allocate(format);
+            }
+            let Some(offset) = offset else { return done };
+            // Looked at now: compacting may have moved it.
+            let (from, to) = (self.location(*id), PageLocation { offset, format });
+            self.bytes_in_use += self.page_bytes(format);
+            self.locations[id.0 as usize] = Some(to);
+            // The first part of the page, as it is.
+            bytes.copy(from.offset..from.offset + self.page_bytes(format), offset);
+            self.free_location(from);
+        }
+        pages.len()
+    }
+
     /// Where pages of any format but the given one are scattered over their slabs, empties one of these. Returns whether
     /// there was one. All allocated locations must belong to pages.
     fn compact(&mut self, but: Option<PageFormat>, bytes: &mut dyn PageBytes) -> bool {

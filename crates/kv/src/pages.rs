@@ -83,6 +83,11 @@ impl Pages {
         }
     }
 
+    /// Drops what layers with a window have in pages that have left it. Returns how many pages were trimmed.
+    pub fn trim_windows(&mut self, pages: &[PageId], bytes: &mut dyn PageBytes) -> usize {
+        self.map.trim_windows(pages, bytes)
+    }
+
     pub fn sidecars(&self) -> &Sidecars {
         &self.sidecars
     }

@@ -209,7 +209,7 @@ impl Slabs {
     pub(crate) fn could_allocate(&self, format: PageFormat, count: usize) -> bool {
         let Some(last) = self.slabs.len().checked_sub(1) else { return count == 0 };
         let has_last = usize::from(self.is_empty(last));
-        let others = PageFormat::all().filter(|other| *other != format);
+        let others = PageFormat::every().filter(|other| *other != format);
         let scattered: usize = others.map(|other| self.scattered_slabs(other)).sum();
         // Slabs that are emptied make room within the limit first.
         let room = (self.limit + scattered * self.slab_bytes).saturating_sub(self.bytes_held());
@@ -226,7 +226,7 @@ impl Slabs {
     /// Picks a slab whose pages fit into the free places of others, not of the given format, and gives none of its own out
     /// until one of its pages is freed. Returns its range of bytes.
     pub(crate) fn take_scattered(&mut self, but: Option<PageFormat>) -> Option<Range<usize>> {
-        let other = PageFormat::all().find(|other| Some(*other) != but && self.scattered_slabs(*other) > 0)?;
+        let other = PageFormat::every().find(|other| Some(*other) != but && self.scattered_slabs(*other) > 0)?;
         let per_slab = self.per_slab(other);
         let candidates = self.classes[other.index()].partial.iter().filter(|slab| self.slabs[*slab].pages == per_slab);
         let slab = candidates.min_by_key(|slab| self.slabs[*slab].used)?;

@@ -61,12 +61,14 @@ pub struct CacheStats {
     /// Pages that hold something, and those of them that are cached prefixes.
     pub pages: usize,
     pub cached_pages: usize,
-    /// Pages that hold something, in the order of `PageFormat::all`.
+    /// Pages that hold something, in the order of `PageFormat::every`.
     pub pages_by_format: [usize; PageFormat::COUNT],
     pub evicted_pages: u64,
     /// Evicted pages that had to be computed again: many of them mean that the budget is too small.
     pub regretted_pages: u64,
     /// Pages that went to a colder format.
     pub cooled_pages: u64,
+    /// Pages that lost what layers with a window no longer need.
+    pub trimmed_pages: u64,
     pub disk: Option<DiskStats>,
 }

@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    const COLD: PageFormat = PageFormat { keys: KeyFormat::Q8, values: ValueFormat::Q4 };
+    const COLD: PageFormat = PageFormat::new(KeyFormat::Q8, ValueFormat::Q4);
 
     #[test]
     fn pages_cool_with_their_distance_from_the_end_and_sinks_do_not() {
@@ -198,9 +198,9 @@ mod tests {
     /// The promise of the specification, on the shape of the default model.
     #[test]
     fn tiers_take_a_fraction_of_the_bytes_of_half_floats() {
-        let shape = KvShape { layers: 30, kv_heads: 3, head_dim: 64 };
+        let shape = KvShape::new(30, 3, 64);
         let share = |keys: KeyFormat, tokens: usize| {
-            let tiers = Tiers::with_cold(PageFormat { keys, values: ValueFormat::Q4 });
+            let tiers = Tiers::with_cold(PageFormat::new(keys, ValueFormat::Q4));
             let bytes = (0..tokens / PAGE_TOKENS).map(|page| shape.page_bytes(tiers.format(page, tokens)));
             bytes.sum::<usize>() as f64 / (tokens / PAGE_TOKENS * shape.page_bytes(PageFormat::F16)) as f64
         };

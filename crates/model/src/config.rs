@@ -156,8 +156,7 @@ impl FeedForward {
 impl LayerConfig {
     /// Whether the result of a block is kept before it is added to the residual stream.
     pub(crate) fn keeps_result(&self) -> bool {
-        matches!(&self.mixer, Mixer::Attention(attention) if attention.post_norm)
-            || self.feed_forward.keeps_result()
+        matches!(&self.mixer, Mixer::Attention(attention) if attention.post_norm) || self.feed_forward.keeps_result()
     }
 }
 
@@ -239,7 +238,9 @@ impl Config {
 
     pub fn kv_shape(&self) -> KvShape {
         let AttentionConfig { kv_heads, head_dim, .. } = *self.attention();
-        KvShape { layers: self.attentions().count(), kv_heads, head_dim }
+        let windows = || self.attentions().filter_map(|attention| attention.window);
+        let shape = KvShape::new(self.attentions().count(), kv_heads, head_dim);
+        shape.with_windows(windows().count(), windows().max().unwrap_or(0))
     }
 
     /// Returns what recurrent layers keep of a sequence.
@@ -285,7 +286,10 @@ impl Config {
 
     /// Returns what pages depend on beside the file and their formats, empty for most models.
     pub(crate) fn numerics(&self, context: usize) -> String {
-        self.ropes().iter().find_map(|rope| rope.variant(context)).unwrap_or_default().to_owned()
+        let rope = self.ropes().iter().find_map(|rope| rope.variant(context));
+        // Pages in which those layers came in their own order.
+        let order = (self.kv_shape().windowed_layers > 0).then_some("windows last");
+        rope.into_iter().chain(order).collect::<Vec<&str>>().join(", ")
     }
 }
 

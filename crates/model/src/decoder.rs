@@ -61,7 +61,8 @@ impl Model {
         let layers = load_layers(&mut tensors, &config, context)?;
         // Some files call the norm behind all layers by the embedding, whose matrix is that of the output.
         let norms = ["output_norm.weight", "token_embd_norm.weight"];
-        let norm = norms.into_iter().find(|name| tensors.has(name)).unwrap_or(norms[0]);
+        let norm = norms.into_iter().find(|name| tensors.has(name));
+        let norm = norm.ok_or_else(|| LoadError::MissingTensor(norms.join("' or '")))?;
         let mut output_norm = tensors.floats(norm, config.hidden)?;
         output_norm.iter_mut().for_each(|weight| *weight *= config.logit_scale);
         // Without an output matrix of its own, a model uses its embedding.
@@ -223,10 +224,15 @@ fn load_layers(tensors: &mut Tensors<'_>, config: &Config, context: usize) -> Re
     let mut ropes: Vec<(RopeConfig, Arc<RopeTable>)> = Vec::new();
     let common = (config.hidden, config.norm_epsilon);
     let mut layers = Vec::with_capacity(config.layers.len());
-    let (mut attentions, mut recurrent) = (0, 0);
+    // In pages, layers with a window come behind the others.
+    let shape = config.kv_shape();
+    let (mut global, mut windowed, mut recurrent) = (0, shape.layers - shape.windowed_layers, 0);
     for (index, layer) in config.layers.iter().enumerate() {
         let (rope, count) = match &layer.mixer {
-            Mixer::Attention(attention) => (attention.rope.as_ref(), &mut attentions),
+            Mixer::Attention(attention) if attention.window.is_some() && shape.windowed_layers > 0 => {
+                (attention.rope.as_ref(), &mut windowed)
+            }
+            Mixer::Attention(attention) => (attention.rope.as_ref(), &mut global),
             Mixer::ShortConv(_) | Mixer::DeltaNet(_) => (None, &mut recurrent),
         };
         let number = *count;

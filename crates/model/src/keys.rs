@@ -260,16 +260,7 @@ impl<'a> Keys<'a> {
         }
         let width = self.count("expert_feed_forward_length")?;
         let (scoring, scale) = (Scoring::Softmax, 1.0);
-        Ok(ExpertsConfig {
-            experts,
-            active,
-            width,
-            activation,
-            scoring,
-            renormalize: true,
-            scale,
-            shared_width: None,
-        })
+        Ok(ExpertsConfig { experts, active, width, activation, scoring, renormalize: true, scale, shared_width: None })
     }
 
     /// Refuses a mixture of experts.

@@ -28,6 +28,11 @@ impl<'a> Tensors<'a> {
         self.gguf.tensor(name).is_some()
     }
 
+    /// Returns how many rows a matrix has, if the file has it.
+    pub(crate) fn rows_of(&self, name: &str) -> Option<usize> {
+        self.gguf.tensor(name)?.dims.get(1).copied()
+    }
+
     /// A tensor that must be there; `dims` has the row length first.
     pub(crate) fn take(&mut self, name: &str, dims: &[usize]) -> Result<Tensor<'a>, LoadError> {
         let tensor = self.gguf.tensor(name).ok_or_else(|| LoadError::MissingTensor(name.to_owned()))?;

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use crate::{AdapterId, KeyFormat, KvShape, PAGE_TOKENS, PageFormat, PageLocation, RowsState, StateSlot, TokenId};
+use crate::{
+    AdapterId, KeyFormat, KvShape, PAGE_TOKENS, PageFormat, PageLayers, PageLocation, RowsState, StateSlot, TokenId,
+};
 
 /// Consecutive rows of a batch that are consecutive tokens of one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub enum BatchError {
     TooFewPages { tokens: usize, pages: usize },
     #[error("a page at {offset} ends behind the page memory of {bytes} bytes")]
     OutOfBounds { offset: usize, bytes: usize },
+    #[error("the page at {0} has no keys and values of layers with a window, and is within it")]
+    PageWithoutWindow(usize),
     #[error("the page at {0} would be written by one sequence and used by another")]
     PageWrittenAndUsed(usize),
     #[error("the page at {offset} would be written, but its format {format} does not take single tokens")]
@@ -148,6 +152,10 @@ impl Batch {
             if let Some(page) = written.iter().find(|page| !page.format.is_appendable()) {
                 return Err(BatchError::PageNotAppendable { offset: page.offset, format: page.format });
             }
+            let in_window = &self.pages(sequence)[shape.pages_behind_window(sequence.start).min(pages)..];
+            if let Some(page) = in_window.iter().find(|page| page.format.layers == PageLayers::Global) {
+                return Err(BatchError::PageWithoutWindow(page.offset));
+            }
         }
         if let Some(page) = self.locations.iter().find(|page| range(page).end > bytes) {
             return Err(BatchError::OutOfBounds { offset: page.offset, bytes });
@@ -224,8 +232,8 @@ mod tests {
     use super::*;
     use crate::ValueFormat;
 
-    const SHAPE: KvShape = KvShape { layers: 1, kv_heads: 1, head_dim: 16 };
-    const COLD: PageFormat = PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 };
+    const SHAPE: KvShape = KvShape::new(1, 1, 16);
+    const COLD: PageFormat = PageFormat::new(KeyFormat::Q4, ValueFormat::Q4);
 
     fn at(index: usize) -> PageLocation {
         PageLocation { offset: index * SHAPE.page_bytes(PageFormat::F16), format: PageFormat::F16 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::{
     AdapterId, Batch, BatchError, Candidate, CandidateScan, Conversion, KvShape, NotFinite, PAGE_TOKENS, PageBytes,
-    PageLocation, Rotation, RowsState, Runner, RunnerError, RunnerLimits, SequenceRows, StateSlot, TokenId,
+    PageFormat, PageLayers, PageLocation, Rotation, RowsState, Runner, RunnerError, RunnerLimits, SequenceRows,
+    StateSlot, TokenId,
 };
 
 /// Bytes that a token takes in a page, whatever its format: the hash of all tokens up to it, and the token.
@@ -78,6 +79,8 @@ impl FakeState {
 #[derive(Debug)]
 pub struct FakeRunner {
     limits: RunnerLimits,
+    /// Bytes of pages, by `PageFormat::index`.
+    page_sizes: [usize; PageFormat::COUNT],
     memory: Vec<u8>,
     states: Vec<FakeState>,
     faults: FaultInjector,
@@ -108,6 +111,7 @@ impl FakeRunner {
         };
         Self {
             limits,
+            page_sizes: kv_shape.page_sizes(),
             memory: Vec::new(),
             states: Vec::new(),
             faults: FaultInjector::default(),
@@ -153,8 +157,26 @@ impl FakeRunner {
         &self.states[slot.0 as usize]
     }
 
+    /// Where layers with a window keep what they do of the tokens of a page, if there are such layers.
+    fn windowed_part(&self, page: PageLocation) -> Option<usize> {
+        let has_windows = self.limits.kv_shape.windowed_layers > 0;
+        has_windows.then(|| page.offset + self.page_sizes[page.format.trimmed().index()])
+    }
+
+    /// Where they keep a token.
+    fn windowed_offset(&self, pages: &[PageLocation], position: usize) -> Option<usize> {
+        let part = self.windowed_part(pages[position / PAGE_TOKENS])?;
+        Some(part + position % PAGE_TOKENS * size_of::<u64>())
+    }
+
     /// Panics unless each page before the rows goes on where the page before it ends.
     fn check_pages(&self, sequence: &SequenceRows, pages: &[PageLocation]) {
+        let in_window = self.limits.kv_shape.pages_behind_window(sequence.start) * PAGE_TOKENS;
+        for position in in_window..sequence.start {
+            let Some(at) = self.windowed_offset(pages, position) else { break };
+            let hash = u64::from_le_bytes(self.memory[at..][..8].try_into().expect("eight bytes"));
+            assert_eq!(hash, self.hash_at(pages, position), "token {position} is in a window and not there");
+        }
         for first in (0..sequence.start).step_by(PAGE_TOKENS) {
             let before = self.hash_before(sequence, pages, first);
             let hash = mix(before, u64::from(self.token_at(pages, first)));
@@ -180,6 +202,9 @@ impl FakeRunner {
                 let at = offset(pages, sequence.position(row));
                 self.memory[at..][..8].copy_from_slice(&hash.to_le_bytes());
                 self.memory[at + 8..][..4].copy_from_slice(&token.to_le_bytes());
+                if let Some(at) = self.windowed_offset(pages, sequence.position(row)) {
+                    self.memory[at..][..8].copy_from_slice(&hash.to_le_bytes());
+                }
                 self.hashes.push(hash);
             }
             if let Some(RowsState { slot, drafts }) = sequence.state {
@@ -247,6 +272,12 @@ impl PageBytes for FakeRunner {
     fn convert(&mut self, conversions: &[Conversion]) {
         for Conversion { from, to } in conversions {
             self.memory.copy_within(from.offset..from.offset + PAGE_TOKENS * CELL, to.offset);
+            let windowed = [from, to].map(|page| self.windowed_part(*page));
+            if let [Some(from), Some(to_part)] = windowed
+                && to.format.layers == PageLayers::All
+            {
+                self.memory.copy_within(from..from + PAGE_TOKENS * size_of::<u64>(), to_part);
+            }
         }
     }
 

@@ -1,8 +1,9 @@
 //! The layout of a page.
 //!
 //! A page holds 16 tokens of all layers and KV heads: first the lines of every (layer, head) cell, then the scales of
-//! every cell, so that lines stay aligned to cache lines whatever the scales take. Within a cell, keys come before
-//! values. `d` is the head dimension, a multiple of 16; the last group of dimensions may be shorter than the others.
+//! every cell, so that lines stay aligned to cache lines whatever the scales take. Layers that attend within a window come
+//! behind all others, in a second part of the same order: a page that has left their window is the first part. Within a
+//! cell, keys come before values. `d` is the head dimension, a multiple of 16; the last group of dimensions may be shorter than the others.
 //!
 //! | part | lines | scales |
 //! | --- | --- | --- |
@@ -22,7 +23,7 @@
 //! come before those of pairs. A last group of 16 dimensions has half as many quads and lines. Values: a word of 16 bits
 //! holds every other of eight tokens, the first in its lowest nibble.
 
-use crate::{KeyFormat, PAGE_TOKENS, PageFormat, ValueFormat};
+use crate::{KeyFormat, PAGE_TOKENS, PageFormat, PageLayers, ValueFormat};
 
 /// Dimensions that share a scale of 8-bit keys.
 pub const KEY_GROUP: usize = 32;
@@ -80,40 +81,84 @@ pub struct PageLayout {
     /// Of a cell.
     line_bytes: usize,
     scale_bytes: usize,
-    /// Where the scales of the first cell stand.
-    scales: usize,
+    /// Cells of layers that attend to all tokens, and of those that attend within a window.
+    global: Part,
+    windowed: Part,
     pub page_bytes: usize,
 }
 
+/// Some cells: where the lines and the scales of the first stand.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    cells: usize,
+    lines: usize,
+    scales: usize,
+}
+
 impl PageLayout {
-    /// For `cells` pairs of layer and head.
-    pub fn new(format: PageFormat, cells: usize, head_dim: usize) -> Self {
-        let line_bytes = format.keys.line_bytes(head_dim) + format.values.line_bytes(head_dim);
-        let scale_bytes = format.keys.scale_bytes(head_dim) + format.values.scale_bytes(head_dim);
-        let scales = cells * line_bytes;
-        Self { line_bytes, scale_bytes, scales, page_bytes: (scales + cells * scale_bytes).next_multiple_of(ALIGN) }
+    pub fn new(format: PageFormat, shape: KvShape) -> Self {
+        let line_bytes = format.keys.line_bytes(shape.head_dim) + format.values.line_bytes(shape.head_dim);
+        let scale_bytes = format.keys.scale_bytes(shape.head_dim) + format.values.scale_bytes(shape.head_dim);
+        let part = |layers: usize, lines: usize| {
+            let cells = layers * shape.kv_heads;
+            let scales = lines + cells * line_bytes;
+            (Part { cells, lines, scales }, (scales + cells * scale_bytes).next_multiple_of(ALIGN))
+        };
+        let (global, end) = part(shape.layers - shape.windowed_layers, 0);
+        let (windowed, whole) = part(shape.windowed_layers, end);
+        let page_bytes = if format.layers == PageLayers::Global { end } else { whole };
+        Self { line_bytes, scale_bytes, global, windowed, page_bytes }
     }
 
     /// Where the lines and the scales of a cell stand in the page.
     pub fn cell(&self, cell: usize) -> (usize, usize) {
-        (cell * self.line_bytes, self.scales + cell * self.scale_bytes)
+        let (part, cell) = match cell.checked_sub(self.global.cells) {
+            Some(windowed) if self.windowed.cells > 0 => (self.windowed, windowed),
+            _ => (self.global, cell),
+        };
+        (part.lines + cell * self.line_bytes, part.scales + cell * self.scale_bytes)
     }
 }
+
+/// Attention reads the keys and values of so many tokens at once, from a multiple of them on.
+pub const CHUNK_TOKENS: usize = 128;
 
 /// Dimensions of the keys and values of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvShape {
+    /// All layers with keys and values. In pages, those that attend within a window are the last.
     pub layers: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    /// How many attend within a window, where others do not; and the longest of these windows in tokens.
+    pub windowed_layers: usize,
+    pub window: usize,
 }
 
 impl KvShape {
+    /// A model whose layers all attend to all tokens.
+    pub const fn new(layers: usize, kv_heads: usize, head_dim: usize) -> Self {
+        Self { layers, kv_heads, head_dim, windowed_layers: 0, window: 0 }
+    }
+
+    /// The same with windows in some layers. Where all have one, pages are not told apart.
+    pub fn with_windows(self, windowed_layers: usize, window: usize) -> Self {
+        if windowed_layers < self.layers { Self { windowed_layers, window, ..self } } else { self }
+    }
+
+    /// Returns how many pages at the beginning of a sequence of `tokens` tokens are not read by layers with a window, when
+    /// the next token is computed.
+    pub fn pages_behind_window(&self, tokens: usize) -> usize {
+        if self.windowed_layers == 0 {
+            return 0;
+        }
+        (tokens + 1).saturating_sub(self.window) / CHUNK_TOKENS * CHUNK_TOKENS / PAGE_TOKENS
+    }
+
     /// Returns the layout of each format, by `PageFormat::index`.
     pub fn layouts(&self) -> [PageLayout; PageFormat::COUNT] {
-        let mut formats = PageFormat::all();
-        let cells = self.layers * self.kv_heads;
-        std::array::from_fn(|_| PageLayout::new(formats.next().expect("as many"), cells, self.head_dim))
+        let mut formats = PageFormat::every();
+        std::array::from_fn(|_| PageLayout::new(formats.next().expect("as many"), *self))
     }
 
     /// Bytes of a page of each format, by `PageFormat::index`.
@@ -157,12 +202,30 @@ mod tests {
     fn cells_follow_each_other_without_gaps() {
         for format in PageFormat::all() {
             for dim in (16..=256).step_by(16) {
-                let layout = PageLayout::new(format, 6, dim);
+                let layout = PageLayout::new(format, KvShape::new(3, 2, dim));
                 assert!(layout.line_bytes.is_multiple_of(ALIGN), "{format} of {dim}: lines are not whole");
                 assert!(layout.page_bytes.is_multiple_of(ALIGN));
-                assert_eq!(layout.cell(6), (layout.scales, layout.scales + 6 * layout.scale_bytes));
+                let scales = layout.global.scales;
+                assert_eq!(layout.cell(6), (scales, scales + 6 * layout.scale_bytes));
                 assert!(layout.page_bytes - layout.cell(6).1 < ALIGN);
             }
         }
+    }
+
+    #[test]
+    fn a_page_without_its_windows_is_the_beginning_of_the_whole_one() {
+        let plain = KvShape::new(6, 2, 64);
+        let shape = plain.with_windows(5, 512);
+        for format in PageFormat::all() {
+            let (whole, trimmed) = (PageLayout::new(format, shape), PageLayout::new(format.trimmed(), shape));
+            assert!(trimmed.page_bytes * 5 < whole.page_bytes, "{format}");
+            assert!((0..2).all(|cell| whole.cell(cell) == trimmed.cell(cell)));
+            assert!((2..12).all(|cell| whole.cell(cell).0 >= trimmed.page_bytes));
+            assert!(whole.page_bytes - PageLayout::new(format, plain).page_bytes <= ALIGN);
+        }
+        assert_eq!(plain.with_windows(6, 512), plain, "there is nothing to tell apart");
+        assert_eq!((plain.pages_behind_window(10_000), shape.pages_behind_window(600)), (0, 0));
+        // The next token sees tokens from 489 on, whose chunk begins at 384.
+        assert_eq!((shape.pages_behind_window(639), shape.pages_behind_window(1000)), (8, 24));
     }
 }

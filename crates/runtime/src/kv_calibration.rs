@@ -20,10 +20,10 @@ const TEXT: &str = include_str!("kv_calibration/text.txt");
 /// Formats from the smallest up; a rotation costs time at every token and so comes after none. The last is taken without being
 /// measured.
 const CANDIDATES: [(PageFormat, Rotation); 5] = [
-    (PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 }, Rotation::None),
-    (PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 }, Rotation::Hadamard),
-    (PageFormat { keys: KeyFormat::Q6, values: ValueFormat::Q4 }, Rotation::None),
-    (PageFormat { keys: KeyFormat::Q8, values: ValueFormat::Q4 }, Rotation::None),
+    (PageFormat::new(KeyFormat::Q4, ValueFormat::Q4), Rotation::None),
+    (PageFormat::new(KeyFormat::Q4, ValueFormat::Q4), Rotation::Hadamard),
+    (PageFormat::new(KeyFormat::Q6, ValueFormat::Q4), Rotation::None),
+    (PageFormat::new(KeyFormat::Q8, ValueFormat::Q4), Rotation::None),
     (PageFormat::Q8, Rotation::None),
 ];
 /// Maximum mean Kullback-Leibler divergence in nats, with all but the last few tokens in a format. In use, the last 2,048 tokens

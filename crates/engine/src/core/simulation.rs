@@ -31,6 +31,8 @@ enum Device {
     Fake,
     /// The same with recurrent states.
     FakeRecurrent,
+    /// And with a window of 20 tokens in one of two layers.
+    FakeWindowed,
 }
 
 /// What is simulated.
@@ -49,6 +51,8 @@ struct Setting {
     with_disk: bool,
     /// Whether hidden states are kept, and wanted.
     keeps_states: bool,
+    /// Tokens of prompts that are their own, at most.
+    own_tokens: usize,
 }
 
 impl Setting {
@@ -71,8 +75,11 @@ impl Setting {
                 let pool = Pool::new(2, KernelSet::best());
                 Box::new(CpuRunner::new(recurrent_model(architecture).into(), pool, self.batch_rows))
             }
-            Device::Fake | Device::FakeRecurrent => {
-                let shape = KvShape { layers: 2, kv_heads: self.heads, head_dim: self.head_dim };
+            Device::Fake | Device::FakeRecurrent | Device::FakeWindowed => {
+                let mut shape = KvShape::new(2, self.heads, self.head_dim);
+                if self.device == Device::FakeWindowed {
+                    shape = shape.with_windows(1, 20);
+                }
                 let mut runner = FakeRunner::new(shape, VOCABULARY as usize, CONTEXT, self.batch_rows);
                 if self.device == Device::FakeRecurrent {
                     runner = runner.with_states(8);
@@ -95,7 +102,7 @@ impl Setting {
     }
 
     fn is_fake(&self) -> bool {
-        matches!(self.device, Device::Fake | Device::FakeRecurrent)
+        matches!(self.device, Device::Fake | Device::FakeRecurrent | Device::FakeWindowed)
     }
 }
 
@@ -111,6 +118,7 @@ const TINY: Setting = Setting {
     budget_bytes: 30 << 11,
     with_disk: true,
     keeps_states: false,
+    own_tokens: 60,
 };
 
 fn recurrent_model(architecture: &str) -> Model {
@@ -170,11 +178,11 @@ fn model(heads: usize, head_dim: usize) -> Model {
 }
 
 /// Requests whose prompts begin alike: with one of three texts, cut anywhere, and then something of their own.
-fn request(random: &mut Random) -> Request {
+fn request(random: &mut Random, own_tokens: usize) -> Request {
     let below = |random: &mut Random, bound: usize| (random.unit() * bound as f64) as usize;
     let text = below(random, 3);
     let shared = below(random, 120);
-    let own = 1 + below(random, 60);
+    let own = 1 + below(random, own_tokens);
     let mut prompt: Vec<u32> = (0..shared).map(|i| ((i * (text + 3) + i / 7) % VOCABULARY as usize) as u32).collect();
     prompt.extend((0..own).map(|_| below(random, VOCABULARY as usize) as u32));
     let seed = below(random, 1000) as u64;
@@ -267,6 +275,7 @@ struct Seen {
     preemptions: u64,
     evicted: u64,
     cooled: u64,
+    trimmed: u64,
     refused: usize,
     /// Sequences whose step failed, or gave NaN.
     failed: usize,
@@ -297,7 +306,7 @@ fn simulate(setting: Setting) -> Seen {
     for step in 0..setting.steps {
         core.set_time(Duration::from_millis(step as u64));
         if random.unit() < 0.25 {
-            let mut request = request(&mut random);
+            let mut request = request(&mut random, setting.own_tokens);
             if setting.is_fake() && random.unit() < 0.3 {
                 request.adapter = Some(AdapterId([7; 32]));
             }
@@ -367,7 +376,7 @@ fn simulate(setting: Setting) -> Seen {
     seen.steps_alone = alone.steps;
     seen.preemptions = core.preemptions();
     let stats = core.cache_stats();
-    (seen.evicted, seen.cooled) = (stats.evicted_pages, stats.cooled_pages);
+    (seen.evicted, seen.cooled, seen.trimmed) = (stats.evicted_pages, stats.cooled_pages, stats.trimmed_pages);
     seen
 }
 
@@ -401,6 +410,23 @@ fn on_a_fake_runner_too_and_for_longer() {
         assert!(seen.answers > 1000 && seen.cancelled > 50 && seen.overdue > 0 && seen.refused > 0, "{seen:?}");
         assert!(seen.cached_tokens > 10_000 && seen.preemptions > 0 && seen.evicted > 1000, "{seen:?}");
         assert!(seen.failed > 50 && seen.drafts_accepted > 100, "{seen:?}");
+    }
+}
+
+/// What layers with a window read is always there, though pages behind it lose their part of them.
+#[test]
+fn what_is_in_a_window_is_never_given_back() {
+    // Pages of 64 KiB: formats do not share a slab.
+    let large = Setting { device: Device::FakeWindowed, heads: 8, head_dim: 64, budget_bytes: 12 << 20, ..FAKE };
+    let large = Setting { own_tokens: 140, ..large };
+    for (seed, tiers, with_disk) in
+        [(41, "f16", false), (42, "f16:32,q8:96,q4", false), (43, "q8", false), (44, "f16", true)]
+    {
+        let steps = if with_disk { 1500 } else { 10_000 };
+        let seen = simulate(Setting { seed, tiers, steps, with_disk, ..large });
+        println!("seed {seed}: {seen:?}");
+        assert!(seen.answers > 100 && seen.cancelled > 10 && seen.evicted > 100 && seen.trimmed > 10, "{seen:?}");
+        assert!(seen.cached_tokens > 1000 && seen.failed > 5 && seen.drafts_accepted > 10, "{seen:?}");
     }
 }
 
@@ -486,7 +512,7 @@ fn ten_million_steps_break_nothing() {
     let run = |seed: u64| {
         let (tiers, pages) =
             [("f16", 30), ("f16:32,q8:96,q4", 30), ("q8", 20), ("f16:16,q8/q4", 60)][seed as usize % 4];
-        let device = if seed.is_multiple_of(5) { Device::FakeRecurrent } else { Device::Fake };
+        let device = [Device::Fake, Device::Fake, Device::FakeRecurrent, Device::FakeWindowed][seed as usize / 4 % 4];
         simulate(Setting { device, seed, tiers, budget_bytes: pages << 11, steps: STEPS, with_disk: false, ..FAKE })
     };
     let threads = available_parallelism().map_or(1, usize::from) as u64;
@@ -578,7 +604,7 @@ fn prompts_that_wait_are_bounded_by_their_tokens_too() {
 
 #[test]
 fn the_quota_of_a_tenant_holds_for_all_of_its_adapters_together() {
-    let page = KvShape { layers: 2, kv_heads: 1, head_dim: 16 }.page_bytes("f16".parse::<Tiers>().unwrap().hot);
+    let page = KvShape::new(2, 1, 16).page_bytes("f16".parse::<Tiers>().unwrap().hot);
     let quota = Quota { guaranteed_bytes: 0, limit_bytes: Some(4 * page) };
     let options = CoreOptions { quotas: vec![(Tenant::new("a"), quota)], ..CoreOptions::new(40 * page) };
     let mut core = FAKE.core(options);
@@ -617,7 +643,7 @@ fn nothing_of_a_lost_device_is_saved() {
         let disk = Some(DiskStore::open(folder.path(), 1 << 20, PageKey::new(&[1; 32])).expect("a sound folder"));
         let kv = KvOptions { budget_bytes: FAKE.budget_bytes, disk, ..KvOptions::new(FAKE.tiers()) };
         // One step computes more pages than are queued for the disk after it.
-        let shape = KvShape { layers: 2, kv_heads: 1, head_dim: 16 };
+        let shape = KvShape::new(2, 1, 16);
         let runner = FakeRunner::new(shape, VOCABULARY as usize, CONTEXT, CONTEXT);
         let faults = runner.faults();
         (Core::new(Box::new(runner), CoreOptions { kv, ..CoreOptions::new(0) }), faults)

@@ -21,9 +21,9 @@ const DEPTH_MAX: usize = 4096;
 const FORMATS: [PageFormat; 5] = [
     PageFormat::F16,
     PageFormat::Q8,
-    PageFormat { keys: KeyFormat::Q8, values: ValueFormat::Q4 },
-    PageFormat { keys: KeyFormat::Q6, values: ValueFormat::Q4 },
-    PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 },
+    PageFormat::new(KeyFormat::Q8, ValueFormat::Q4),
+    PageFormat::new(KeyFormat::Q6, ValueFormat::Q4),
+    PageFormat::new(KeyFormat::Q4, ValueFormat::Q4),
 ];
 
 pub fn run(bench: &mut Bench<'_>, shape: Shape) {
@@ -57,7 +57,7 @@ struct Sequence {
 impl Sequence {
     fn new(pool: &mut Pool, shape: Shape, format: PageFormat) -> Self {
         let Shape { layers, heads, kv_heads, head_dim, .. } = shape;
-        let kv_shape = KvShape { layers, kv_heads, head_dim };
+        let kv_shape = KvShape::new(layers, kv_heads, head_dim);
         let (old_pages, new_pages) = (DEPTH_MAX / PAGE_TOKENS, PROMPT / PAGE_TOKENS);
         let bytes = 3 * (old_pages + new_pages) * kv_shape.page_bytes(PageFormat::F16);
         let mut kv = PageStore::new(pool, kv_shape, Rotation::None, bytes);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use ruvllm_runner::{Conversion, HUGE_PAGE, KvShape, PageFormat, PageLayout, PageLocation, Rotation};
+use ruvllm_runner::{Conversion, HUGE_PAGE, KvShape, PageFormat, PageLayers, PageLayout, PageLocation, Rotation};
 
 use super::HEAD_DIM_MAX;
 use crate::Pool;
@@ -76,6 +76,10 @@ impl HostPages {
             let start = pages.data.write(worker, Access::WritePages).cast_const();
             for unit in worker.units().take_while(|unit| *unit < conversions.len() * layers) {
                 let (Conversion { from, to }, layer) = (conversions[unit / layers], unit % layers);
+                // Those with a window come last, and are not in pages that have left it.
+                if to.format.layers == PageLayers::Global && layer >= layers - pages.shape.windowed_layers {
+                    continue;
+                }
                 for head in 0..pages.shape.kv_heads {
                     let mut cells = pages.cells(start, layer, head);
                     let (old, new) = (cells.at(from), cells.at(to));

@@ -6,7 +6,7 @@ use ruvllm_kernels::ops::{Attention, AttentionShape, HeadTransform, QkNorm, Rope
 use ruvllm_kernels::{KernelSet, Pool, reference};
 use ruvllm_runner::{Batch, KvShape, PAGE_TOKENS, PageFormat, PageId, Rotation};
 
-const SHAPE: KvShape = KvShape { layers: 2, kv_heads: 2, head_dim: 32 };
+const SHAPE: KvShape = KvShape::new(2, 2, 32);
 const HEADS: usize = 6;
 const SCALE: f32 = 0.2;
 const EPSILON: f32 = 1e-6;

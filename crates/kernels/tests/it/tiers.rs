@@ -62,7 +62,7 @@ fn keys_whose_channels_are_alike_are_exact_in_few_bits() {
             }
             let pages = model.pages(PageFormat::F16, PAGE_TOKENS + 1);
             model.step(&pages, 0, &rows[..PAGE_TOKENS]);
-            let format = PageFormat { keys, values: ValueFormat::F16 };
+            let format = PageFormat::new(keys, ValueFormat::F16);
             model.kv.convert(&mut model.pool, pages[0], format);
             let got = model.step(&pages, PAGE_TOKENS, &rows[PAGE_TOKENS..]);
             let want = model.formula(&pages, PAGE_TOKENS + 1, &rows[PAGE_TOKENS]);
@@ -74,8 +74,8 @@ fn keys_whose_channels_are_alike_are_exact_in_few_bits() {
 #[test]
 fn a_row_has_the_same_bits_alone_and_in_company() {
     let mut random = Random(14);
-    let cold = PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 };
-    let mixed = PageFormat { keys: KeyFormat::Q6, values: ValueFormat::Q8 };
+    let cold = PageFormat::new(KeyFormat::Q4, ValueFormat::Q4);
+    let mixed = PageFormat::new(KeyFormat::Q6, ValueFormat::Q8);
     let mixtures = [vec![PageFormat::F16], vec![PageFormat::Q8], vec![cold, PageFormat::Q8, mixed, PageFormat::F16]];
     for &(head_dim, group) in SHAPES {
         for (set, pool) in pools() {

@@ -1,6 +1,6 @@
 //! Eviction and demotion of cached pages, and writing them to disk.
 
-use ruvllm_runner::{PageBytes, PageId};
+use ruvllm_runner::{PageBytes, PageFormat, PageId, PageLayers};
 
 use super::{Cached, KvCache};
 use crate::accounts::{AccountId, Accounts};
@@ -22,7 +22,8 @@ impl KvCache {
         let share = self.map().bytes_in_use() as f64 / self.map().bytes_budget() as f64;
         self.is_under_pressure = share > if self.is_under_pressure { PRESSURE_ENDS } else { PRESSURE_BEGINS };
         if self.is_under_pressure {
-            let cooled = self.demote_cached(PAGES_BETWEEN_STEPS, bytes);
+            let trimmed = self.trim_cached(PAGES_BETWEEN_STEPS, bytes);
+            let cooled = trimmed + self.demote_cached(PAGES_BETWEEN_STEPS - trimmed, bytes);
             for _ in cooled..PAGES_BETWEEN_STEPS {
                 if self.evict_page(None, bytes).is_none() {
                     break;
@@ -61,7 +62,9 @@ impl KvCache {
     fn demote_cached(&mut self, count: usize, bytes: &mut dyn PageBytes) -> usize {
         let colder = |page: PageId| {
             let format = self.map().format(page);
-            let next = if format == self.tiers.hot { self.tiers.warm } else { self.tiers.cold };
+            let whole = PageFormat { layers: PageLayers::All, ..format };
+            let next = if whole == self.tiers.hot { self.tiers.warm } else { self.tiers.cold };
+            let next = PageFormat { layers: format.layers, ..next };
             (self.pages.users(page) == 1 && next != format).then_some((page, next))
         };
         let chosen: Vec<_> = self.tree.by_worth().take(SCANNED_PAGES_MAX).filter_map(colder).take(count).collect();
@@ -154,10 +157,11 @@ impl KvCache {
     }
 
     /// Queues a page for writing, unless it left the prefix tree meanwhile.
-    fn save_page(&mut self, page: PageId, bytes: &mut dyn PageBytes) {
+    pub(super) fn save_page(&mut self, page: PageId, bytes: &mut dyn PageBytes) {
         let Some(Cached { hash, .. }) = self.cached(page) else { return };
         let format = self.map().format(page);
-        if let Some(disk) = &mut self.disk {
+        // What was trimmed was saved before.
+        if let Some(disk) = self.disk.as_mut().filter(|_| format.layers == PageLayers::All) {
             disk.write(hash, format, self.pages.saved(page, bytes));
         }
     }

@@ -52,10 +52,12 @@ impl KvCache {
         if let (Some(found), Some(tokens_min)) = (&mut found, tokens_min) {
             start.divergence = found.divergence.take();
             start.on_disk = self.on_disk(found, wanted);
+            self.cut_to_window(found, &mut start.on_disk);
             start.known_tokens = (found.pages.len() + start.on_disk.len()) * PAGE_TOKENS;
             snapshot = self.cut_to_snapshot(found, &mut start.on_disk);
             if !self.is_worth_loading(&start.on_disk) {
                 skipped = std::mem::take(&mut start.on_disk).len();
+                self.cut_to_window(found, &mut start.on_disk);
                 snapshot = self.cut_to_snapshot(found, &mut start.on_disk);
             }
             let available = found.tokens().max((found.pages.len() + start.on_disk.len()) * PAGE_TOKENS);
@@ -104,6 +106,20 @@ impl KvCache {
             self.extend(namespace, &mut start.table, tokens.len(), bytes)?;
         }
         Ok(start)
+    }
+
+    /// Shortens a match to where all is there that layers with a window read, of models that have them.
+    fn cut_to_window(&self, found: &mut Found, on_disk: &mut Vec<PageHash>) {
+        if !self.has_windows() {
+            return;
+        }
+        let usable = self.usable_pages(&found.pages, on_disk.len());
+        if usable < found.pages.len() {
+            found.partial = None;
+            found.pages.truncate(usable);
+            found.hashes.truncate(usable);
+        }
+        on_disk.truncate(usable - found.pages.len());
     }
 
     /// Shortens a match to the last page at whose end there is a snapshot of the recurrent state, of models that have one:

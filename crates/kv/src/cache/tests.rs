@@ -8,7 +8,7 @@ use ruvllm_runner::{FakeRunner, PageFormat, Runner};
 use super::*;
 use crate::disk::PageKey;
 
-const SHAPE: KvShape = KvShape { layers: 1, kv_heads: 1, head_dim: 16 };
+const SHAPE: KvShape = KvShape::new(1, 1, 16);
 
 /// A cache with the bytes of its pages. As an engine does, it saves what is cached when it is dropped.
 struct TestCache {

@@ -40,6 +40,15 @@ impl PrefixTree {
         self.leaves.iter().flat_map(|(_, id)| self.node(*id).pages.iter().rev().map(|held| held.page))
     }
 
+    /// The pages of texts that are at least `pages` before their ends, from those that are worth least. None before a place
+    /// where texts part.
+    pub fn behind_ends(&self, pages: usize) -> impl Iterator<Item = PageId> {
+        self.leaves.iter().flat_map(move |(_, id)| {
+            let held = &self.node(*id).pages;
+            held[..held.len().saturating_sub(pages)].iter().map(|held| held.page)
+        })
+    }
+
     /// Sets the worth of a node, which must not be queued, to what it is at its present use.
     pub(super) fn appraise(&mut self, id: NodeId) {
         let floor = self.floor;

@@ -2,10 +2,10 @@ use ruvllm_runner::{KeyFormat, KvShape, ValueFormat};
 
 use super::*;
 
-const COLD: PageFormat = PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 };
+const COLD: PageFormat = PageFormat::new(KeyFormat::Q4, ValueFormat::Q4);
 
 fn sizes(cells: usize, head_dim: usize) -> PageSizes {
-    KvShape { layers: cells, kv_heads: 1, head_dim }.page_sizes()
+    KvShape::new(cells, 1, head_dim).page_sizes()
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::ops::{Deref, Range};
 use ruvllm_kv::{ConvertError, PageMap};
 use ruvllm_runner::{FakeRunner, KeyFormat, KvShape, PageBytes, PageFormat, PageId, Rotation, Runner, ValueFormat};
 
-const SHAPE: KvShape = KvShape { layers: 3, kv_heads: 2, head_dim: 80 };
-const COLD: PageFormat = PageFormat { keys: KeyFormat::Q4, values: ValueFormat::Q4 };
+const SHAPE: KvShape = KvShape::new(3, 2, 80);
+const COLD: PageFormat = PageFormat::new(KeyFormat::Q4, ValueFormat::Q4);
 
 /// A map with the bytes that it is of.
 struct Memory {
@@ -223,7 +223,7 @@ fn pages_that_are_not_in_use_are_told_apart() {
 
 #[test]
 fn a_page_larger_than_a_huge_page_finds_its_place() {
-    let shape = KvShape { layers: 80, kv_heads: 8, head_dim: 128 };
+    let shape = KvShape::new(80, 8, 128);
     for format in [PageFormat::F16, PageFormat::Q8, COLD] {
         for count in [1, 3, 40] {
             let budget = PageMap::budget_for(shape, format, count);

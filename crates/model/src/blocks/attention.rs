@@ -59,7 +59,7 @@ impl AttentionBlock {
             parts
         };
         let mut bias = None;
-        if tensors.has(&name("attn_q.bias")) {
+        if ["attn_q.bias", "attn_k.bias", "attn_v.bias"].iter().any(|part| tensors.has(&name(part))) {
             let mut all = tensors.floats(&name("attn_q.bias"), queries)?;
             all.extend(tensors.floats(&name("attn_k.bias"), keys)?);
             all.extend(tensors.floats(&name("attn_v.bias"), keys)?);

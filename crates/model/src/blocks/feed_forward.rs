@@ -51,7 +51,8 @@ impl FeedForwardBlock {
     ) -> Result<Self, LoadError> {
         // Some files name it by what comes before.
         let names = ["ffn_norm.weight", "post_attention_norm.weight"].map(|part| format!("blk.{layer}.{part}"));
-        let name = if tensors.has(&names[0]) { &names[0] } else { &names[1] };
+        let name = names.iter().find(|name| tensors.has(name));
+        let name = name.ok_or_else(|| LoadError::MissingTensor(names.join("' or '")))?;
         let norm = tensors.floats(name, hidden)?;
         let kind = match config {
             FeedForward::Dense(config) => load_dense(tensors, config, (hidden, epsilon), layer)?,
@@ -171,7 +172,8 @@ fn load_dense(
 ) -> Result<Kind, LoadError> {
     let name = |part: &str| format!("blk.{layer}.{part}");
     let width = config.width;
-    let gate_up = if tensors.has(&name("ffn_gate.weight")) {
+    let is_alone = tensors.rows_of(&name("ffn_up.weight")) == Some(width);
+    let gate_up = if tensors.has(&name("ffn_gate.weight")) || is_alone {
         vec![
             tensors.matrix(&name("ffn_gate.weight"), width, hidden)?,
             tensors.matrix(&name("ffn_up.weight"), width, hidden)?,
@@ -213,8 +215,10 @@ fn load_experts(
         (Some(gates), Some(ups)) => Some([&gates[expert][..], &ups[expert][..]].concat()),
         _ => None,
     };
-    if gate_biases.is_some() != up_biases.is_some() {
-        return Err(LoadError::MissingTensor(name("ffn_gate_exps.bias and ffn_up_exps.bias")));
+    match (&gate_biases, &up_biases) {
+        (Some(_), None) => return Err(LoadError::MissingTensor(name("ffn_up_exps.bias"))),
+        (None, Some(_)) => return Err(LoadError::MissingTensor(name("ffn_gate_exps.bias"))),
+        _ => {}
     }
     let gate_up = gates.into_iter().zip(ups).enumerate();
     let gate_up = gate_up.map(|(expert, (gate, up))| linear(layer, vec![gate, up], both_biases(expert)));

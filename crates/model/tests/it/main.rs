@@ -6,4 +6,5 @@ mod replay;
 mod architectures;
 mod fuzz_corpus;
 mod gguf_golden;
+mod hostile;
 mod recurrent;

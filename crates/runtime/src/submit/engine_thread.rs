@@ -87,7 +87,7 @@ pub struct EngineStatus {
 impl EngineStatus {
     /// Returns the number of KV pages by format, without formats that have none.
     pub fn tier_pages(&self) -> impl Iterator<Item = (String, usize)> {
-        let all = PageFormat::all().zip(self.cache.pages_by_format).filter(|(_, pages)| *pages > 0);
+        let all = PageFormat::every().zip(self.cache.pages_by_format).filter(|(_, pages)| *pages > 0);
         all.map(|(format, pages)| (format.to_string(), pages))
     }
 }

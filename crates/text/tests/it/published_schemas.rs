@@ -31,7 +31,7 @@ const DATA: [Source; 7] = [
 const DEFINITIONS: &str = "_definitions.json";
 const SHARE_MIN: f64 = 0.95;
 /// Every how manieth schema answers are made up for.
-const SAMPLED: usize = 6;
+const SAMPLED: usize = 12;
 
 struct Published {
     name: String,

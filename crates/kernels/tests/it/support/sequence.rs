@@ -33,7 +33,7 @@ pub const PICK: usize = 13;
 impl Model {
     /// Heads in `group`s that share one of two KV heads. Positions have no effect, so that rows mean what they hold.
     pub fn new(pool: Pool, head_dim: usize, group: usize, rotation: Rotation) -> Self {
-        let shape = KvShape { layers: 2, kv_heads: 2, head_dim };
+        let shape = KvShape::new(2, 2, head_dim);
         let kv = PageStore::new(&pool, shape, rotation, BUDGET);
         let rope = RopeTable::new(TOKENS_MAX, &vec![0.0; head_dim / 2], RopeStyle::Halves, 1.0);
         let cols = 2 * group * head_dim;
