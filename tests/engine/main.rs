@@ -9,6 +9,7 @@ mod batching;
 mod embedder;
 mod exact;
 mod formats;
+mod gemma3;
 mod hidden_states;
 mod kv_guard;
 mod logits;

@@ -5,7 +5,7 @@ use ruvllm_kernels::ops::{Activation, RopeStyle, Scoring};
 use crate::config::{AttentionConfig, ExpertsConfig};
 use crate::error::LoadError;
 use crate::formats::gguf::{Gguf, Metadata, Value};
-use crate::rope::{LongRope, RopeConfig, RopeScaling, SHORT, Yarn};
+use crate::rope::{LONG, LongRope, RopeConfig, RopeScaling, SHORT, Yarn};
 
 /// Maximum number of experts of a layer: several times what is known.
 const EXPERTS_MAX: usize = 4096;
@@ -202,10 +202,12 @@ impl<'a> Keys<'a> {
         let original_context = || self.count("rope.scaling.original_context_length");
         let given_amplitude = || self.optional_float("rope.scaling.attn_factor").map(|given| given.map(f64::from));
         match kind {
-            None | Some("none") if self.has_tensor(SHORT) => Ok(RopeScaling::LongRope(LongRope {
-                original_context: original_context()?,
-                amplitude: given_amplitude()?.unwrap_or(1.0),
-            })),
+            None | Some("none") if self.has_tensor(SHORT) || self.has_tensor(LONG) => {
+                Ok(RopeScaling::LongRope(LongRope {
+                    original_context: original_context()?,
+                    amplitude: given_amplitude()?.unwrap_or(1.0),
+                }))
+            }
             None | Some("none") => Ok(RopeScaling::None),
             Some("linear") => Ok(RopeScaling::Linear { factor: factor()? }),
             Some("yarn") => {

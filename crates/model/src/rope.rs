@@ -107,7 +107,7 @@ impl RopeConfig {
 /// A divisor for each frequency, as Llama 3 has them.
 const DIVISORS: &str = "rope_freqs.weight";
 /// Divisors of long-RoPE.
-const LONG: &str = "rope_factors_long.weight";
+pub(crate) const LONG: &str = "rope_factors_long.weight";
 pub(crate) const SHORT: &str = "rope_factors_short.weight";
 
 impl LongRope {

@@ -5,6 +5,10 @@ use ruvllm_model::formats::gguf::Value;
 use ruvllm_model::formats::gguf::write::Header;
 use ruvllm_model::quantize::Recipe;
 
+/// The name and shape of a tensor, the length of a row first.
+type Tensor = (&'static str, Vec<usize>);
+type Tensors = Vec<Tensor>;
+
 /// A model to be made: what its file says, and its tensors.
 pub(super) struct Shape {
     pub name: &'static str,
@@ -19,8 +23,8 @@ pub(super) struct Shape {
     /// Of the architecture, beside those that all have.
     numbers: &'static [(&'static str, u32)],
     rope_base: f32,
-    /// The tensors of a layer, without their number: names and shapes, the length of a row first.
-    layer: fn(usize) -> Vec<(&'static str, Vec<usize>)>,
+    /// The tensors of a layer, without their number.
+    layer: fn(usize) -> Tensors,
 }
 
 const Q4_0: (&str, Recipe) = ("q4_0", Recipe::Uniform(WeightType::Q4_0));
@@ -148,7 +152,7 @@ pub(super) const SHAPES: [Shape; 4] = [
     },
 ];
 
-fn attention(hidden: usize, queries: usize, keys: usize) -> Vec<(&'static str, Vec<usize>)> {
+fn attention(hidden: usize, queries: usize, keys: usize) -> Tensors {
     vec![
         ("attn_norm.weight", vec![hidden]),
         ("attn_q.weight", vec![hidden, queries]),
@@ -158,11 +162,11 @@ fn attention(hidden: usize, queries: usize, keys: usize) -> Vec<(&'static str, V
     ]
 }
 
-fn qk_norms(dim: usize) -> [(&'static str, Vec<usize>); 2] {
+fn qk_norms(dim: usize) -> [Tensor; 2] {
     [("attn_q_norm.weight", vec![dim]), ("attn_k_norm.weight", vec![dim])]
 }
 
-fn feed_forward(hidden: usize, width: usize) -> [(&'static str, Vec<usize>); 3] {
+fn feed_forward(hidden: usize, width: usize) -> [Tensor; 3] {
     [
         ("ffn_gate.weight", vec![hidden, width]),
         ("ffn_up.weight", vec![hidden, width]),
@@ -170,7 +174,7 @@ fn feed_forward(hidden: usize, width: usize) -> [(&'static str, Vec<usize>); 3] 
     ]
 }
 
-fn dense_layer(hidden: usize, queries: usize, keys: usize, width: usize) -> Vec<(&'static str, Vec<usize>)> {
+fn dense_layer(hidden: usize, queries: usize, keys: usize, width: usize) -> Tensors {
     let mut tensors = attention(hidden, queries, keys);
     tensors.push(("ffn_norm.weight", vec![hidden]));
     tensors.extend(feed_forward(hidden, width));
