@@ -209,5 +209,5 @@ fn whatever_is_generated_validates() {
         }
     }
     println!("{generated} random answers validated");
-    assert!(generated > 2000, "{generated}");
+    assert!(generated > 800, "{generated}");
 }
