@@ -72,7 +72,8 @@ impl KvOptions {
 
     /// Bytes of the budget that are for pages and their sidecars.
     fn paged_bytes(&self) -> usize {
-        self.budget_bytes - self.state_slots * self.state_bytes
+        // A budget below one state leaves none, and requests are refused.
+        self.budget_bytes.saturating_sub(self.state_slots * self.state_bytes)
     }
 }
 
@@ -123,8 +124,7 @@ struct Cached {
 pub struct KvCache {
     pages: Pages,
     states: States,
-    /// Slots for them, and the bytes of each.
-    state_slots: usize,
+    /// Of each.
     state_bytes: usize,
     /// The initial budget, and its part for keys and values; the rest is for sidecars and states.
     budget_bytes: usize,
@@ -154,7 +154,6 @@ impl KvCache {
         let map = PageMap::new(shape, options.page_memory_bytes(shape));
         Self {
             states: States::new(options.state_slots),
-            state_slots: options.state_slots,
             state_bytes: options.state_bytes,
             budget_bytes: options.budget_bytes,
             memory_bytes: map.bytes_budget(),

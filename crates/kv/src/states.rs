@@ -81,6 +81,10 @@ impl States {
         self.slots > 0
     }
 
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
+    }
+
     pub(crate) fn in_use(&self) -> usize {
         self.slots - self.free.len()
     }

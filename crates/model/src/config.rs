@@ -167,6 +167,16 @@ impl Config {
         Self::new(keys, layers)
     }
 
+    /// Describes a model whose layers differ in their mixers only.
+    pub(crate) fn with_mixers(
+        keys: &Keys<'_>,
+        mixers: Vec<Mixer>,
+        feed_forward: &FeedForward,
+    ) -> Result<Self, LoadError> {
+        let layer = |mixer| LayerConfig { mixer, feed_forward: feed_forward.clone() };
+        Self::new(keys, mixers.into_iter().map(layer).collect())
+    }
+
     /// Describes a model with these layers, and refuses what the kernels cannot compute.
     pub(crate) fn new(keys: &Keys<'_>, layers: Vec<LayerConfig>) -> Result<Self, LoadError> {
         let config = Self {

@@ -13,6 +13,8 @@ use crate::{SubmitError, Tenant};
 pub enum EvaluateError {
     #[error(transparent)]
     Refused(#[from] SubmitError),
+    #[error("running sequences have all slots for recurrent states; try again later or raise the KV budget")]
+    NoStateSlot,
     #[error(transparent)]
     Runner(#[from] RunnerError),
 }
@@ -53,7 +55,7 @@ impl Core {
         let begun = self.cache.begin_state(&mut table, &mut *self.runner);
         if begun.is_err() {
             self.cache.release(None, &[], table, &mut *self.runner);
-            return Err(SubmitError::QueueFull(self.waiting()).into());
+            return Err(EvaluateError::NoStateSlot);
         }
         let outcome = self.evaluate_chunks(tiers, tokens, wanted, &mut table, visit);
         self.cache.release(None, &[], table, &mut *self.runner);

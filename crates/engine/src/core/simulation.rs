@@ -504,6 +504,13 @@ fn the_next_turn_of_a_chat_goes_on_where_the_last_one_ended() {
     }
 }
 
+#[test]
+fn a_budget_below_one_recurrent_state_refuses_requests() {
+    let mut core = Setting { device: Device::Recurrent("qwen35"), ..TINY }.core(CoreOptions::new(1024));
+    let refused = core.submit(Request::new(vec![1, 2, 3]));
+    assert!(matches!(refused, Err(SubmitError::TooLargeForCache { pages: 0, .. })), "{refused:?}");
+}
+
 /// `just simulate` runs it, on all cores.
 #[test]
 #[ignore = "takes minutes"]

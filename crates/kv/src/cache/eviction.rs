@@ -41,7 +41,7 @@ impl KvCache {
         // Sidecars have the same share as at first.
         let memory = (budget_bytes as u128 * self.memory_bytes as u128 / (self.budget_bytes as u128).max(1)) as usize;
         self.pages.set_budget(memory);
-        let slots = self.state_slots as u128 * budget_bytes as u128 / (self.budget_bytes as u128).max(1);
+        let slots = self.states.slots() as u128 * budget_bytes as u128 / (self.budget_bytes as u128).max(1);
         self.states.set_limit(slots as usize);
         self.enforce_budget(usize::MAX, bytes) & self.enforce_state_limit(bytes)
     }

@@ -31,8 +31,11 @@ impl KvCache {
         let pages = table.pages[table.trimmed_pages.min(end)..end].iter().copied();
         let is_own = |page: &PageId| self.users(*page) as usize == 1 + usize::from(self.cached(*page).is_some());
         let own: Vec<PageId> = pages.filter(|page| is_own(page) && !self.is_trimmed(*page)).collect();
-        table.trimmed_pages = end;
-        self.trim_pages(&own, bytes)
+        let trimmed = self.trim_pages(&own, bytes);
+        if trimmed == own.len() {
+            table.trimmed_pages = end;
+        }
+        trimmed
     }
 
     /// Trims up to `count` cached pages that no sequence uses and that are not near the end of their text.

@@ -3,16 +3,14 @@
 use ruvllm_kernels::ops::RopeStyle;
 
 use super::{Architecture, llama};
-use crate::config::{Config, LayerConfig, Mixer, ShortConvConfig};
+use crate::config::{Config, Mixer, ShortConvConfig};
 use crate::error::LoadError;
 use crate::keys::Keys;
 
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "lfm2", describe };
 
 fn describe(keys: &Keys<'_>) -> Result<Config, LoadError> {
-    let feed_forward = llama::feed_forward(keys)?;
-    let mixers = mixers(keys)?.into_iter();
-    Config::new(keys, mixers.map(|mixer| LayerConfig { mixer, feed_forward: feed_forward.clone() }).collect())
+    Config::with_mixers(keys, mixers(keys)?, &llama::feed_forward(keys)?)
 }
 
 /// A layer without KV heads is a convolution.

@@ -3,7 +3,7 @@
 use ruvllm_kernels::ops::{DeltaShape, RopeStyle};
 
 use super::{Architecture, llama};
-use crate::config::{Config, DeltaNetConfig, LayerConfig, Mixer};
+use crate::config::{Config, DeltaNetConfig, Mixer};
 use crate::error::LoadError;
 use crate::keys::Keys;
 
@@ -13,9 +13,7 @@ pub(super) const ARCHITECTURE: Architecture = Architecture { name: "qwen35", des
 const PERIOD: usize = 4;
 
 fn describe(keys: &Keys<'_>) -> Result<Config, LoadError> {
-    let feed_forward = llama::feed_forward(keys)?;
-    let mixers = mixers(keys)?.into_iter();
-    Config::new(keys, mixers.map(|mixer| LayerConfig { mixer, feed_forward: feed_forward.clone() }).collect())
+    Config::with_mixers(keys, mixers(keys)?, &llama::feed_forward(keys)?)
 }
 
 pub(super) fn mixers(keys: &Keys<'_>) -> Result<Vec<Mixer>, LoadError> {

@@ -3,7 +3,7 @@
 use ruvllm_kernels::ops::Activation;
 
 use super::{Architecture, qwen35};
-use crate::config::{Config, FeedForward, LayerConfig};
+use crate::config::{Config, FeedForward};
 use crate::error::LoadError;
 use crate::keys::Keys;
 
@@ -12,7 +12,5 @@ pub(super) const ARCHITECTURE: Architecture = Architecture { name: "qwen35moe", 
 fn describe(keys: &Keys<'_>) -> Result<Config, LoadError> {
     let mut experts = keys.experts(Activation::Silu)?;
     experts.shared_width = Some(keys.count("expert_shared_feed_forward_length")?);
-    let feed_forward = FeedForward::Experts(experts);
-    let mixers = qwen35::mixers(keys)?.into_iter();
-    Config::new(keys, mixers.map(|mixer| LayerConfig { mixer, feed_forward: feed_forward.clone() }).collect())
+    Config::with_mixers(keys, qwen35::mixers(keys)?, &FeedForward::Experts(experts))
 }

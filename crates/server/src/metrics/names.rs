@@ -31,6 +31,9 @@ pub(crate) const KV_CACHED_PAGES: &str = "ruvllm_kv_cached_pages";
 pub(crate) const KV_EVICTED: &str = "ruvllm_kv_evicted_pages_total";
 pub(crate) const KV_REFAULTED: &str = "ruvllm_kv_regretted_pages_total";
 pub(crate) const KV_DEMOTED: &str = "ruvllm_kv_cooled_pages_total";
+pub(crate) const KV_TRIMMED: &str = "ruvllm_kv_trimmed_pages_total";
+pub(crate) const STATE_BYTES: &str = "ruvllm_state_bytes";
+pub(crate) const STATE_SNAPSHOTS: &str = "ruvllm_state_snapshots";
 pub(crate) const TIER_PAGES: &str = "ruvllm_kv_tier_pages";
 pub(crate) const DISK_BYTES: &str = "ruvllm_kv_disk_bytes";
 pub(crate) const DISK_PAGES: &str = "ruvllm_kv_disk_pages";
@@ -84,6 +87,9 @@ const COUNTERS: &[(&str, &str)] = &[
     (KV_EVICTED, "Evicted pages."),
     (KV_REFAULTED, "Evicted pages that had to be computed again."),
     (KV_DEMOTED, "Pages that were demoted to a smaller format."),
+    (KV_TRIMMED, "Pages that lost what layers with a window no longer need."),
+    (STATE_BYTES, "Memory of recurrent states in use, with their snapshots."),
+    (STATE_SNAPSHOTS, "Snapshots of recurrent states in memory."),
     (DISK_WRITTEN, "KV pages written to disk."),
     (DISK_READ, "KV pages read from disk."),
     (WITNESS_WRITTEN, "Entries of the witness log that were written."),

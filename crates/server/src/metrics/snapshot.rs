@@ -21,6 +21,9 @@ pub struct ModelSnapshot {
     pub evicted_pages: u64,
     pub regretted_pages: u64,
     pub cooled_pages: u64,
+    pub trimmed_pages: u64,
+    pub state_bytes: usize,
+    pub state_snapshots: usize,
     /// Pages by format, if known.
     pub tier_pages: Vec<(String, u64)>,
     /// `None` without a disk tier.
@@ -66,6 +69,8 @@ impl Metrics {
             (names::KV_BUDGET_BYTES, budget_bytes),
             (names::KV_PAGES, snapshot.kv_pages as f64),
             (names::KV_CACHED_PAGES, snapshot.kv_cached_pages as f64),
+            (names::STATE_BYTES, snapshot.state_bytes as f64),
+            (names::STATE_SNAPSHOTS, snapshot.state_snapshots as f64),
         ] {
             self.gauge(name, &model).set(value);
         }
@@ -76,6 +81,7 @@ impl Metrics {
             (names::KV_EVICTED, snapshot.evicted_pages),
             (names::KV_REFAULTED, snapshot.regretted_pages),
             (names::KV_DEMOTED, snapshot.cooled_pages),
+            (names::KV_TRIMMED, snapshot.trimmed_pages),
         ] {
             self.counter(name, &model).absolute(count);
         }

@@ -57,6 +57,9 @@ impl ServedModel {
             evicted_pages: cache.evicted_pages,
             regretted_pages: cache.regretted_pages,
             cooled_pages: cache.cooled_pages,
+            trimmed_pages: cache.trimmed_pages,
+            state_bytes: cache.state_bytes,
+            state_snapshots: cache.snapshots,
             tier_pages: status.tier_pages().map(|(format, pages)| (format, pages as u64)).collect(),
             disk: cache.disk.map(disk),
         }
