@@ -39,7 +39,15 @@ fn memory_rows(memory: &Value) -> Vec<Vec<String>> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut rows = vec![vec!["memory".to_owned(), "maximum".to_owned()]];
     for model in list("models") {
-        for (part, key) in [("weights", "weights_bytes"), ("work", "working_bytes"), ("KV cache", "kv_bytes")] {
+        let parts = [
+            ("weights", "weights_bytes"),
+            ("experts on disk", "experts_on_disk_bytes"),
+            ("work", "working_bytes"),
+            ("KV cache", "kv_bytes"),
+        ];
+        // Most models have no experts, or have them in memory.
+        let is_there = |key: &str| key != "experts_on_disk_bytes" || model[key].as_u64().unwrap_or(0) > 0;
+        for (part, key) in parts.into_iter().filter(|(_, key)| is_there(key)) {
             rows.push(vec![format!("{}: {part}", text(&model["model"])), size(&model[key])]);
         }
     }

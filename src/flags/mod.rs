@@ -2,6 +2,7 @@
 //! what is done with the value is the business of the commands.
 
 pub mod duration;
+pub mod experts;
 pub mod kv;
 pub mod memory;
 pub mod model;

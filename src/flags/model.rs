@@ -10,6 +10,7 @@ use ruvllm_backends::is_encoder;
 use ruvllm_runtime::{Engine, EngineBuilder};
 use ruvllm_store::ModelFile;
 
+use super::experts::ExpertsFlag;
 use super::kv::KvFlags;
 use crate::loading;
 
@@ -33,6 +34,10 @@ pub struct EngineFlags {
     /// File with a Jinja chat template, used instead of the model's own
     #[arg(long, value_name = "FILE")]
     pub chat_template: Option<PathBuf>,
+    /// Where a mixture of experts keeps its experts: in memory, on disk (a file in ~/.ruvllm/experts, of which the system
+    /// keeps in memory what is used), or auto: on disk only if the model does not fit into memory otherwise
+    #[arg(long, value_name = "PLACE", default_value = "auto")]
+    pub experts: ExpertsFlag,
     #[command(flatten)]
     pub kv: KvFlags,
 }
@@ -68,6 +73,7 @@ impl EngineFlags {
         }
         let chat_template = self.chat_template.as_deref().map(read_template).transpose()?;
         let builder = Engine::builder(file).threads(self.threads).context(self.context).chat_template(chat_template);
+        let builder = builder.experts(self.experts.place()?);
         Ok(self.kv.apply(builder)?.calibration_folder(loading::calibration_folder()?))
     }
 }

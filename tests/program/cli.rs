@@ -181,6 +181,25 @@ fn what_a_model_takes_is_worked_out_before_it_is_loaded() {
 }
 
 #[test]
+fn experts_that_do_not_fit_into_memory_are_kept_on_disk() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/architectures/qwen3moe/model.gguf");
+    let fit =
+        |arguments: &[&str]| json(&[&["show", file, "--fit", "--context", "64", "--json"][..], arguments].concat());
+    let roomy = fit(&[]);
+    assert!(roomy["fits"] == true && roomy["experts_on_disk_bytes"] == 0, "{roomy}");
+    let on_disk = fit(&["--experts", "disk"]);
+    let bytes = |fit: &Value, key: &str| fit[key].as_u64().expect("a number");
+    assert!(bytes(&on_disk, "experts_on_disk_bytes") > 0);
+    assert!(bytes(&on_disk, "weights_bytes") < bytes(&roomy, "weights_bytes"));
+    // Between the two: only without all experts in memory.
+    let memory = (bytes(&roomy, "needed_bytes") - 1).to_string();
+    let tight = fit(&["--memory", &memory]);
+    assert!(tight["fits"] == true && tight["needed_bytes"] == on_disk["needed_bytes"], "{tight}");
+    let refused = fit(&["--memory", &memory, "--experts", "memory"]);
+    assert!(refused["fits"] == false, "{refused}");
+}
+
+#[test]
 fn bench_and_perplexity_report_figures() {
     smollm2();
     let bench = json(&["bench", "smollm2", "-p", "16", "-n", "4", "-d", "20", "-s", "2", "-r", "1", "--json"]);

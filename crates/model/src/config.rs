@@ -1,9 +1,9 @@
 //! The description of a model: its dimensions, and what each of its layers is made of.
 
 use ruvllm_kernels::ops::{
-    Activation, DeltaShape, HEAD_DIM_MAX, LayerState, Scoring, StateShape, TAPS_MAX, Temperature,
+    Activation, DELTA_DIM_MAX, DeltaShape, HEAD_DIM_MAX, LayerState, Scoring, StateShape, TAPS_MAX, Temperature,
 };
-use ruvllm_runner::KvShape;
+use ruvllm_runner::{KvHeads, KvShape};
 
 use crate::error::LoadError;
 use crate::keys::Keys;
@@ -30,6 +30,10 @@ pub struct Config {
     /// Logits `l` become `cap * tanh(l / cap)`.
     pub logit_softcap: Option<f32>,
     pub layers: Vec<LayerConfig>,
+    /// The width of an input that each token brings for each layer, beside the residual stream.
+    pub layer_input_width: Option<usize>,
+    /// Whether each layer multiplies the residual stream by a number of its own in the end.
+    pub has_output_scales: bool,
     /// Blocks behind them that draft several tokens at once, which we do otherwise.
     pub drafting_layers: usize,
 }
@@ -46,6 +50,8 @@ pub struct LayerConfig {
 pub enum FeedForward {
     Dense(FeedForwardConfig),
     Experts(ExpertsConfig),
+    /// Both, beside each other: each has norms of its own.
+    DenseAndExperts(FeedForwardConfig, ExpertsConfig),
 }
 
 /// How the tokens of a sequence exchange information.
@@ -95,6 +101,20 @@ pub struct AttentionConfig {
     pub sinks: bool,
     /// Whether each head's result is multiplied by the sigmoid of a gate, which is computed as its query is.
     pub output_gate: bool,
+    /// Whether each head's values are normalized, without weights.
+    pub value_norm: bool,
+    pub kv_source: KvSource,
+}
+
+/// Where the keys and values of a layer come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvSource {
+    /// Projections of its own.
+    Own,
+    /// A projection of its own: values are its result, and keys the same behind norm and rotation.
+    KeysOnly,
+    /// The layer with this index.
+    Layer(usize),
 }
 
 /// A gated feed-forward block.
@@ -130,25 +150,25 @@ impl FeedForward {
         match self {
             Self::Dense(dense) => dense.post_norm,
             Self::Experts(experts) => experts.shared_width.is_some(),
+            Self::DenseAndExperts(..) => true,
         }
     }
 
-    fn width(&self) -> usize {
+    fn experts(&self) -> Option<&ExpertsConfig> {
         match self {
-            Self::Dense(dense) => dense.width,
-            Self::Experts(experts) => experts.width,
+            Self::Dense(_) => None,
+            Self::Experts(experts) | Self::DenseAndExperts(_, experts) => Some(experts),
         }
     }
 
     /// Returns how many numbers are kept for each row.
     fn row_numbers(&self, hidden: usize) -> usize {
+        // A copy of the row for each expert, and what comes of it.
+        let of_experts = |experts: &ExpertsConfig| experts.experts + experts.active * (2 * hidden + experts.width);
         match self {
             Self::Dense(dense) => dense.width,
-            // A copy of the row for each expert, and what comes of it.
-            Self::Experts(experts) => {
-                let shared = experts.shared_width.map_or(0, |width| width + hidden + 1);
-                experts.experts + experts.active * (2 * hidden + experts.width) + shared
-            }
+            Self::Experts(experts) => of_experts(experts) + experts.shared_width.map_or(0, |width| width + hidden + 1),
+            Self::DenseAndExperts(dense, experts) => of_experts(experts) + dense.width + 2 * hidden,
         }
     }
 }
@@ -189,6 +209,8 @@ impl Config {
             residual_scale: 1.0,
             logit_scale: 1.0,
             logit_softcap: None,
+            layer_input_width: None,
+            has_output_scales: false,
             drafting_layers: keys.count("block_count")? - keys.layers()?,
             layers,
         };
@@ -198,18 +220,20 @@ impl Config {
 
     fn check(&self, keys: &Keys<'_>) -> Result<(), LoadError> {
         let refuse = |key: &str, got: usize, problem| Err(keys.refusal(key, &got.to_string(), problem));
-        let Some(first) = self.attentions().next() else {
+        if self.kv_layers().next().is_none() {
             return refuse("attention.head_count_kv", 0, "leaves no layer with attention: not supported");
-        };
+        }
+        let shape = self.kv_shape();
         let first_state = self.state_shape().layers.first().copied();
         for LayerConfig { mixer, feed_forward } in &self.layers {
             match mixer {
                 Mixer::Attention(attention) => {
                     check_attention(keys, attention)?;
-                    // Buffers and pages have one shape for all layers.
-                    let AttentionConfig { heads, kv_heads, head_dim, .. } = *attention;
-                    if (first.heads, first.kv_heads, first.head_dim) != (heads, kv_heads, head_dim) {
-                        return refuse("attention.head_count", heads, "differs between layers: not supported");
+                    // Pages have one shape for all layers that attend to all tokens, and one for the others.
+                    let is_windowed = attention.window.is_some() && shape.windowed_layers > 0;
+                    if attention.kv() != if is_windowed { shape.windowed_heads } else { shape.heads } {
+                        let kv_heads = attention.kv_heads;
+                        return refuse("attention.head_count_kv", kv_heads, "differs between layers: not supported");
                     }
                 }
                 Mixer::ShortConv(_) | Mixer::DeltaNet(_) => check_recurrent(keys, mixer, self.hidden)?,
@@ -217,23 +241,18 @@ impl Config {
             if mixer.state(self.hidden).is_some_and(|state| Some(state) != first_state) {
                 return refuse("block_count", self.layers.len(), "recurrent layers differ: not supported");
             }
-            let is_like = |other: &FeedForward| match (feed_forward, other) {
-                (FeedForward::Dense(one), FeedForward::Dense(other)) => one.width == other.width,
-                (FeedForward::Experts(one), FeedForward::Experts(other)) => one == other,
-                (FeedForward::Dense(dense), FeedForward::Experts(experts))
-                | (FeedForward::Experts(experts), FeedForward::Dense(dense)) => {
-                    experts.shared_width.is_none_or(|width| width == dense.width)
-                }
-            };
-            if !self.layers.iter().all(|layer| is_like(&layer.feed_forward)) {
-                let width = feed_forward.width();
-                return refuse("feed_forward_length", width, "differs between layers: not supported");
+            // Experts have one set of buffers.
+            if let Some(experts) = feed_forward.experts()
+                && !self.layers.iter().filter_map(|layer| layer.feed_forward.experts()).all(|other| other == experts)
+            {
+                let problem = "differs between layers: not supported";
+                return refuse("expert_feed_forward_length", experts.width, problem);
             }
         }
         Ok(())
     }
 
-    /// Returns the layers that have keys and values.
+    /// Returns the layers with attention.
     pub(crate) fn attentions(&self) -> impl Iterator<Item = &AttentionConfig> {
         self.layers.iter().filter_map(|layer| match &layer.mixer {
             Mixer::Attention(attention) => Some(attention),
@@ -241,16 +260,26 @@ impl Config {
         })
     }
 
-    /// Returns the first of them; all have one shape.
-    pub(crate) fn attention(&self) -> &AttentionConfig {
-        self.attentions().next().expect("checked: there is one")
+    /// Returns those that have keys and values in the pages.
+    fn kv_layers(&self) -> impl Iterator<Item = &AttentionConfig> {
+        self.attentions().filter(|attention| !matches!(attention.kv_source, KvSource::Layer(_)))
     }
 
     pub fn kv_shape(&self) -> KvShape {
-        let AttentionConfig { kv_heads, head_dim, .. } = *self.attention();
-        let windows = || self.attentions().filter_map(|attention| attention.window);
-        let shape = KvShape::new(self.attentions().count(), kv_heads, head_dim);
-        shape.with_windows(windows().count(), windows().max().unwrap_or(0))
+        let windows = || self.kv_layers().filter_map(|attention| attention.window);
+        let first_of = |is_windowed: bool| {
+            let of_kind = self.kv_layers().find(|attention| attention.window.is_some() == is_windowed);
+            of_kind.or_else(|| self.kv_layers().next()).expect("checked: there is one").kv()
+        };
+        let KvHeads { count, dim } = first_of(false);
+        let shape = KvShape::new(self.kv_layers().count(), count, dim);
+        shape.with_windows(windows().count(), windows().max().unwrap_or(0)).with_windowed_heads(first_of(true))
+    }
+
+    /// Returns how many experts a token has, out of how many, in models that have any.
+    pub fn active_experts(&self) -> Option<(usize, usize)> {
+        let experts = self.layers.iter().find_map(|layer| layer.feed_forward.experts())?;
+        Some((experts.active, experts.experts))
     }
 
     /// Returns what recurrent layers keep of a sequence.
@@ -272,12 +301,14 @@ impl Config {
 
     /// Estimates the memory of the buffers for batches of `rows` rows, and of the tables for `context` positions.
     pub fn run_state_bytes(&self, context: usize, rows: usize) -> usize {
-        let AttentionConfig { heads, kv_heads, head_dim, .. } = self.attention();
+        let attention =
+            |AttentionConfig { heads, kv_heads, head_dim, .. }: &AttentionConfig| (3 * heads + 2 * kv_heads) * head_dim;
         let (recurrent_in, recurrent_out) = self.recurrent_cols();
-        let mixer = (3 * heads + 2 * kv_heads) * head_dim + recurrent_in + recurrent_out;
+        let mixer = self.attentions().map(attention).max().unwrap_or(0) + recurrent_in + recurrent_out;
         let feed_forward =
             self.layers.iter().map(|layer| layer.feed_forward.row_numbers(self.hidden)).max().unwrap_or(0);
-        let row = size_of::<f32>() * (self.vocabulary + 3 * self.hidden + mixer + feed_forward);
+        let inputs = self.layer_input_width.map_or(0, |width| (2 * self.layers.len() + 2) * width + self.hidden);
+        let row = size_of::<f32>() * (self.vocabulary + 3 * self.hidden + mixer + feed_forward + inputs);
         let dims: usize = self.ropes().iter().map(|rope| rope.dims).sum();
         let positions = context.saturating_mul(dims).saturating_mul(size_of::<f32>());
         rows.saturating_mul(row).saturating_add(positions)
@@ -303,6 +334,12 @@ impl Config {
     }
 }
 
+impl AttentionConfig {
+    fn kv(&self) -> KvHeads {
+        KvHeads { count: self.kv_heads, dim: self.head_dim }
+    }
+}
+
 impl Mixer {
     /// Returns what it keeps of a sequence beside keys and values.
     fn state(&self, hidden: usize) -> Option<LayerState> {
@@ -323,7 +360,7 @@ fn check_attention(keys: &Keys<'_>, attention: &AttentionConfig) -> Result<(), L
         return refuse("attention.head_count_kv", *kv_heads, "does not divide the number of heads");
     }
     if !head_dim.is_multiple_of(16) || *head_dim > HEAD_DIM_MAX || *head_dim == 0 {
-        return refuse("attention.key_length", *head_dim, "must be a multiple of 16, at most 256");
+        return refuse("attention.key_length", *head_dim, "must be a multiple of 16, at most 512");
     }
     if !attention.scale.is_finite() {
         return refuse("attention.head_count", *heads, "is more than the residual stream has columns");
@@ -351,7 +388,7 @@ fn check_recurrent(keys: &Keys<'_>, mixer: &Mixer, hidden: usize) -> Result<(), 
         }
         Mixer::DeltaNet(DeltaNetConfig { shape, .. }) => {
             let DeltaShape { key_heads, value_heads, key_dim, value_dim } = *shape;
-            let is_dim = |dim: usize| dim.is_multiple_of(16) && (1..=HEAD_DIM_MAX).contains(&dim);
+            let is_dim = |dim: usize| dim.is_multiple_of(16) && (1..=DELTA_DIM_MAX).contains(&dim);
             if !is_dim(key_dim) {
                 return refuse("ssm.state_size", key_dim, "must be a multiple of 16, at most 256");
             }

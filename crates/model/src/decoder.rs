@@ -1,5 +1,6 @@
 //! A decoder-only model: embedding, layers of blocks, norm, output matrix.
 
+use std::fs::File;
 use std::sync::Arc;
 
 use ruvllm_kernels::ops::{
@@ -10,13 +11,13 @@ use ruvllm_kernels::{PackedMatrix, Pool, Worker};
 use ruvllm_runner::{CheckedBatch, TokenId};
 
 use crate::architectures::read_config;
-use crate::blocks::{FeedForwardBlock, MixerBlock, linear};
-use crate::config::{Config, Mixer};
+use crate::blocks::{FeedForwardBlock, LayerInputBlock, LayerInputs, MixerBlock, linear};
+use crate::config::{AttentionConfig, Config, KvSource, Mixer};
 use crate::error::LoadError;
 use crate::formats::gguf::Gguf;
 use crate::load::Tensors;
 use crate::rope::RopeConfig;
-use crate::run_state::{RecurrentBuffers, RunState};
+use crate::run_state::{RecurrentBuffers, RunState, Widths};
 
 /// Immutable weights of a model, ready to run.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub struct Model {
     /// Maximum tokens of a sequence.
     context: usize,
     embedding: Embedding,
+    layer_inputs: Option<LayerInputs>,
     layers: Vec<Layer>,
     /// Multiplied by the scale of logits.
     output_norm: Vec<f32>,
@@ -36,6 +38,7 @@ pub struct Model {
 struct Layer {
     mixer: MixerBlock,
     feed_forward: FeedForwardBlock,
+    input: Option<LayerInputBlock>,
 }
 
 /// Where the vectors of tokens come from. They are in memory: a file that somebody changes or cuts short while it is served
@@ -52,13 +55,26 @@ impl Model {
     /// Repacks the weights of a file, for sequences of up to `context` tokens. Takes about as much memory as the file.
     /// `progress` is told how many bytes of weights are loaded.
     pub fn load(gguf: &Gguf, context: usize, progress: &mut dyn FnMut(u64)) -> Result<Self, LoadError> {
+        Self::load_with_experts_in(None, gguf, context, progress)
+    }
+
+    /// The same with the weights of experts in a file, of which the system keeps in memory what is used. Nobody else may have
+    /// the file open.
+    pub fn load_with_experts_in(
+        expert_file: Option<File>,
+        gguf: &Gguf,
+        context: usize,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self, LoadError> {
         let config = read_config(gguf)?;
         if context > config.context {
             return Err(LoadError::Context { asked: context, model: config.context });
         }
         let drafting = config.layers.len()..config.layers.len() + config.drafting_layers;
-        let mut tensors = Tensors::new(gguf, drafting, progress);
+        let mut tensors = Tensors::new(gguf, drafting, expert_file, progress);
         let layers = load_layers(&mut tensors, &config, context)?;
+        let layer_inputs = config.layer_input_width.map(|width| LayerInputs::load(&mut tensors, &config, width));
+        let layer_inputs = layer_inputs.transpose()?;
         // Some files call the norm behind all layers by the embedding, whose matrix is that of the output.
         let norms = ["output_norm.weight", "token_embd_norm.weight"];
         let norm = norms.into_iter().find(|name| tensors.has(name));
@@ -74,7 +90,7 @@ impl Model {
         }
         let output = linear(config.layers.len(), vec![output], None)?;
         tensors.finish()?;
-        Ok(Self { config, context, embedding, layers, output_norm, output })
+        Ok(Self { config, context, embedding, layer_inputs, layers, output_norm, output })
     }
 
     pub fn config(&self) -> &Config {
@@ -93,7 +109,14 @@ impl Model {
             Embedding::Tied => 0,
             Embedding::Own(rows) => rows.bytes(),
         };
-        layers.chain([&self.output]).map(Linear::bytes).sum::<usize>() + embedding
+        let inputs = self.layer_inputs.as_ref().map_or(0, LayerInputs::bytes);
+        layers.chain([&self.output]).map(Linear::bytes).sum::<usize>() + embedding + inputs
+    }
+
+    /// Returns the bytes of the weights of experts among them.
+    pub fn expert_bytes(&self) -> usize {
+        let experts = self.layers.iter().filter_map(|layer| layer.feed_forward.experts());
+        experts.flat_map(|experts| experts.gate_up.iter().chain(&experts.down)).map(Linear::bytes).sum()
     }
 
     /// Writes the vector of a token to `out`.
@@ -122,9 +145,17 @@ impl Model {
         for (row, token) in batch.tokens().iter().enumerate() {
             self.embed(*token, state.x.row_mut(row));
         }
+        if let (Some(inputs), Some(buffers)) = (&self.layer_inputs, &mut state.layer_inputs) {
+            for (row, token) in batch.tokens().iter().enumerate() {
+                inputs.embed(*token, buffers.tokens.row_mut(row));
+            }
+        }
         let shared = &*state;
         pool.run(|worker| {
             let state = shared;
+            if let Some(inputs) = &self.layer_inputs {
+                inputs.run(worker, state, rows);
+            }
             normalize(worker, &state.x, &state.all_rows[..rows], self.layers[0].mixer.norm(), &state.normed);
             worker.barrier();
             for (i, layer) in self.layers.iter().enumerate() {
@@ -132,6 +163,9 @@ impl Model {
                 let next_norm = self.layers.get(i + 1).map_or(&self.output_norm[..], |next| next.mixer.norm());
                 layer.mixer.run(worker, state, pages, batch, &layer.feed_forward.norm);
                 layer.feed_forward.run(worker, state, rows, next_norm);
+                if let Some(input) = &layer.input {
+                    input.run(worker, state, rows, next_norm);
+                }
             }
             self.logits(worker, state, &batch);
         });
@@ -165,10 +199,8 @@ impl Model {
     /// Allocates the buffers of forward passes of up to `rows` rows, of which `logit_rows` give logits.
     pub fn run_state(&self, pool: &Pool, rows: usize, logit_rows: usize) -> RunState {
         let (hidden, vocabulary, epsilon) = (self.config.hidden, self.config.vocabulary, self.stream_epsilon());
-        let (attention, kv_shape) = (self.config.attention(), self.config.kv_shape());
+        let kv_shape = self.config.kv_shape();
         let attentions = || self.layers.iter().filter_map(|layer| layer.mixer.attention());
-        let shape = attentions().next().expect("checked: there is one").shape();
-        let queries = if attention.output_gate { 2 * attention.heads } else { attention.heads };
         let recurrent = || self.layers.iter().filter(|layer| layer.mixer.attention().is_none());
         let recurrent = recurrent().next().is_some().then(|| RecurrentBuffers {
             input: Matrix::new(pool, rows, self.config.recurrent_cols().0),
@@ -176,8 +208,11 @@ impl Model {
             states: HostStates::new(pool, self.config.state_shape(), 0),
         });
         let normed = self.layers.iter().flat_map(Layer::takes_normed).chain([&self.output]);
-        let gated: Vec<&Linear> = self.layers.iter().filter_map(|layer| layer.feed_forward.takes_gated()).collect();
+        let gated = self.layers.iter().filter_map(|layer| layer.feed_forward.takes_gated());
+        let inputs: Vec<&LayerInputBlock> = self.layers.iter().filter_map(|layer| layer.input.as_ref()).collect();
         let experts = self.layers.iter().filter_map(|layer| layer.feed_forward.experts());
+        let routers: Vec<&Linear> = self.layers.iter().filter_map(|layer| layer.feed_forward.router_apart()).collect();
+        let has_routers = !routers.is_empty();
         let has_experts = experts.clone().next().is_some();
         let keeps_results = self.config.layers.iter().any(|layer| layer.keeps_result());
         let has_shared = self.layers.iter().any(|layer| layer.feed_forward.has_shared_expert());
@@ -186,12 +221,15 @@ impl Model {
             all_rows: (0..rows).collect(),
             x: Matrix::new(pool, rows, hidden),
             normed: Activations::new(pool, rows, normed).normalized(pool, epsilon),
-            qkv: Matrix::new(pool, rows, (queries + 2 * attention.kv_heads) * attention.head_dim),
-            split_results: SplitResults::new(pool, kv_shape, shape, self.context),
-            attended: Activations::new(pool, rows, attentions().map(|attention| attention.weights()[1])),
+            qkv: Widths::<Matrix>::new(pool, rows, attentions().map(|attention| attention.weights()[0].rows())),
+            split_results: SplitResults::new(pool, attentions().map(|one| one.kinds(kv_shape)), self.context),
+            attended: Widths::<Activations>::new(pool, rows, attentions().map(|attention| attention.weights()[1])),
             recurrent,
-            gated: (!gated.is_empty()).then(|| Activations::new(pool, rows, gated)),
+            gated: Widths::<Activations>::new(pool, rows, gated),
             experts: has_experts.then(|| ExpertBuffers::new(pool, rows, epsilon, experts)),
+            routed: (!routers.is_empty()).then(|| Activations::new(pool, rows, routers).normalized(pool, epsilon)),
+            expert_results: Matrix::new(pool, if has_routers { rows } else { 0 }, hidden),
+            layer_inputs: self.layer_inputs.as_ref().map(|all| all.buffers(pool, rows, &inputs)),
             projected: Matrix::new(pool, if keeps_results { rows } else { 0 }, hidden),
             shared_gate: Matrix::new(pool, if has_shared { rows } else { 0 }, 1),
             gathered: Activations::new(pool, logit_rows, [&self.output]).normalized(pool, epsilon),
@@ -207,7 +245,8 @@ impl Layer {
     }
 
     fn weights(&self) -> impl Iterator<Item = &Linear> {
-        self.mixer.weights().into_iter().chain(self.feed_forward.weights())
+        let input = self.input.iter().flat_map(|input| input.weights());
+        self.mixer.weights().into_iter().chain(self.feed_forward.weights()).chain(input)
     }
 }
 
@@ -227,6 +266,7 @@ fn load_layers(tensors: &mut Tensors<'_>, config: &Config, context: usize) -> Re
     // In pages, layers with a window come behind the others.
     let shape = config.kv_shape();
     let (mut global, mut windowed, mut recurrent) = (0, shape.layers - shape.windowed_layers, 0);
+    let mut numbers = Vec::with_capacity(config.layers.len());
     for (index, layer) in config.layers.iter().enumerate() {
         let (rope, count) = match &layer.mixer {
             Mixer::Attention(attention) if attention.window.is_some() && shape.windowed_layers > 0 => {
@@ -235,8 +275,14 @@ fn load_layers(tensors: &mut Tensors<'_>, config: &Config, context: usize) -> Re
             Mixer::Attention(attention) => (attention.rope.as_ref(), &mut global),
             Mixer::ShortConv(_) | Mixer::DeltaNet(_) => (None, &mut recurrent),
         };
-        let number = *count;
-        *count += 1;
+        let number = match &layer.mixer {
+            Mixer::Attention(AttentionConfig { kv_source: KvSource::Layer(source), .. }) => numbers[*source],
+            _ => {
+                *count += 1;
+                *count - 1
+            }
+        };
+        numbers.push(number);
         // Layers that rotate alike share a table.
         let rope = match rope {
             None => None,
@@ -249,12 +295,25 @@ fn load_layers(tensors: &mut Tensors<'_>, config: &Config, context: usize) -> Re
                 }
             }),
         };
+        let scale = if config.has_output_scales { output_scale(tensors, index)? } else { 1.0 };
+        // The last block of a layer does it.
+        let (scale, input) = match config.layer_input_width {
+            Some(width) => (1.0, Some(LayerInputBlock::load(tensors, width, common, index, scale)?)),
+            None => (scale, None),
+        };
         layers.push(Layer {
             mixer: MixerBlock::load(tensors, &layer.mixer, common, (index, number), rope)?,
-            feed_forward: FeedForwardBlock::load(tensors, &layer.feed_forward, common, index)?,
+            feed_forward: FeedForwardBlock::load(tensors, &layer.feed_forward, common, index, scale)?,
+            input,
         });
     }
     Ok(layers)
+}
+
+/// What a layer multiplies the residual stream by; 1 where a file does not say it.
+fn output_scale(tensors: &mut Tensors<'_>, layer: usize) -> Result<f32, LoadError> {
+    let scale = tensors.optional_floats(&format!("blk.{layer}.layer_output_scale.weight"), 1)?;
+    Ok(scale.map_or(1.0, |scale| scale[0]))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use ruvllm_kernels::ops::{Activation, RopeStyle, Scoring};
 
-use crate::config::{AttentionConfig, ExpertsConfig};
+use crate::config::{AttentionConfig, ExpertsConfig, KvSource};
 use crate::error::LoadError;
 use crate::formats::gguf::{Gguf, Metadata, Value};
 use crate::rope::{LONG, LongRope, RopeConfig, RopeScaling, SHORT, Yarn};
@@ -111,6 +111,11 @@ impl<'a> Keys<'a> {
     /// Reads attention over all tokens, with nothing but rotation between projection and scores. Refuses values that
     /// differ in length from keys.
     pub(crate) fn attention(&self, style: RopeStyle) -> Result<AttentionConfig, LoadError> {
+        self.attention_with(style, self.kv_heads(self.count("attention.head_count")?)?)
+    }
+
+    /// The same with so many KV heads, for files in which they differ between layers.
+    pub(crate) fn attention_with(&self, style: RopeStyle, kv_heads: usize) -> Result<AttentionConfig, LoadError> {
         let (hidden, heads) = (self.count("embedding_length")?, self.count("attention.head_count")?);
         let head_dim = self.count_or("attention.key_length", hidden / heads)?;
         let value_length = self.count_or("attention.value_length", head_dim)?;
@@ -120,7 +125,7 @@ impl<'a> Keys<'a> {
         }
         Ok(AttentionConfig {
             heads,
-            kv_heads: self.kv_heads(heads)?,
+            kv_heads,
             head_dim,
             scale: 1.0 / (head_dim as f32).sqrt(),
             window: None,
@@ -130,12 +135,15 @@ impl<'a> Keys<'a> {
                 dims: self.count_or("rope.dimension_count", head_dim)?,
                 style,
                 scaling: self.rope_scaling()?,
+                has_divisors: true,
             }),
             temperature: None,
             qk_norm: false,
             post_norm: false,
             sinks: false,
             output_gate: false,
+            value_norm: false,
+            kv_source: KvSource::Own,
         })
     }
 
@@ -155,11 +163,21 @@ impl<'a> Keys<'a> {
 
     /// Reads how many KV heads each layer has.
     pub(crate) fn kv_heads_of_layers(&self) -> Result<Vec<usize>, LoadError> {
-        let (key, layers) = ("attention.head_count_kv", self.layers()?);
-        let Some(Value::Array(heads)) = self.metadata.get(&self.name(key)) else {
+        self.counts_of_layers("attention.head_count_kv")
+    }
+
+    /// Reads a count for each layer, which files say once where it is the same for all.
+    pub(crate) fn counts_of_layers(&self, key: &str) -> Result<Vec<usize>, LoadError> {
+        let layers = self.layers()?;
+        let Some(Value::Array(counts)) = self.metadata.get(&self.name(key)) else {
             return Ok(vec![self.count(key)?; layers]);
         };
-        self.per_layer(key, heads.integers()?.map(|heads| usize::try_from(heads).unwrap_or(usize::MAX)), layers)
+        self.per_layer(key, counts.integers()?.map(|count| usize::try_from(count).unwrap_or(usize::MAX)), layers)
+    }
+
+    /// Reads a count that may be 0, and is where a file does not say it.
+    pub(crate) fn optional_count(&self, key: &str) -> Result<usize, LoadError> {
+        Ok(self.metadata.optional::<u32>(&self.name(key))?.unwrap_or(0) as usize)
     }
 
     /// Returns values of the model's layers; those of blocks behind them are left out.
@@ -193,7 +211,7 @@ impl<'a> Keys<'a> {
 
     /// Reads how many layers come before those with experts.
     pub(crate) fn leading_dense_layers(&self) -> Result<usize, LoadError> {
-        Ok(self.metadata.optional::<u32>(&self.name("leading_dense_block_count"))?.unwrap_or(0) as usize)
+        self.optional_count("leading_dense_block_count")
     }
 
     fn rope_scaling(&self) -> Result<RopeScaling, LoadError> {
@@ -235,7 +253,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn has_tensor(&self, name: &str) -> bool {
+    pub(crate) fn has_tensor(&self, name: &str) -> bool {
         self.gguf.tensor(name).is_some()
     }
 
@@ -248,6 +266,15 @@ impl<'a> Keys<'a> {
             None => Ok(periodic(period)),
             Some(Value::Array(pattern)) => self.per_layer(key, pattern.bools()?, layers),
             Some(_) => Ok(periodic(self.count(key)?)),
+        }
+    }
+
+    /// Reads which layers attend within a window from a file that must say it layer by layer.
+    pub(crate) fn named_windowed_layers(&self) -> Result<Vec<bool>, LoadError> {
+        let key = "attention.sliding_window_pattern";
+        match self.metadata.get(&self.name(key)) {
+            Some(Value::Array(pattern)) => self.per_layer(key, pattern.bools()?, self.layers()?),
+            _ => Err(self.refusal(key, "nothing of the kind", "must say of each layer whether it has a window")),
         }
     }
 

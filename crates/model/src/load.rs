@@ -1,6 +1,7 @@
 //! Taking tensors out of a file: each is asked for with the shape it must have, and none may be left over.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::ops::Range;
 
 use ruvllm_kernels::{Arena, PackedMatrix, dequantize_row};
@@ -15,13 +16,23 @@ pub(crate) struct Tensors<'a> {
     bytes: u64,
     progress: &'a mut dyn FnMut(u64),
     arena: Arena,
+    /// Of experts, where they are kept elsewhere.
+    expert_arena: Option<Arena>,
     /// Blocks that are no part of the model proper.
     drafting: Range<usize>,
 }
 
 impl<'a> Tensors<'a> {
-    pub(crate) fn new(gguf: &'a Gguf, drafting: Range<usize>, progress: &'a mut dyn FnMut(u64)) -> Self {
-        Self { gguf, taken: HashSet::new(), bytes: 0, progress, arena: Arena::new(), drafting }
+    /// `drafting` are the blocks that are no part of the model proper, `expert_file` is where experts are kept, if not in
+    /// memory.
+    pub(crate) fn new(
+        gguf: &'a Gguf,
+        drafting: Range<usize>,
+        expert_file: Option<File>,
+        progress: &'a mut dyn FnMut(u64),
+    ) -> Self {
+        let expert_arena = expert_file.map(Arena::in_file);
+        Self { gguf, taken: HashSet::new(), bytes: 0, progress, arena: Arena::new(), expert_arena, drafting }
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -126,7 +137,7 @@ impl<'a> Tensors<'a> {
         Ok((0..taps).flat_map(|tap| by_channel.iter().skip(tap).step_by(taps).copied()).collect())
     }
 
-    /// Matrices of one shape that are one tensor.
+    /// Matrices of experts, which are one tensor.
     pub(crate) fn matrices(
         &mut self,
         name: &str,
@@ -135,7 +146,20 @@ impl<'a> Tensors<'a> {
         cols: usize,
     ) -> Result<Vec<PackedMatrix>, LoadError> {
         let tensor = self.take(name, &[cols, rows, count])?;
-        self.pack(name, &tensor, &vec![rows; count], cols)
+        self.pack_experts(name, &tensor, &vec![rows; count], cols)
+    }
+
+    /// Pairs of matrices of experts, which are one tensor: those of a pair stand below each other.
+    pub(crate) fn matrix_pairs(
+        &mut self,
+        name: &str,
+        count: usize,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Vec<[PackedMatrix; 2]>, LoadError> {
+        let tensor = self.take(name, &[cols, 2 * rows, count])?;
+        let mut all = self.pack_experts(name, &tensor, &vec![rows; 2 * count], cols)?.into_iter();
+        Ok(std::iter::from_fn(|| Some([all.next()?, all.next()?])).collect())
     }
 
     fn pack(
@@ -145,18 +169,18 @@ impl<'a> Tensors<'a> {
         rows: &[usize],
         cols: usize,
     ) -> Result<Vec<PackedMatrix>, LoadError> {
-        let row_bytes = tensor.bytes.len() / rows.iter().sum::<usize>().max(1);
-        let mut rest = tensor.bytes;
-        let mut packed = Vec::with_capacity(rows.len());
-        for rows in rows {
-            let (bytes, after) = rest.split_at(rows * row_bytes);
-            rest = after;
-            let matrix = PackedMatrix::pack(tensor.kind, *rows, cols, bytes, &mut self.arena);
-            packed.push(matrix.map_err(|source| LoadError::Pack { tensor: name.to_owned(), source })?);
-        }
-        // Advice only: where the system does not take it, the pages are dropped later under pressure.
-        let _ = self.gguf.file().give_back(tensor.range.clone());
-        Ok(packed)
+        pack(self.gguf, &mut self.arena, name, tensor, rows, cols)
+    }
+
+    fn pack_experts(
+        &mut self,
+        name: &str,
+        tensor: &Tensor<'_>,
+        rows: &[usize],
+        cols: usize,
+    ) -> Result<Vec<PackedMatrix>, LoadError> {
+        let arena = self.expert_arena.as_mut().unwrap_or(&mut self.arena);
+        pack(self.gguf, arena, name, tensor, rows, cols)
     }
 
     /// Fails if the file holds a tensor that nobody asked for.
@@ -172,6 +196,29 @@ impl<'a> Tensors<'a> {
             None => Ok(()),
         }
     }
+}
+
+/// Repacks matrices that stand below each other in a tensor.
+fn pack(
+    gguf: &Gguf,
+    arena: &mut Arena,
+    name: &str,
+    tensor: &Tensor<'_>,
+    rows: &[usize],
+    cols: usize,
+) -> Result<Vec<PackedMatrix>, LoadError> {
+    let row_bytes = tensor.bytes.len() / rows.iter().sum::<usize>().max(1);
+    let mut rest = tensor.bytes;
+    let mut packed = Vec::with_capacity(rows.len());
+    for rows in rows {
+        let (bytes, after) = rest.split_at(rows * row_bytes);
+        rest = after;
+        let matrix = PackedMatrix::pack(tensor.kind, *rows, cols, bytes, arena);
+        packed.push(matrix.map_err(|source| LoadError::Pack { tensor: name.to_owned(), source })?);
+    }
+    // Advice only: where the system does not take it, the pages are dropped later under pressure.
+    let _ = gguf.file().give_back(tensor.range.clone());
+    Ok(packed)
 }
 
 fn finite_floats(tensor: &Tensor<'_>, len: usize) -> Result<Vec<f32>, LoadError> {

@@ -16,6 +16,8 @@ pub struct RopeConfig {
     pub dims: usize,
     pub style: RopeStyle,
     pub scaling: RopeScaling,
+    /// Whether frequencies are divided by those of the file, if it has any.
+    pub has_divisors: bool,
 }
 
 /// How positions beyond the training's context are reached.
@@ -64,7 +66,7 @@ impl RopeConfig {
                 let (short, long) = (tensors.floats(SHORT, pairs)?, tensors.floats(LONG, pairs)?);
                 if rope.is_long(context) { long } else { short }
             }
-            _ if tensors.has(DIVISORS) => tensors.floats(DIVISORS, pairs)?,
+            _ if self.has_divisors && tensors.has(DIVISORS) => tensors.floats(DIVISORS, pairs)?,
             _ => vec![1.0; pairs],
         };
         let frequencies: Vec<f64> =
@@ -144,7 +146,7 @@ mod tests {
     use super::*;
 
     fn rope(scaling: RopeScaling) -> RopeConfig {
-        RopeConfig { base: 10_000.0, dims: 64, style: RopeStyle::Halves, scaling }
+        RopeConfig { base: 10_000.0, dims: 64, style: RopeStyle::Halves, scaling, has_divisors: true }
     }
 
     #[test]

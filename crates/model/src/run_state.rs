@@ -1,8 +1,12 @@
 //! The mutable buffers of a forward pass, allocated once for the largest batch.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use ruvllm_kernels::Pool;
-use ruvllm_kernels::ops::{Activations, ExpertBuffers, HostStates, Matrix, SplitResults};
+use ruvllm_kernels::ops::{Activations, ExpertBuffers, HostStates, Linear, Matrix, SplitResults};
 use ruvllm_runner::{Batch, BatchError};
+
+use crate::blocks::LayerInputBuffers;
 
 /// Buffers for batches of up to `rows_max` rows, of which `logit_rows_max` give logits. Made by `Model::run_state`.
 #[derive(Debug)]
@@ -15,16 +19,21 @@ pub struct RunState {
     /// The residual stream as the next block's input. `[rows, hidden]`
     pub(crate) normed: Activations,
     /// `[rows, heads + 2 kv_heads, head_dim]`
-    pub(crate) qkv: Matrix,
+    pub(crate) qkv: Widths<Matrix>,
     pub(crate) split_results: SplitResults,
     /// `[rows, heads, head_dim]`
-    pub(crate) attended: Activations,
-    /// Of models with dense feed-forward blocks. `[rows, feed_forward]`
-    pub(crate) gated: Option<Activations>,
+    pub(crate) attended: Widths<Activations>,
+    /// Of dense feed-forward blocks. `[rows, feed_forward]`
+    pub(crate) gated: Widths<Activations>,
     /// Of models with experts.
     pub(crate) experts: Option<ExpertBuffers>,
     /// Of models with recurrent layers.
     pub(crate) recurrent: Option<RecurrentBuffers>,
+    /// Of models with experts beside dense blocks: the input of routers and the results of experts.
+    pub(crate) routed: Option<Activations>,
+    pub(crate) expert_results: Matrix,
+    /// Of models in which tokens bring an input for each layer.
+    pub(crate) layer_inputs: Option<LayerInputBuffers>,
     /// The result of a block whose projection is changed before it is added; no rows if there is none. `[rows, hidden]`
     pub(crate) projected: Matrix,
     /// The gate of an expert that all tokens share; no rows if there is none. `[rows, 1]`
@@ -33,6 +42,36 @@ pub struct RunState {
     pub(crate) gathered: Activations,
     /// `[logit_rows, vocabulary]`
     pub(crate) logits: Matrix,
+}
+
+/// Buffers of each width that layers need.
+#[derive(Debug)]
+pub(crate) struct Widths<T>(Vec<(usize, T)>);
+
+impl<T> Widths<T> {
+    /// Returns the buffer with so many columns.
+    pub(crate) fn of(&self, cols: usize) -> &T {
+        let found = self.0.iter().find(|(width, _)| *width == cols);
+        &found.expect("made for the layers of the model").1
+    }
+}
+
+impl Widths<Matrix> {
+    pub(crate) fn new(pool: &Pool, rows: usize, widths: impl IntoIterator<Item = usize>) -> Self {
+        let widths: BTreeSet<usize> = widths.into_iter().collect();
+        Self(widths.into_iter().map(|cols| (cols, Matrix::new(pool, rows, cols))).collect())
+    }
+}
+
+impl Widths<Activations> {
+    pub(crate) fn new<'a>(pool: &Pool, rows: usize, consumers: impl IntoIterator<Item = &'a Linear>) -> Self {
+        let mut by_width: BTreeMap<usize, Vec<&Linear>> = BTreeMap::new();
+        for consumer in consumers {
+            by_width.entry(consumer.cols()).or_default().push(consumer);
+        }
+        let buffers = by_width.into_iter().map(|(cols, consumers)| (cols, Activations::new(pool, rows, consumers)));
+        Self(buffers.collect())
+    }
 }
 
 /// What recurrent layers need: buffers, and the states of sequences, which stay between forward passes.
@@ -47,6 +86,10 @@ pub(crate) struct RecurrentBuffers {
 impl RunState {
     pub(crate) fn recurrent(&self) -> &RecurrentBuffers {
         self.recurrent.as_ref().expect("made for models with recurrent layers")
+    }
+
+    pub(crate) fn layer_inputs(&self) -> &LayerInputBuffers {
+        self.layer_inputs.as_ref().expect("made for models with such inputs")
     }
 
     /// Makes room for the recurrent states of `slots` sequences, if the model has any.

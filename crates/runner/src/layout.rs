@@ -78,72 +78,97 @@ impl ValueFormat {
 /// Sizes of a page of one format.
 #[derive(Clone, Copy, Debug)]
 pub struct PageLayout {
-    /// Of a cell.
-    line_bytes: usize,
-    scale_bytes: usize,
     /// Cells of layers that attend to all tokens, and of those that attend within a window.
     global: Part,
     windowed: Part,
     pub page_bytes: usize,
 }
 
-/// Some cells: where the lines and the scales of the first stand.
+/// Cells of one size: where the lines and the scales of the first stand.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    cells: usize,
+    layers: usize,
+    /// Of a layer.
+    heads: usize,
+    /// Of a cell.
+    line_bytes: usize,
+    scale_bytes: usize,
     lines: usize,
     scales: usize,
 }
 
 impl PageLayout {
     pub fn new(format: PageFormat, shape: KvShape) -> Self {
-        let line_bytes = format.keys.line_bytes(shape.head_dim) + format.values.line_bytes(shape.head_dim);
-        let scale_bytes = format.keys.scale_bytes(shape.head_dim) + format.values.scale_bytes(shape.head_dim);
-        let part = |layers: usize, lines: usize| {
-            let cells = layers * shape.kv_heads;
+        let part = |layers: usize, heads: KvHeads, lines: usize| {
+            let line_bytes = format.keys.line_bytes(heads.dim) + format.values.line_bytes(heads.dim);
+            let scale_bytes = format.keys.scale_bytes(heads.dim) + format.values.scale_bytes(heads.dim);
+            let cells = layers * heads.count;
             let scales = lines + cells * line_bytes;
-            (Part { cells, lines, scales }, (scales + cells * scale_bytes).next_multiple_of(ALIGN))
+            let end = (scales + cells * scale_bytes).next_multiple_of(ALIGN);
+            (Part { layers, heads: heads.count, line_bytes, scale_bytes, lines, scales }, end)
         };
-        let (global, end) = part(shape.layers - shape.windowed_layers, 0);
-        let (windowed, whole) = part(shape.windowed_layers, end);
+        let (global, end) = part(shape.layers - shape.windowed_layers, shape.heads, 0);
+        let (windowed, whole) = part(shape.windowed_layers, shape.windowed_heads, end);
         let page_bytes = if format.layers == PageLayers::Global { end } else { whole };
-        Self { line_bytes, scale_bytes, global, windowed, page_bytes }
+        Self { global, windowed, page_bytes }
     }
 
-    /// Where the lines and the scales of a cell stand in the page.
-    pub fn cell(&self, cell: usize) -> (usize, usize) {
-        let (part, cell) = match cell.checked_sub(self.global.cells) {
-            Some(windowed) if self.windowed.cells > 0 => (self.windowed, windowed),
-            _ => (self.global, cell),
+    /// Where the lines and the scales of a layer's KV head stand in the page.
+    pub fn cell(&self, layer: usize, head: usize) -> (usize, usize) {
+        let (part, layer) = match layer.checked_sub(self.global.layers) {
+            Some(windowed) if self.windowed.layers > 0 => (self.windowed, windowed),
+            _ => (self.global, layer),
         };
-        (part.lines + cell * self.line_bytes, part.scales + cell * self.scale_bytes)
+        let cell = layer * part.heads + head;
+        (part.lines + cell * part.line_bytes, part.scales + cell * part.scale_bytes)
     }
 }
 
 /// Attention reads the keys and values of so many tokens at once, from a multiple of them on.
 pub const CHUNK_TOKENS: usize = 128;
 
+/// The KV heads of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvHeads {
+    pub count: usize,
+    /// Elements of a key, and of a value.
+    pub dim: usize,
+}
+
 /// Dimensions of the keys and values of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvShape {
     /// All layers with keys and values. In pages, those that attend within a window are the last.
     pub layers: usize,
-    pub kv_heads: usize,
-    pub head_dim: usize,
-    /// How many attend within a window, where others do not; and the longest of these windows in tokens.
+    /// Of a layer that attends to all tokens.
+    pub heads: KvHeads,
+    /// How many layers attend within a window, where others do not; and the longest of these windows in tokens.
     pub windowed_layers: usize,
     pub window: usize,
+    /// Of a layer that attends within a window.
+    pub windowed_heads: KvHeads,
 }
 
 impl KvShape {
     /// A model whose layers all attend to all tokens.
     pub const fn new(layers: usize, kv_heads: usize, head_dim: usize) -> Self {
-        Self { layers, kv_heads, head_dim, windowed_layers: 0, window: 0 }
+        let heads = KvHeads { count: kv_heads, dim: head_dim };
+        Self { layers, heads, windowed_layers: 0, window: 0, windowed_heads: heads }
     }
 
     /// The same with windows in some layers. Where all have one, pages are not told apart.
     pub fn with_windows(self, windowed_layers: usize, window: usize) -> Self {
         if windowed_layers < self.layers { Self { windowed_layers, window, ..self } } else { self }
+    }
+
+    /// The same with other heads in layers that attend within a window.
+    pub const fn with_windowed_heads(self, windowed_heads: KvHeads) -> Self {
+        Self { windowed_heads, ..self }
+    }
+
+    /// Returns the heads of a layer, by its number in pages.
+    pub const fn heads_of(&self, layer: usize) -> KvHeads {
+        if layer < self.layers - self.windowed_layers { self.heads } else { self.windowed_heads }
     }
 
     /// Returns how many pages at the beginning of a sequence of `tokens` tokens are not read by layers with a window, when
@@ -201,13 +226,14 @@ mod tests {
     #[test]
     fn cells_follow_each_other_without_gaps() {
         for format in PageFormat::all() {
-            for dim in (16..=256).step_by(16) {
+            for dim in (16..=512).step_by(16) {
                 let layout = PageLayout::new(format, KvShape::new(3, 2, dim));
-                assert!(layout.line_bytes.is_multiple_of(ALIGN), "{format} of {dim}: lines are not whole");
+                assert!(layout.global.line_bytes.is_multiple_of(ALIGN), "{format} of {dim}: lines are not whole");
                 assert!(layout.page_bytes.is_multiple_of(ALIGN));
                 let scales = layout.global.scales;
-                assert_eq!(layout.cell(6), (scales, scales + 6 * layout.scale_bytes));
-                assert!(layout.page_bytes - layout.cell(6).1 < ALIGN);
+                assert_eq!(layout.cell(3, 0), (scales, scales + 6 * layout.global.scale_bytes));
+                assert_eq!(layout.cell(1, 2), layout.cell(2, 0));
+                assert!(layout.page_bytes - layout.cell(3, 0).1 < ALIGN);
             }
         }
     }
@@ -219,10 +245,15 @@ mod tests {
         for format in PageFormat::all() {
             let (whole, trimmed) = (PageLayout::new(format, shape), PageLayout::new(format.trimmed(), shape));
             assert!(trimmed.page_bytes * 5 < whole.page_bytes, "{format}");
-            assert!((0..2).all(|cell| whole.cell(cell) == trimmed.cell(cell)));
-            assert!((2..12).all(|cell| whole.cell(cell).0 >= trimmed.page_bytes));
+            assert!((0..2).all(|head| whole.cell(0, head) == trimmed.cell(0, head)));
+            assert!((1..6).all(|layer| whole.cell(layer, 0).0 >= trimmed.page_bytes));
             assert!(whole.page_bytes - PageLayout::new(format, plain).page_bytes <= ALIGN);
         }
+        // With smaller heads in those layers, only they become smaller.
+        let smaller = shape.with_windowed_heads(KvHeads { count: 1, dim: 32 });
+        assert_eq!((smaller.heads_of(0), smaller.heads_of(5)), (shape.heads, smaller.windowed_heads));
+        let [of_all, of_smaller] = [shape, smaller].map(|shape| shape.page_bytes(PageFormat::F16));
+        assert_eq!((smaller.page_bytes(PageFormat::F16.trimmed()), of_smaller * 24), (of_all / 6, of_all * 9));
         assert_eq!(plain.with_windows(6, 512), plain, "there is nothing to tell apart");
         assert_eq!((plain.pages_behind_window(10_000), shape.pages_behind_window(600)), (0, 0));
         // The next token sees tokens from 489 on, whose chunk begins at 384.

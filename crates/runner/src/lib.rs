@@ -15,7 +15,7 @@ pub use batch::{Batch, BatchError, CheckedBatch, SequenceRows};
 pub use candidates::{Candidate, CandidateScan, NotFinite, keep_likeliest};
 pub use fake::{FakeRunner, Fault, FaultInjector};
 pub use format::{KeyFormat, PageFormat, PageLayers, ValueFormat};
-pub use layout::{CHUNK_TOKENS, KEY_GROUP, KvShape, PageLayout, VALUE_GROUP, ZERO_POINTS_BYTES};
+pub use layout::{CHUNK_TOKENS, KEY_GROUP, KvHeads, KvShape, PageLayout, VALUE_GROUP, ZERO_POINTS_BYTES};
 pub use page::{AdapterId, HUGE_PAGE, PAGE_TOKENS, PageId, PageLocation, Rotation};
 pub use runner::{Conversion, PageBytes, Runner, RunnerError, RunnerLimits};
 pub use state::{RowsState, StateSlot};

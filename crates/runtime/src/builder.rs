@@ -2,6 +2,7 @@
 
 mod build;
 mod error;
+mod expert_place;
 mod fingerprint;
 mod fit;
 mod kv_choice;
@@ -18,6 +19,7 @@ use ruvllm_kernels::{Cores, KernelSet};
 use ruvllm_runner::PageFormat;
 
 pub use error::BuildError;
+pub use expert_place::ExpertPlace;
 pub(crate) use fingerprint::fingerprint;
 pub use fit::{Fit, Quantization};
 pub use kv_choice::KvChoice;
@@ -48,6 +50,7 @@ pub struct EngineBuilder {
     shares_prefixes: bool,
     keeps_hidden_states: bool,
     chat_template: Option<String>,
+    experts: ExpertPlace,
     step_metrics: StepMetrics,
 }
 
@@ -70,6 +73,7 @@ impl EngineBuilder {
             shares_prefixes: false,
             keeps_hidden_states: false,
             chat_template: None,
+            experts: ExpertPlace::Memory,
             step_metrics: StepMetrics::default(),
         }
     }
@@ -166,6 +170,12 @@ impl EngineBuilder {
     /// A Jinja chat template instead of the one in the model file.
     pub fn chat_template(mut self, source: Option<String>) -> Self {
         self.chat_template = source;
+        self
+    }
+
+    /// Where the weights of experts are kept; in memory by default.
+    pub fn experts(mut self, place: ExpertPlace) -> Self {
+        self.experts = place;
         self
     }
 

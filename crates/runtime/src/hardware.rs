@@ -67,6 +67,13 @@ pub fn resident_bytes() -> Option<usize> {
     usize::try_from(meminfo(&status, "RssAnon:")?).ok()
 }
 
+/// Returns how often this process waited for the disk because what it touched was not in memory. Known on Linux only.
+pub fn major_page_faults() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // Fields are counted from behind the program's name, which may hold spaces: the 12th of all.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(9)?.parse().ok()
+}
+
 fn cpu_name() -> Option<String> {
     let info = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = info.lines().find(|line| line.starts_with("model name"))?;

@@ -46,7 +46,9 @@ pub mod hardware;
 mod perplexity;
 mod rerank;
 
-pub use builder::{BuildError, BuildProgress, EngineBuilder, Fit, KvChoice, ModelMemory, Quantization, open_tokenizer};
+pub use builder::{
+    BuildError, BuildProgress, EngineBuilder, ExpertPlace, Fit, KvChoice, ModelMemory, Quantization, open_tokenizer,
+};
 pub use cancellation::CancellationToken;
 pub use embed::{
     EmbedError, EmbedInput, EmbedRequest, Embedder, Embeddings, NamedEmbedder, RecallError, TextEmbeddings, TooLong,

@@ -69,6 +69,8 @@ pub struct MemoryReport {
 pub struct ModelShare {
     pub model: String,
     pub weights_bytes: usize,
+    /// Weights of experts that are kept on disk, of which the system keeps in memory what is used.
+    pub experts_on_disk_bytes: usize,
     /// Maximum of buffers, tokenizer, grammars and waiting requests.
     pub working_bytes: usize,
     /// Maximum of the KV cache.
@@ -130,6 +132,7 @@ impl MemoryBudget {
         let share = |entry: &Entry| ModelShare {
             model: entry.name.clone(),
             weights_bytes: entry.memory.weights_bytes,
+            experts_on_disk_bytes: entry.memory.disk_bytes,
             working_bytes: entry.memory.working_bytes,
             kv_bytes: entry.kv_bytes.unwrap_or(entry.memory.kv_min_bytes),
         };
@@ -202,9 +205,9 @@ mod tests {
     fn memory(weights: usize, kv_min: usize, kv_max: usize) -> ModelMemory {
         ModelMemory {
             weights_bytes: weights * MIB,
-            working_bytes: 0,
             kv_min_bytes: kv_min * MIB,
             kv_max_bytes: kv_max * MIB,
+            ..ModelMemory::default()
         }
     }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
 use ruvllm_memory::RecorderStats;
+use ruvllm_runtime::hardware;
 
 use crate::memory_budget::MemoryReport;
 
@@ -75,11 +76,19 @@ impl Metrics {
             self.gauge(name, &[]).set(bytes as f64);
         }
         self.gauge(names::BODIES_BYTES, &[]).set(bodies_bytes as f64);
+        if let Some(faults) = hardware::major_page_faults() {
+            self.counter(names::MAJOR_PAGE_FAULTS, &[]).absolute(faults);
+        }
         for part in &report.parts {
             self.gauge(names::MEMORY_PART, &[("part", part.part)]).set(part.max_bytes as f64);
         }
         for share in &report.models {
-            let parts = [("weights", share.weights_bytes), ("working", share.working_bytes), ("kv", share.kv_bytes)];
+            let parts = [
+                ("weights", share.weights_bytes),
+                ("experts_on_disk", share.experts_on_disk_bytes),
+                ("working", share.working_bytes),
+                ("kv", share.kv_bytes),
+            ];
             for (part, bytes) in parts {
                 self.gauge(names::MEMORY_MODEL, &[("model_name", &share.model), ("part", part)]).set(bytes as f64);
             }

@@ -7,6 +7,7 @@ use clap::Args;
 use ruvllm_runtime::{Engine, Fit, KvChoice, ModelMemory, Quantization};
 use serde_json::{Value, json};
 
+use crate::flags::experts::ExpertsFlag;
 use crate::flags::size::parse_size;
 use crate::output;
 
@@ -24,11 +25,15 @@ pub struct ShowFit {
     /// Format of keys and values, as `ruvllm run` takes it
     #[arg(long, value_name = "FORMAT", default_value = "auto", requires = "fit")]
     kv: KvChoice,
+    /// Where a mixture of experts keeps its experts, as `ruvllm run` takes it
+    #[arg(long, value_name = "PLACE", default_value = "auto", requires = "fit")]
+    experts: ExpertsFlag,
 }
 
 impl ShowFit {
     pub fn execute(&self, path: &Path, is_json: bool) -> Result<()> {
         let builder = Engine::builder(path).context(self.context).memory_bytes(self.memory).kv(self.kv);
+        let builder = builder.experts(self.experts.place()?);
         let fit = builder.fit().with_context(|| format!("cannot work out what {} takes", path.display()))?;
         if is_json { output::json(&to_json(&fit)) } else { super::print(rows(&fit)) }
     }
@@ -36,7 +41,7 @@ impl ShowFit {
 
 fn rows(fit: &Fit) -> Vec<(&'static str, String)> {
     let size = |bytes: usize| output::bytes(bytes as u64);
-    let ModelMemory { weights_bytes, working_bytes, kv_min_bytes, .. } = fit.memory;
+    let ModelMemory { weights_bytes, disk_bytes, working_bytes, kv_min_bytes, .. } = fit.memory;
     let memory = fit.memory_bytes.map_or_else(|| "not known".to_owned(), size);
     let verdict = match (fit.fits(), fit.context_fits) {
         (true, Some(context)) => format!("fits; the longest context that does is {context}"),
@@ -52,6 +57,12 @@ fn rows(fit: &Fit) -> Vec<(&'static str, String)> {
         ("verdict", verdict),
         ("threads", fit.threads.to_string()),
     ];
+    if disk_bytes > 0 {
+        rows.insert(
+            1,
+            ("experts on disk", format!("{}; tokens wait for those that are not in memory", size(disk_bytes))),
+        );
+    }
     let recommended = fit.recommended().filter(|_| !fit.fits());
     rows.extend(fit.quantizations.iter().map(|one| ("quantized", quantization(one, recommended))));
     rows
@@ -64,7 +75,7 @@ fn quantization(one: &Quantization, recommended: Option<&Quantization>) -> Strin
 }
 
 fn to_json(fit: &Fit) -> Value {
-    let ModelMemory { weights_bytes, working_bytes, kv_min_bytes, .. } = fit.memory;
+    let ModelMemory { weights_bytes, disk_bytes, working_bytes, kv_min_bytes, .. } = fit.memory;
     let quantizations: Vec<Value> = (fit.quantizations.iter())
         .map(|one| {
             json!({
@@ -82,6 +93,7 @@ fn to_json(fit: &Fit) -> Value {
         "model_context": fit.context_max,
         "context_fits": fit.context_fits,
         "weights_bytes": weights_bytes,
+        "experts_on_disk_bytes": disk_bytes,
         "buffers_bytes": working_bytes,
         "kv_bytes": kv_min_bytes,
         "needed_bytes": fit.memory.min_bytes(),

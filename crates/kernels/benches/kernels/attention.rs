@@ -80,7 +80,7 @@ impl Sequence {
         let cols = (heads + 2 * kv_heads) * head_dim;
         let mut qkv = Matrix::new(pool, PROMPT, cols);
         (0..PROMPT).for_each(|row| qkv.row_mut(row).copy_from_slice(&random.floats(cols)));
-        let shared = SplitResults::new(pool, kv_shape, attention_shape(shape), DEPTH_MAX + PROMPT);
+        let shared = SplitResults::new(pool, [(kv_shape.heads, attention_shape(shape))], DEPTH_MAX + PROMPT);
         let consumer = linear(
             WeightType::Q4_0,
             shape.hidden,
@@ -93,7 +93,7 @@ impl Sequence {
 
     fn attention<'a>(&'a self, batch: CheckedBatch<'a>, layer: usize) -> Attention<'a> {
         let Self { qkv, rope, kv, shared, out, .. } = self;
-        let transform = HeadTransform { norm: None, rope: Some(rope), temperature: None };
+        let transform = HeadTransform { norm: None, rope: Some(rope), temperature: None, value_norm: None };
         Attention {
             qkv,
             batch,
@@ -102,6 +102,7 @@ impl Sequence {
             shape: attention_shape(self.shape),
             transform,
             sinks: None,
+            is_reader: false,
             is_gated: false,
             shared,
             out,

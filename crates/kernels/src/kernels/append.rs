@@ -5,7 +5,7 @@ use crate::lanes::{LANES, Lanes};
 use ruvllm_runner::{KEY_GROUP, KeyFormat, PAGE_TOKENS, VALUE_GROUP, ValueFormat};
 
 /// Maximum head dimension; fixes the size of buffers.
-pub(crate) const HEAD_DIM_MAX: usize = 256;
+pub(crate) const HEAD_DIM_MAX: usize = 512;
 
 /// Writes a token's keys and values of one head to place `slot` of a cell. No byte of another token is touched, and what is
 /// written depends on this token alone.
@@ -104,7 +104,7 @@ struct Bytes {
 unsafe fn to_bytes<L: Lanes, const GROUP: usize>(x: &[f32]) -> Bytes {
     let mut bytes = Bytes { codes: [0; HEAD_DIM_MAX], scales: [0; LANES] };
     let mut scales = [0f32; LANES];
-    // SAFETY: whole vectors of `x`; there are at most 8 groups.
+    // SAFETY: whole vectors of `x`; there are at most 16 groups.
     unsafe {
         for (group, scale) in x.chunks(GROUP).zip(&mut scales) {
             let mut largest = L::splat(0.0);

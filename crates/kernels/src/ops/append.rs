@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ruvllm_runner::{PAGE_TOKENS, SequenceRows};
+use ruvllm_runner::{KvHeads, PAGE_TOKENS, SequenceRows};
 
 use super::rotation::apply_rotation;
 use super::{Attention, HEAD_DIM_MAX};
@@ -22,7 +22,7 @@ pub(super) unsafe fn append(
     kv_heads: Range<usize>,
 ) {
     let Attention { qkv, batch, pages, layer, transform, .. } = attention;
-    let (dim, all_heads) = (pages.shape.head_dim, pages.shape.kv_heads);
+    let KvHeads { count: all_heads, dim } = attention.kv_heads();
     let position = sequence.position(row);
     let (page, slot) = (batch.pages(sequence)[position / PAGE_TOKENS], position % PAGE_TOKENS);
     let keys_and_values = &qkv.read_row(worker, row)[qkv.cols - 2 * all_heads * dim..];
@@ -34,6 +34,7 @@ pub(super) unsafe fn append(
         key.copy_from_slice(&keys[head * dim..][..dim]);
         value.copy_from_slice(&values[head * dim..][..dim]);
         transform.key(worker, key, position);
+        transform.value(worker, value);
         apply_rotation(pages.rotation, key, dim);
         apply_rotation(pages.rotation, value, dim);
         let cell = pages.cells(start, *layer, head).at(page);

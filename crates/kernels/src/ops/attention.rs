@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use ruvllm_runner::{Batch, CheckedBatch, KvShape, PAGE_TOKENS, PageLocation, SequenceRows};
+use ruvllm_runner::{Batch, CheckedBatch, KvHeads, PAGE_TOKENS, PageLocation, SequenceRows};
 
 use super::append::append;
 use super::host_pages::Cells;
@@ -50,10 +50,13 @@ pub struct SplitResults {
 }
 
 impl SplitResults {
-    /// For sequences of up to `context` tokens.
-    pub fn new(pool: &Pool, kv: KvShape, shape: AttentionShape, context: usize) -> Self {
-        let partition = HeadPartition::new(kv, shape);
-        let partial_len = partition.block_rows * partition.row_queries() * (kv.head_dim + 2);
+    /// For sequences of up to `context` tokens in layers of these kinds.
+    pub fn new(pool: &Pool, layers: impl IntoIterator<Item = (KvHeads, AttentionShape)>, context: usize) -> Self {
+        let partial_len = |(kv, shape): (KvHeads, AttentionShape)| {
+            let partition = HeadPartition::new(kv, shape);
+            partition.block_rows * partition.row_queries() * (kv.dim + 2)
+        };
+        let partial_len = layers.into_iter().map(partial_len).max().unwrap_or(0);
         let chunks_max = context.div_ceil(CHUNK_TOKENS);
         Self { partials: Shared::zeroed(pool, pool.threads() * chunks_max * partial_len), chunks_max, partial_len }
     }
@@ -69,6 +72,8 @@ pub struct Attention<'a> {
     pub shape: AttentionShape,
     /// What is done to queries and keys before they meet.
     pub transform: HeadTransform<'a>,
+    /// Whether keys and values are in the pages already, where another layer has put them.
+    pub is_reader: bool,
     /// For each head, a score that takes part in the softmax without a value.
     pub sinks: Option<&'a [f32]>,
     /// Whether a row of `qkv` has gates of the results behind its queries.
@@ -81,19 +86,22 @@ impl Attention<'_> {
     /// Appends the keys and values of every row (the last parts of a row of `qkv`) to the pages, and lets its queries
     /// (the first part) attend to all tokens up to its own.
     pub fn run(&self, worker: &mut Worker<'_>) {
-        let partition = HeadPartition::new(self.pages.shape, self.shape);
+        let kv = self.kv_heads();
+        let partition = HeadPartition::new(kv, self.shape);
         let queries = if self.is_gated { 2 * self.shape.heads } else { self.shape.heads };
-        assert_eq!(self.qkv.cols, (queries + 2 * self.pages.shape.kv_heads) * self.pages.shape.head_dim);
-        assert_eq!(self.out.cols(), self.shape.heads * self.pages.shape.head_dim);
+        let keys_and_values = if self.is_reader { 0 } else { 2 * kv.count };
+        assert_eq!(self.qkv.cols, (queries + keys_and_values) * kv.dim);
+        assert_eq!(self.out.cols(), self.shape.heads * kv.dim);
         assert_eq!(self.batch.memory(), (self.pages.shape, self.pages.bytes()));
         assert!(self.sinks.is_none_or(|sinks| sinks.len() == self.shape.heads));
-        self.transform.check(self.pages.shape.head_dim);
+        self.transform.check(kv.dim);
         // A single new token is seen by its own row only, so the worker that attends to it can append it as well.
-        let appended = self.batch.sequences().iter().any(|sequence| sequence.rows.len() > 1);
-        if appended {
+        let at_once = self.batch.sequences().iter().any(|sequence| sequence.rows.len() > 1);
+        if at_once && !self.is_reader {
             self.append_rows(worker);
             worker.barrier();
         }
+        let appended = at_once || self.is_reader;
         let split = self.attend_own(worker, &partition, appended);
         if split {
             worker.barrier();
@@ -101,11 +109,16 @@ impl Attention<'_> {
         }
     }
 
+    /// The KV heads of this layer.
+    pub(super) fn kv_heads(&self) -> KvHeads {
+        self.pages.shape.heads_of(self.layer)
+    }
+
     fn append_rows(&self, worker: &Worker<'_>) {
         for sequence in self.batch.sequences() {
             for row in own_rows(worker, sequence.rows.end).filter(|row| sequence.rows.contains(row)) {
                 // SAFETY: the batch was checked: no two sequences write one page, and rows have cells of their own.
-                unsafe { append(self, worker, Access::WriteRows, sequence, row, 0..self.pages.shape.kv_heads) };
+                unsafe { append(self, worker, Access::WriteRows, sequence, row, 0..self.kv_heads().count) };
             }
         }
     }
@@ -155,7 +168,7 @@ impl Attention<'_> {
         appended: bool,
         scratch: &mut Scratch,
     ) {
-        let dim = self.pages.shape.head_dim;
+        let dim = self.kv_heads().dim;
         let queries = item.queries(partition);
         let len = queries * (dim + 2);
         let Scratch { queries: vectors, rounded, partial, result, .. } = scratch;
@@ -194,7 +207,7 @@ impl Attention<'_> {
 
     /// The item's queries, rotated and scaled: `[KV heads, rows, heads of the group, head_dim]`.
     fn take_queries(&self, worker: &Worker<'_>, partition: &HeadPartition, item: &Item<'_>, vectors: &mut Buffer<f32>) {
-        let dim = self.pages.shape.head_dim;
+        let dim = self.kv_heads().dim;
         vectors.resize(item.queries(partition) * dim);
         let mut to = vectors.chunks_exact_mut(dim);
         for kv_head in item.kv_heads.clone() {
@@ -224,7 +237,7 @@ impl Attention<'_> {
         rounded: &QuantizedBuffers,
         partial: &mut [f32],
     ) {
-        let (item, dim) = (cursor.item, self.pages.shape.head_dim);
+        let (item, dim) = (cursor.item, self.kv_heads().dim);
         let rounded = QuantizedQueries {
             codes: rounded.codes.as_ptr(),
             scales: rounded.scales.as_ptr(),
@@ -277,7 +290,7 @@ impl Attention<'_> {
         result: &mut Buffer<f32>,
         space: &mut Buffer<f32>,
     ) {
-        let dim = self.pages.shape.head_dim;
+        let dim = self.kv_heads().dim;
         let Partial { total, sums, largest } = Partial::of(result, item.queries(partition));
         if let Some(sinks) = self.sinks {
             let of_head = |i: usize| {
@@ -313,7 +326,7 @@ impl Attention<'_> {
     /// Merges the chunks of the item that begins with this worker and is shared with others, if there is one.
     fn put_together(&self, worker: &Worker<'_>, partition: &HeadPartition) {
         let work = WorkSplit::new(self, partition, worker.count());
-        let dim = self.pages.shape.head_dim;
+        let dim = self.kv_heads().dim;
         let mut before = 0;
         for item in self.items(partition) {
             let (cost, chunks) = (item.cost(partition), item.chunks.len());
@@ -397,11 +410,11 @@ struct HeadPartition {
 }
 
 impl HeadPartition {
-    fn new(kv: KvShape, shape: AttentionShape) -> Self {
-        let kv_heads = kv.kv_heads;
+    fn new(kv: KvHeads, shape: AttentionShape) -> Self {
+        let kv_heads = kv.count;
         let group = shape.heads / kv_heads;
         assert_eq!(shape.heads, group * kv_heads);
-        let span = if (group * kv.head_dim).is_multiple_of(GROUP) { 1 } else { SPAN_MAX };
+        let span = if (group * kv.dim).is_multiple_of(GROUP) { 1 } else { SPAN_MAX };
         Self { group, span, kv_heads, block_rows: (QUERIES_MAX / group).max(1) }
     }
 

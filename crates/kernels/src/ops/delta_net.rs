@@ -5,10 +5,13 @@ use ruvllm_runner::{CheckedBatch, SequenceRows};
 use super::host_states::{DeltaShape, HostStates};
 use super::matrix::Span;
 use super::slices::rms_norm_with;
-use super::{Activations, HEAD_DIM_MAX, Matrix};
+use super::{Activations, Matrix};
 use crate::kernels::recurrent::DeltaRow;
 use crate::threads::{Access, Worker};
 use crate::weights::GROUP;
+
+/// The maximum dimension of a head's keys and values; fixes the size of buffers.
+pub const DELTA_DIM_MAX: usize = 256;
 
 /// One layer's delta net.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +112,7 @@ impl DeltaNet<'_> {
         let (decays, betas) = rest.split_at(shape.value_heads);
         let (keys_len, key_head) = (shape.key_heads * shape.key_dim, head % shape.key_heads);
         let mut step = Step::default();
-        let mut query = [0f32; HEAD_DIM_MAX];
+        let mut query = [0f32; DELTA_DIM_MAX];
         let (query, key) = (&mut query[..shape.key_dim], &mut step.key[..shape.key_dim]);
         let scale = 1.0 / (shape.key_dim as f32).sqrt();
         let kernels = worker.kernels();
@@ -130,12 +133,12 @@ impl DeltaNet<'_> {
             beta: 1.0 / (1.0 + (-betas[head]).exp()),
             decay: step.decay,
         };
-        let mut result = [0f32; HEAD_DIM_MAX];
+        let mut result = [0f32; DELTA_DIM_MAX];
         let result = &mut result[..shape.value_dim];
         let gate = &gates[head * shape.value_dim..][..shape.value_dim];
         // SAFETY: the lengths are those of a head, whole vectors.
         unsafe { (kernels.delta_step)(given, matrix, &mut step.update[..shape.value_dim], result) };
-        let mut normed = [0f32; HEAD_DIM_MAX];
+        let mut normed = [0f32; DELTA_DIM_MAX];
         let normed = &mut normed[..shape.value_dim];
         rms_norm_with(kernels, result, self.norm, self.epsilon, normed);
         out.copy_from_slice(gate);
@@ -148,12 +151,12 @@ impl DeltaNet<'_> {
 /// What a token did to the state of a head.
 struct Step {
     decay: f32,
-    key: [f32; HEAD_DIM_MAX],
-    update: [f32; HEAD_DIM_MAX],
+    key: [f32; DELTA_DIM_MAX],
+    update: [f32; DELTA_DIM_MAX],
 }
 
 impl Default for Step {
     fn default() -> Self {
-        Self { decay: 0.0, key: [0.0; HEAD_DIM_MAX], update: [0.0; HEAD_DIM_MAX] }
+        Self { decay: 0.0, key: [0.0; DELTA_DIM_MAX], update: [0.0; DELTA_DIM_MAX] }
     }
 }

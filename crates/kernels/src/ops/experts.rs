@@ -20,6 +20,8 @@ pub struct Routing {
     pub scale: f32,
     /// Added to the scores of experts for the choice, but not to their weights.
     pub choice_bias: Option<Vec<f32>>,
+    /// What the weight of each expert is multiplied by.
+    pub expert_scales: Option<Vec<f32>>,
 }
 
 /// What the router's results become before the highest are chosen.
@@ -91,7 +93,42 @@ impl Experts {
         next_norm: &[f32],
         out: &Activations,
     ) {
-        matmul(worker, &self.router, normed, rows, &buffers.scores);
+        let places = self.compute(worker, normed, normed, rows, buffers);
+        worker.barrier();
+        self.combine(worker, rows, &places, buffers, x, next_norm, out);
+    }
+
+    /// `out[t]` = the weighted results of the experts of `normed[t]`, which `routed[t]` chooses, for the first `rows` rows `t`.
+    pub fn run_apart(
+        &self,
+        worker: &mut Worker<'_>,
+        routed: &Activations,
+        normed: &Activations,
+        rows: usize,
+        buffers: &ExpertBuffers,
+        out: &Matrix,
+    ) {
+        let places = self.compute(worker, routed, normed, rows, buffers);
+        worker.barrier();
+        for row in own_rows(worker, rows) {
+            let part = Span { access: Access::WriteRows, row, cols: 0..out.cols };
+            // SAFETY: the row is this worker's.
+            let out = unsafe { out.own_span(worker, &part) };
+            out.fill(0.0);
+            self.add_results(worker, row, &places, buffers, out);
+        }
+    }
+
+    /// Computes the results of all choices, which are complete after the next barrier. Returns where they are.
+    fn compute(
+        &self,
+        worker: &mut Worker<'_>,
+        routed: &Activations,
+        normed: &Activations,
+        rows: usize,
+        buffers: &ExpertBuffers,
+    ) -> Places {
+        matmul(worker, &self.router, routed, rows, &buffers.scores);
         worker.barrier();
         self.choose(worker, rows, buffers);
         worker.barrier();
@@ -101,8 +138,7 @@ impl Experts {
         gated_groups(worker, &places.groups(&self.gate_up), self.activation, &buffers.gathered, &buffers.gated);
         worker.barrier();
         matmul_groups(worker, &places.groups(&self.down), &buffers.gated, &buffers.results);
-        worker.barrier();
-        self.combine(worker, rows, &places, buffers, x, next_norm, out);
+        places
     }
 
     /// Chooses the experts of this worker's rows, the best first.
@@ -128,7 +164,8 @@ impl Experts {
                 // SAFETY: there is room for `active` choices of every row, and the row is this worker's.
                 unsafe {
                     chosen.add(row * active + i).write(*expert as i32);
-                    weights.add(row * active + i).write(scores[*expert] * factor);
+                    let scale = self.routing.expert_scales.as_ref().map_or(1.0, |scales| scales[*expert]);
+                    weights.add(row * active + i).write(scores[*expert] * factor * scale);
                 }
             }
         }
@@ -145,21 +182,25 @@ impl Experts {
         next_norm: &[f32],
         out: &Activations,
     ) {
-        let active = self.routing.active;
-        let weights = buffers.weights.read(worker);
         let mut scratch = worker.scratch();
         scratch.sums.resize(x.cols);
         for row in own_rows(worker, rows) {
             let part = Span { access: Access::WriteRows, row, cols: 0..x.cols };
             // SAFETY: the row is this worker's.
             let x = unsafe { x.own_span(worker, &part) };
-            let choices = row * active..(row + 1) * active;
-            for (place, weight) in places.of_choices[choices.clone()].iter().zip(&weights[choices]) {
-                let result = buffers.results.read_row(worker, *place);
-                x.iter_mut().zip(result).for_each(|(x, result)| *x += weight * result);
-            }
+            self.add_results(worker, row, places, buffers, x);
             // SAFETY: as above.
             unsafe { out.put_normalized(worker, &part, x, next_norm, &mut scratch.sums) };
+        }
+    }
+
+    /// `x +=` the weighted results of a row's experts.
+    fn add_results(&self, worker: &Worker<'_>, row: usize, places: &Places, buffers: &ExpertBuffers, x: &mut [f32]) {
+        let choices = row * self.routing.active..(row + 1) * self.routing.active;
+        let weights = &buffers.weights.read(worker)[choices.clone()];
+        for (place, weight) in places.of_choices[choices].iter().zip(weights) {
+            let result = buffers.results.read_row(worker, *place);
+            x.iter_mut().zip(result).for_each(|(x, result)| *x += weight * result);
         }
     }
 }

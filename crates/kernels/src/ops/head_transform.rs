@@ -1,7 +1,10 @@
-//! What is done to a head of a query or key before the two meet: QK norm, then RoPE, then temperature.
+//! What is done to a head of a query or key before the two meet: QK norm, then RoPE, then temperature. And the norm of values.
 
 use super::{HEAD_DIM_MAX, RopeTable, slices};
 use crate::Worker;
+
+/// Dimensions that heads of most models have at most.
+const USUAL_DIM_MAX: usize = 128;
 
 /// The weights of an RMS norm over each head. `[head_dim]` each.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +34,8 @@ pub struct HeadTransform<'a> {
     /// None for layers without positions.
     pub rope: Option<&'a RopeTable>,
     pub temperature: Option<Temperature>,
+    /// The weights and epsilon of an RMS norm over each head of the values. `[head_dim]`
+    pub value_norm: Option<(&'a [f32], f32)>,
 }
 
 impl HeadTransform<'_> {
@@ -38,6 +43,7 @@ impl HeadTransform<'_> {
     pub(super) fn check(&self, head_dim: usize) {
         assert!(self.rope.is_none_or(|rope| rope.dims() <= head_dim));
         assert!(self.norm.is_none_or(|norm| norm.query.len() == head_dim && norm.key.len() == head_dim));
+        assert!(self.value_norm.is_none_or(|(weight, _)| weight.len() == head_dim));
     }
 
     pub(super) fn query(&self, worker: &Worker<'_>, head: &mut [f32], position: usize) {
@@ -52,15 +58,33 @@ impl HeadTransform<'_> {
         self.apply(worker, self.norm.map(|norm| (norm.key, norm.epsilon)), head, position);
     }
 
+    pub(super) fn value(&self, worker: &Worker<'_>, head: &mut [f32]) {
+        if let Some((weight, epsilon)) = self.value_norm {
+            normalize(worker, weight, epsilon, head);
+        }
+    }
+
     fn apply(&self, worker: &Worker<'_>, norm: Option<(&[f32], f32)>, head: &mut [f32], position: usize) {
         if let Some((weight, epsilon)) = norm {
-            let mut input = [0f32; HEAD_DIM_MAX];
-            let input = &mut input[..head.len()];
-            input.copy_from_slice(head);
-            slices::rms_norm_with(worker.kernels(), input, weight, epsilon, head);
+            normalize(worker, weight, epsilon, head);
         }
         if let Some(rope) = self.rope {
             rope.rotate(head, position);
         }
     }
+}
+
+fn normalize(worker: &Worker<'_>, weight: &[f32], epsilon: f32, head: &mut [f32]) {
+    // Zeroing a buffer for the longest would take as long as the norm of most.
+    if head.len() <= USUAL_DIM_MAX {
+        normalize_in(&mut [0f32; USUAL_DIM_MAX], worker, weight, epsilon, head);
+    } else {
+        normalize_in(&mut [0f32; HEAD_DIM_MAX], worker, weight, epsilon, head);
+    }
+}
+
+fn normalize_in(buffer: &mut [f32], worker: &Worker<'_>, weight: &[f32], epsilon: f32, head: &mut [f32]) {
+    let input = &mut buffer[..head.len()];
+    input.copy_from_slice(head);
+    slices::rms_norm_with(worker.kernels(), input, weight, epsilon, head);
 }

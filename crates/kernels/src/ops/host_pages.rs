@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use ruvllm_runner::{Conversion, HUGE_PAGE, KvShape, PageFormat, PageLayers, PageLayout, PageLocation, Rotation};
+use ruvllm_runner::{
+    Conversion, HUGE_PAGE, KvHeads, KvShape, PageFormat, PageLayers, PageLayout, PageLocation, Rotation,
+};
 
 use super::HEAD_DIM_MAX;
 use crate::Pool;
@@ -27,8 +29,10 @@ impl HostPages {
     /// Reserves `bytes` bytes for the threads of `pool`, in which everything is stored in the given basis. Panics if the
     /// head dimension is not a multiple of 16 or above `HEAD_DIM_MAX`.
     pub fn new(pool: &Pool, shape: KvShape, rotation: Rotation, bytes: usize) -> Self {
-        assert!(shape.head_dim <= HEAD_DIM_MAX, "head dimension {} is above {HEAD_DIM_MAX}", shape.head_dim);
-        assert!(shape.head_dim.is_multiple_of(16), "head dimension {} is not a multiple of 16", shape.head_dim);
+        for KvHeads { dim, .. } in [shape.heads, shape.windowed_heads] {
+            assert!(dim <= HEAD_DIM_MAX, "head dimension {dim} is above {HEAD_DIM_MAX}");
+            assert!(dim.is_multiple_of(16), "head dimension {dim} is not a multiple of 16");
+        }
         // Slabs begin at huge pages, where there are whole ones. What lies before them is never touched.
         let spare = if bytes < HUGE_PAGE { 0 } else { HUGE_PAGE };
         let mut data = Shared::<u8>::zeroed(pool, bytes + spare);
@@ -70,7 +74,7 @@ impl HostPages {
     /// should, is not within the memory, or overlaps another.
     pub fn convert(&mut self, pool: &mut Pool, conversions: &[Conversion]) {
         self.check(conversions);
-        let (layers, dim) = (self.shape.layers, self.shape.head_dim);
+        let layers = self.shape.layers;
         let pages = &*self;
         pool.run(|worker| {
             let start = pages.data.write(worker, Access::WritePages).cast_const();
@@ -80,7 +84,8 @@ impl HostPages {
                 if to.format.layers == PageLayers::Global && layer >= layers - pages.shape.windowed_layers {
                     continue;
                 }
-                for head in 0..pages.shape.kv_heads {
+                let KvHeads { count, dim } = pages.shape.heads_of(layer);
+                for head in 0..count {
                     let mut cells = pages.cells(start, layer, head);
                     let (old, new) = (cells.at(from), cells.at(to));
                     // SAFETY: `check` has found both within the memory, apart from all others, and convertible; each
@@ -105,9 +110,9 @@ impl HostPages {
 
     /// The cells of a head in a layer. `start` is where `data` begins.
     pub(super) fn cells(&self, start: *const u8, layer: usize, head: usize) -> Cells<'_> {
-        assert!(layer < self.shape.layers && head < self.shape.kv_heads);
-        let (start, index) = (start.wrapping_add(self.origin), layer * self.shape.kv_heads + head);
-        Cells { layouts: &self.layouts, start, index, format: PageFormat::F16, offsets: self.layouts[0].cell(index) }
+        assert!(layer < self.shape.layers && head < self.shape.heads_of(layer).count);
+        let (start, offsets) = (start.wrapping_add(self.origin), self.layouts[0].cell(layer, head));
+        Cells { layouts: &self.layouts, start, layer, head, format: PageFormat::F16, offsets }
     }
 }
 
@@ -115,7 +120,8 @@ impl HostPages {
 pub(super) struct Cells<'a> {
     layouts: &'a [PageLayout; PageFormat::COUNT],
     start: *const u8,
-    index: usize,
+    layer: usize,
+    head: usize,
     /// The last one's, and where its lines and scales are: mostly those of the next one too.
     format: PageFormat,
     offsets: (usize, usize),
@@ -126,7 +132,7 @@ impl Cells<'_> {
     pub(super) fn at(&mut self, page: PageLocation) -> Cell {
         let PageLocation { offset, format } = page;
         if format != self.format {
-            (self.format, self.offsets) = (format, self.layouts[format.index()].cell(self.index));
+            (self.format, self.offsets) = (format, self.layouts[format.index()].cell(self.layer, self.head));
         }
         let page = self.start.wrapping_add(offset);
         Cell { format, lines: page.wrapping_add(self.offsets.0), scales: page.wrapping_add(self.offsets.1) }

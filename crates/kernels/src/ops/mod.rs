@@ -25,7 +25,7 @@ pub mod slices;
 pub use activations::Activations;
 pub use attention::{Attention, AttentionShape, SplitResults};
 pub use byte_rows::{ByteRow, ByteRows};
-pub use delta_net::DeltaNet;
+pub use delta_net::{DELTA_DIM_MAX, DeltaNet};
 pub use experts::{ExpertBuffers, Experts, Routing, Scoring};
 pub use head_transform::{HeadTransform, QkNorm, Temperature};
 pub use host_pages::HostPages;
@@ -35,7 +35,7 @@ pub use matmul::{matmul, matmul_gated, matmul_residual, matmul_rows};
 pub use matrix::Matrix;
 pub use ranges::keep_in_range;
 pub use rope::{RopeStyle, RopeTable};
-pub use rows::{add_gated, normalize, residual_norm, softcap};
+pub use rows::{add_gated, add_norms, gate_rows, mix_rows, normalize, put_rows, residual_norm, softcap};
 pub use short_conv::CausalConv;
 pub use slices::Activation;
 

@@ -1,11 +1,13 @@
 //! The norm before the first layer, what follows a matmul whose result is normalized before it is added (otherwise the norm
 //! is part of the matmul that comes before it), and the soft cap of logits.
 
+use std::f32::consts::FRAC_1_SQRT_2;
+
 use super::matrix::Span;
 use super::slices::rms_norm_with;
-use super::{Activations, Matrix, own_rows};
+use super::{Activation, Activations, Matrix, own_rows};
 use crate::Worker;
-use crate::threads::Access;
+use crate::threads::{Access, Scratch};
 
 /// `out[i]` = the norm of `x[rows[i]]` with weights `weight`.
 pub fn normalize(worker: &Worker<'_>, x: &Matrix, rows: &[usize], weight: &[f32], out: &Activations) {
@@ -20,13 +22,100 @@ pub fn normalize(worker: &Worker<'_>, x: &Matrix, rows: &[usize], weight: &[f32]
     }
 }
 
-/// `x[t] += norm(y[t])` with the weights and epsilon of `post_norm`, and the result as the input of a layer with norm weights
-/// `next_norm`, for the first `rows` rows `t`. What `matmul_residual` does at once where nothing is between the matmul and
-/// the addition.
+/// `out[t]` = `x[t]` for the first `rows` rows `t`.
+pub fn put_rows(worker: &Worker<'_>, x: &Matrix, rows: usize, out: &Activations) {
+    assert!(out.cols() == x.cols && rows <= x.rows.min(out.rows()));
+    for row in own_rows(worker, rows) {
+        let part = Span { access: Access::WriteRows, row, cols: 0..x.cols };
+        // SAFETY: the row is this worker's.
+        unsafe { out.put(worker, &part, x.read_row(worker, row)) };
+    }
+}
+
+/// `out[t] = activation(gate[t]) * up[t]` for the first `rows` rows `t`, where `up[t]` is the part of its row that begins at
+/// `first`.
+pub fn gate_rows(
+    worker: &Worker<'_>,
+    gate: &Matrix,
+    activation: Activation,
+    (up, first): (&Matrix, usize),
+    rows: usize,
+    out: &Activations,
+) {
+    assert!(out.cols() == gate.cols && first + gate.cols <= up.cols);
+    assert!(rows <= gate.rows.min(up.rows).min(out.rows()));
+    let mut scratch = worker.scratch();
+    scratch.sums.resize(gate.cols);
+    for row in own_rows(worker, rows) {
+        scratch.sums.copy_from_slice(gate.read_row(worker, row));
+        let up = &up.read_row(worker, row)[first..first + gate.cols];
+        let part = Span { access: Access::WriteRows, row, cols: 0..gate.cols };
+        // SAFETY: lengths match; the row is this worker's.
+        unsafe {
+            (worker.kernels().gated(activation))(up, &mut scratch.sums);
+            out.put(worker, &part, &scratch.sums);
+        }
+    }
+}
+
+/// `x[t] = (norm(x[t]) + factor * y[t]) / sqrt(2)` for the first `rows` rows `t`. Each run of columns as long as the weights of
+/// `norm` is normalized by itself, with its epsilon.
+pub fn mix_rows(
+    worker: &Worker<'_>,
+    x: &Matrix,
+    (weight, epsilon): (&[f32], f32),
+    y: &Matrix,
+    factor: f32,
+    rows: usize,
+) {
+    assert!(x.cols == y.cols && x.cols.is_multiple_of(weight.len()) && rows <= x.rows.min(y.rows));
+    let mut scratch = worker.scratch();
+    scratch.sums.resize(weight.len());
+    for row in own_rows(worker, rows) {
+        let part = Span { access: Access::WriteRows, row, cols: 0..x.cols };
+        // SAFETY: the row is this worker's.
+        let x = unsafe { x.own_span(worker, &part) };
+        for (x, y) in x.chunks_exact_mut(weight.len()).zip(y.read_row(worker, row).chunks_exact(weight.len())) {
+            rms_norm_with(worker.kernels(), x, weight, epsilon, &mut scratch.sums);
+            for ((x, normed), y) in x.iter_mut().zip(&*scratch.sums).zip(y) {
+                *x = (normed + factor * y) * FRAC_1_SQRT_2;
+            }
+        }
+    }
+}
+
+/// `x[t] = norm(x[t]) + norm(y[t])`, each with weights of its own and one epsilon, for the first `rows` rows `t`.
+pub fn add_norms(
+    worker: &Worker<'_>,
+    (x, x_weight): (&Matrix, &[f32]),
+    (y, y_weight): (&Matrix, &[f32]),
+    epsilon: f32,
+    rows: usize,
+) {
+    assert!(x.cols == y.cols && rows <= x.rows.min(y.rows));
+    let mut scratch = worker.scratch();
+    let Scratch { sums, result, .. } = &mut *scratch;
+    sums.resize(x.cols);
+    result.resize(x.cols);
+    for row in own_rows(worker, rows) {
+        let part = Span { access: Access::WriteRows, row, cols: 0..x.cols };
+        // SAFETY: the row is this worker's.
+        let x = unsafe { x.own_span(worker, &part) };
+        rms_norm_with(worker.kernels(), x, x_weight, epsilon, sums);
+        rms_norm_with(worker.kernels(), y.read_row(worker, row), y_weight, epsilon, result);
+        x.iter_mut().zip(&**sums).zip(&**result).for_each(|((x, one), other)| *x = one + other);
+    }
+}
+
+/// `x[t] = scale * (x[t] + norm(y[t]))` with the weights and epsilon of `post_norm`, and the result as the input of a layer
+/// with norm weights `next_norm`, for the first `rows` rows `t`. What `matmul_residual` does at once where nothing is between
+/// the matmul and the addition.
+#[allow(clippy::too_many_arguments)]
 pub fn residual_norm(
     worker: &Worker<'_>,
     y: &Matrix,
     post_norm: Option<(&[f32], f32)>,
+    scale: f32,
     rows: usize,
     x: &Matrix,
     next_norm: &[f32],
@@ -47,6 +136,9 @@ pub fn residual_norm(
                     (worker.kernels().add)(x, &scratch.sums);
                 }
                 None => (worker.kernels().add)(x, y),
+            }
+            if scale != 1.0 {
+                x.iter_mut().for_each(|x| *x *= scale);
             }
             out.put_normalized(worker, &part, x, next_norm, &mut scratch.sums);
         }

@@ -15,6 +15,8 @@ pub enum PackError {
     Size { kind: WeightType, rows: usize, cols: usize, expected: Option<usize>, got: usize },
     #[error("row {row} holds what is not a finite number: the file is damaged")]
     NotFinite { row: usize },
+    #[error("there is no room for it on disk: {reason}")]
+    NoRoom { reason: String },
 }
 
 impl PackedMatrix {
@@ -31,7 +33,8 @@ impl PackedMatrix {
         let (Some(row_bytes), true) = (row_bytes, expected == Some(bytes.len())) else {
             return Err(PackError::Size { kind, rows, cols, expected, got: bytes.len() });
         };
-        let mut packed = Self::empty(kind, rows, cols, arena);
+        let no_room = |error: std::io::Error| PackError::NoRoom { reason: error.to_string() };
+        let mut packed = Self::empty(kind, rows, cols, arena).map_err(no_room)?;
         packed.fill(bytes, row_bytes)?;
         Ok(packed)
     }

@@ -7,6 +7,8 @@
 //! super-block formats followed by 8-bit factors of the record's 8 groups.
 //! Float formats: for each tile and column, 16 values.
 
+use std::io;
+
 use crate::arena::{Arena, ArenaBytes};
 
 use super::format::{Format, for_format};
@@ -30,10 +32,10 @@ pub struct PackedMatrix {
 }
 
 impl PackedMatrix {
-    pub(super) fn empty(kind: WeightType, rows: usize, cols: usize, arena: &mut Arena) -> Self {
+    pub(super) fn empty(kind: WeightType, rows: usize, cols: usize, arena: &mut Arena) -> io::Result<Self> {
         let tiles = rows.div_ceil(TILE_ROWS);
         let (codes, scales) = tile_bytes(kind, cols);
-        Self { kind, rows, cols, codes: arena.zeroed(tiles * codes), scales: arena.zeroed(tiles * scales) }
+        Ok(Self { kind, rows, cols, codes: arena.zeroed(tiles * codes)?, scales: arena.zeroed(tiles * scales)? })
     }
 
     pub fn kind(&self) -> WeightType {

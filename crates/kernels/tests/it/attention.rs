@@ -54,10 +54,11 @@ impl Harness {
             pages: &self.kv.bytes,
             layer: 1,
             shape,
-            transform: HeadTransform { norm, rope: Some(&self.rope), temperature: None },
+            transform: HeadTransform { norm, rope: Some(&self.rope), temperature: None, value_norm: None },
             sinks: self.sinks.as_deref(),
+            is_reader: false,
             is_gated: false,
-            shared: &SplitResults::new(&self.pool, SHAPE, shape, 600),
+            shared: &SplitResults::new(&self.pool, [(SHAPE.heads, shape)], 600),
             out: &out,
         };
         self.pool.run(|worker| attention.run(worker));

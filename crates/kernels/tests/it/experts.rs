@@ -46,6 +46,7 @@ impl Weights {
                 renormalize: true,
                 scale: SCALE,
                 choice_bias: self.choice_bias.clone(),
+                expert_scales: None,
             },
         }
     }

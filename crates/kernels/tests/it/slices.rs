@@ -102,7 +102,7 @@ fn a_residual_taken_step_by_step_has_the_bits_of_the_fused_phase() {
                 } else {
                     matmul(worker, &weights, &input, 5, &y);
                     worker.barrier();
-                    residual_norm(worker, &y, post_norm, 5, &x, &norm, &next);
+                    residual_norm(worker, &y, post_norm, 1.0, 5, &x, &norm, &next);
                 }
                 worker.barrier();
                 matmul(worker, &reader, &next, 5, &seen);

@@ -2,6 +2,7 @@
 
 mod gemma2;
 mod gemma3;
+mod gemma4;
 mod gpt_oss;
 mod granite;
 mod lfm2;
@@ -22,10 +23,11 @@ use crate::formats::gguf::Gguf;
 use crate::keys::Keys;
 
 /// All of them.
-pub(crate) const ARCHITECTURES: [Architecture; 15] = [
+pub(crate) const ARCHITECTURES: [Architecture; 16] = [
     llama::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma3::ARCHITECTURE,
+    gemma4::ARCHITECTURE,
     gpt_oss::ARCHITECTURE,
     granite::ARCHITECTURE,
     lfm2::ARCHITECTURE,

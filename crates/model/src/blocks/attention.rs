@@ -6,11 +6,11 @@ use ruvllm_kernels::Worker;
 use ruvllm_kernels::ops::{
     Attention, AttentionShape, HeadTransform, HostPages, Linear, QkNorm, RopeTable, Temperature, matmul,
 };
-use ruvllm_runner::CheckedBatch;
+use ruvllm_runner::{CheckedBatch, KvHeads, KvShape};
 
 use super::{Projection, linear};
 use crate::RunState;
-use crate::config::AttentionConfig;
+use crate::config::{AttentionConfig, KvSource};
 use crate::error::LoadError;
 use crate::load::Tensors;
 
@@ -22,6 +22,8 @@ pub(crate) struct AttentionBlock {
     is_gated: bool,
     /// Of queries and of keys. `[head_dim]` each
     qk_norm: Option<(Vec<f32>, Vec<f32>)>,
+    /// Ones, for a norm without weights. `[head_dim]`
+    value_norm: Option<Vec<f32>>,
     rope: Option<Arc<RopeTable>>,
     temperature: Option<Temperature>,
     /// `[heads]`
@@ -30,8 +32,9 @@ pub(crate) struct AttentionBlock {
     output: Projection,
     shape: AttentionShape,
     epsilon: f32,
-    /// Its number among the layers that have keys and values.
+    /// The number of its keys and values in pages, and whether it only reads them.
     number: usize,
+    is_reader: bool,
 }
 
 impl AttentionBlock {
@@ -45,6 +48,7 @@ impl AttentionBlock {
         let name = |part: &str| format!("blk.{layer}.{part}");
         let AttentionConfig { heads, kv_heads, head_dim, .. } = *config;
         let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
+        let is_reader = matches!(config.kv_source, KvSource::Layer(_));
         let norm = tensors.floats(&name("attn_norm.weight"), hidden)?;
         let qkv = if tensors.has(&name("attn_qkv.weight")) {
             vec![tensors.matrix(&name("attn_qkv.weight"), queries + 2 * keys, hidden)?]
@@ -54,8 +58,14 @@ impl AttentionBlock {
             } else {
                 vec![tensors.matrix(&name("attn_q.weight"), queries, hidden)?]
             };
-            parts.push(tensors.matrix(&name("attn_k.weight"), keys, hidden)?);
-            parts.push(tensors.matrix(&name("attn_v.weight"), keys, hidden)?);
+            let projections: &[&str] = match config.kv_source {
+                KvSource::Own => &["attn_k.weight", "attn_v.weight"],
+                KvSource::KeysOnly => &["attn_k.weight"; 2],
+                KvSource::Layer(_) => &[],
+            };
+            for projection in projections {
+                parts.push(tensors.matrix(&name(projection), keys, hidden)?);
+            }
             parts
         };
         let mut bias = None;
@@ -68,7 +78,9 @@ impl AttentionBlock {
         let mut qk_norm = None;
         if config.qk_norm {
             let queries = tensors.floats(&name("attn_q_norm.weight"), head_dim)?;
-            qk_norm = Some((queries, tensors.floats(&name("attn_k_norm.weight"), head_dim)?));
+            let keys =
+                if is_reader { queries.clone() } else { tensors.floats(&name("attn_k_norm.weight"), head_dim)? };
+            qk_norm = Some((queries, keys));
         }
         let mut sinks = None;
         if config.sinks {
@@ -85,13 +97,15 @@ impl AttentionBlock {
             qkv: linear(layer, qkv, bias)?,
             is_gated: config.output_gate,
             qk_norm,
+            value_norm: config.value_norm.then(|| vec![1.0; head_dim]),
             rope,
             temperature: config.temperature,
             sinks,
-            output: Projection { weights: linear(layer, vec![output], output_bias)?, post_norm },
+            output: Projection { weights: linear(layer, vec![output], output_bias)?, post_norm, scale: 1.0 },
             shape: AttentionShape { heads, scale: config.scale, window: config.window, softcap: config.softcap },
             epsilon,
             number,
+            is_reader,
         })
     }
 
@@ -104,28 +118,36 @@ impl AttentionBlock {
         next_norm: &[f32],
     ) {
         let rows = batch.rows();
-        matmul(worker, &self.qkv, &state.normed, rows, &state.qkv);
+        let (qkv, attended) = (state.qkv.of(self.qkv.rows()), state.attended.of(self.output.weights.cols()));
+        matmul(worker, &self.qkv, &state.normed, rows, qkv);
         worker.barrier();
         let norm = self.qk_norm.as_ref().map(|(query, key)| QkNorm { query, key, epsilon: self.epsilon });
         let attention = Attention {
-            qkv: &state.qkv,
+            qkv,
             batch,
             pages,
             layer: self.number,
             shape: self.shape,
-            transform: HeadTransform { norm, rope: self.rope.as_deref(), temperature: self.temperature },
+            transform: HeadTransform {
+                norm,
+                rope: self.rope.as_deref(),
+                temperature: self.temperature,
+                value_norm: self.value_norm.as_deref().map(|ones| (ones, self.epsilon)),
+            },
+            is_reader: self.is_reader,
             sinks: self.sinks.as_deref(),
             is_gated: self.is_gated,
             shared: &state.split_results,
-            out: &state.attended,
+            out: attended,
         };
         attention.run(worker);
         worker.barrier();
-        self.output.run(worker, state, &state.attended, rows, next_norm);
+        self.output.run(worker, state, attended, rows, next_norm);
     }
 
-    pub(crate) fn shape(&self) -> AttentionShape {
-        self.shape
+    /// Returns its KV heads and its own.
+    pub(crate) fn kinds(&self, pages: KvShape) -> (KvHeads, AttentionShape) {
+        (pages.heads_of(self.number), self.shape)
     }
 
     /// Returns the weights that take the normalized residual stream, and those that take the block's own result.

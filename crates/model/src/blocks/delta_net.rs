@@ -55,7 +55,7 @@ impl DeltaNetBlock {
             decay_bias: tensors.floats(&name("ssm_dt.bias"), shape.value_heads)?,
             result_norm: tensors.floats(&name("ssm_norm.weight"), shape.value_dim)?,
             epsilon,
-            output: Projection { weights: linear(layer, vec![output], None)?, post_norm: None },
+            output: Projection { weights: linear(layer, vec![output], None)?, post_norm: None, scale: 1.0 },
             number,
         })
     }

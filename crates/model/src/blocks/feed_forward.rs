@@ -3,6 +3,7 @@
 use ruvllm_kernels::Worker;
 use ruvllm_kernels::ops::{Activation, Experts, Linear, Routing, add_gated, matmul, matmul_gated};
 
+use super::dense_and_experts::DenseAndExperts;
 use super::{Projection, linear};
 use crate::RunState;
 use crate::config::{ExpertsConfig, FeedForward, FeedForwardConfig};
@@ -28,6 +29,7 @@ enum Kind {
         experts: Experts,
         shared: Option<SharedExpert>,
     },
+    DenseAndExperts(DenseAndExperts),
 }
 
 /// An expert that every token goes through beside those that are chosen.
@@ -43,11 +45,13 @@ struct SharedExpert {
 }
 
 impl FeedForwardBlock {
+    /// `scale` is what the residual stream is multiplied by in the end.
     pub(crate) fn load(
         tensors: &mut Tensors<'_>,
         config: &FeedForward,
         (hidden, epsilon): (usize, f32),
         layer: usize,
+        scale: f32,
     ) -> Result<Self, LoadError> {
         // Some files name it by what comes before.
         let names = ["ffn_norm.weight", "post_attention_norm.weight"].map(|part| format!("blk.{layer}.{part}"));
@@ -55,11 +59,15 @@ impl FeedForwardBlock {
         let name = name.ok_or_else(|| LoadError::MissingTensor(names.join("' or '")))?;
         let norm = tensors.floats(name, hidden)?;
         let kind = match config {
-            FeedForward::Dense(config) => load_dense(tensors, config, (hidden, epsilon), layer)?,
+            FeedForward::Dense(config) => load_dense(tensors, config, (hidden, epsilon), layer, scale)?,
             FeedForward::Experts(config) => Kind::Experts {
                 experts: load_experts(tensors, config, hidden, layer)?,
                 shared: load_shared_expert(tensors, config, hidden, layer)?,
             },
+            FeedForward::DenseAndExperts(dense, experts) => {
+                let common = (hidden, epsilon);
+                Kind::DenseAndExperts(DenseAndExperts::load(tensors, (dense, experts), common, layer, scale)?)
+            }
         };
         Ok(Self { norm, kind })
     }
@@ -67,7 +75,7 @@ impl FeedForwardBlock {
     pub(crate) fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: usize, next_norm: &[f32]) {
         match &self.kind {
             Kind::Dense { gate_up, activation, down } => {
-                let gated = state.gated.as_ref().expect("made for models with such blocks");
+                let gated = state.gated.of(down.weights.cols());
                 matmul_gated(worker, gate_up, *activation, &state.normed, rows, gated);
                 worker.barrier();
                 down.run(worker, state, gated, rows, next_norm);
@@ -80,6 +88,7 @@ impl FeedForwardBlock {
                 experts.run(worker, &state.normed, rows, buffers, &state.x, next_norm, &state.normed);
                 worker.barrier();
             }
+            Kind::DenseAndExperts(both) => both.run(worker, state, rows, next_norm),
         }
     }
 
@@ -91,6 +100,7 @@ impl FeedForwardBlock {
                 let shared = shared.iter().flat_map(|shared| [&shared.gate, &shared.gate_up]);
                 [&experts.router].into_iter().chain(&experts.gate_up).chain(shared).collect()
             }
+            Kind::DenseAndExperts(both) => both.takes_normed(),
         }
     }
 
@@ -99,6 +109,15 @@ impl FeedForwardBlock {
         match &self.kind {
             Kind::Dense { down, .. } => Some(&down.weights),
             Kind::Experts { shared, .. } => shared.as_ref().map(|shared| &shared.down),
+            Kind::DenseAndExperts(both) => Some(both.takes_gated()),
+        }
+    }
+
+    /// Returns the router of experts beside a dense block, whose input is another norm of the residual stream.
+    pub(crate) fn router_apart(&self) -> Option<&Linear> {
+        match &self.kind {
+            Kind::DenseAndExperts(both) => Some(&both.experts().router),
+            _ => None,
         }
     }
 
@@ -110,6 +129,7 @@ impl FeedForwardBlock {
         match &self.kind {
             Kind::Dense { .. } => None,
             Kind::Experts { experts, .. } => Some(experts),
+            Kind::DenseAndExperts(both) => Some(both.experts()),
         }
     }
 
@@ -122,6 +142,10 @@ impl FeedForwardBlock {
                 weights.extend(&experts.down);
                 weights.extend(shared.as_ref().map(|shared| &shared.down));
             }
+            Kind::DenseAndExperts(both) => {
+                weights.extend([both.takes_gated(), &both.experts().router]);
+                weights.extend(&both.experts().down);
+            }
         }
         weights
     }
@@ -130,7 +154,7 @@ impl FeedForwardBlock {
 impl SharedExpert {
     /// Adds its result to the residual stream, which is left as the chosen experts want it.
     fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: usize) {
-        let gated = state.gated.as_ref().expect("made for models with a shared expert");
+        let gated = state.gated.of(self.down.cols());
         matmul_gated(worker, &self.gate_up, self.activation, &state.normed, rows, gated);
         worker.barrier();
         matmul(worker, &self.gate, &state.normed, rows, &state.shared_gate);
@@ -169,6 +193,7 @@ fn load_dense(
     config: &FeedForwardConfig,
     (hidden, epsilon): (usize, f32),
     layer: usize,
+    scale: f32,
 ) -> Result<Kind, LoadError> {
     let name = |part: &str| format!("blk.{layer}.{part}");
     let width = config.width;
@@ -190,7 +215,7 @@ fn load_dense(
     Ok(Kind::Dense {
         gate_up: linear(layer, gate_up, None)?,
         activation: config.activation,
-        down: Projection { weights: linear(layer, vec![down], None)?, post_norm },
+        down: Projection { weights: linear(layer, vec![down], None)?, post_norm, scale },
     })
 }
 
@@ -236,6 +261,7 @@ fn load_experts(
             renormalize: config.renormalize,
             scale: config.scale,
             choice_bias,
+            expert_scales: None,
         },
     })
 }

@@ -5,13 +5,16 @@
 
 mod attention;
 mod delta_net;
+mod dense_and_experts;
 mod feed_forward;
+mod layer_input;
 mod mixer;
 mod short_conv;
 
 use attention::AttentionBlock;
 use delta_net::DeltaNetBlock;
 pub(crate) use feed_forward::FeedForwardBlock;
+pub(crate) use layer_input::{LayerInputBlock, LayerInputBuffers, LayerInputs};
 pub(crate) use mixer::MixerBlock;
 use short_conv::ShortConvBlock;
 
@@ -27,6 +30,8 @@ pub(crate) struct Projection {
     weights: Linear,
     /// Norm of the result before it is added, with its epsilon.
     post_norm: Option<(Vec<f32>, f32)>,
+    /// What the residual stream is multiplied by after that. Only 1 without a norm.
+    scale: f32,
 }
 
 impl Projection {
@@ -38,7 +43,16 @@ impl Projection {
             Some((weight, epsilon)) => {
                 matmul(worker, &self.weights, input, rows, &state.projected);
                 worker.barrier();
-                residual_norm(worker, &state.projected, Some((weight, *epsilon)), rows, x, next_norm, normed);
+                residual_norm(
+                    worker,
+                    &state.projected,
+                    Some((weight, *epsilon)),
+                    self.scale,
+                    rows,
+                    x,
+                    next_norm,
+                    normed,
+                );
             }
         }
         worker.barrier();

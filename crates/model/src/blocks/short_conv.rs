@@ -38,7 +38,7 @@ impl ShortConvBlock {
             norm: tensors.floats(&name("attn_norm.weight"), hidden)?,
             input: linear(layer, vec![input], None)?,
             kernel: tensors.conv_kernel(&name("shortconv.conv.weight"), config.taps, hidden)?,
-            output: Projection { weights: linear(layer, vec![output], None)?, post_norm: None },
+            output: Projection { weights: linear(layer, vec![output], None)?, post_norm: None, scale: 1.0 },
             number,
         })
     }

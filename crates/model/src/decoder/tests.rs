@@ -85,7 +85,7 @@ fn a_tiny_model_loads() {
         let change = Change { architecture: Some(architecture), ..Change::default() };
         let mut loaded = 0;
         let model = Model::load(&tiny(&change), 64, &mut |bytes| loaded = bytes).expect("it loads");
-        assert_eq!((model.config().kv_shape().head_dim, model.config().vocabulary, model.context()), (16, 40, 64));
+        assert_eq!((model.config().kv_shape().heads.dim, model.config().vocabulary, model.context()), (16, 40, 64));
         assert!(loaded > 0 && model.weight_bytes() > 0);
     }
 }

@@ -107,6 +107,31 @@ fn logits_equal_those_of_transformers() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+#[test]
+fn experts_on_disk_give_the_same_logits() {
+    let mut compared = 0;
+    for folder in folders() {
+        let gguf = Gguf::open(folder.join("model.gguf")).expect("a sound file");
+        let file = tempfile::tempfile().expect("a file");
+        let on_disk = Model::load_with_experts_in(Some(file.try_clone().unwrap()), &gguf, CONTEXT, &mut |_| {});
+        let on_disk = on_disk.expect("a sound model");
+        let size = file.metadata().expect("its size").len();
+        assert_eq!(on_disk.expert_bytes() == 0, size == 0, "{}", folder.display());
+        if size == 0 {
+            continue;
+        }
+        assert!(size >= on_disk.expert_bytes() as u64 && on_disk.expert_bytes() < on_disk.weight_bytes());
+        let in_memory = Model::load(&gguf, CONTEXT, &mut |_| {}).expect("a sound model");
+        let tokens: Vec<u32> = (0..40).map(|i| i * 37 % 256).collect();
+        let [got, want] = [on_disk, in_memory].map(|model| {
+            logits(&mut CpuRunner::new(Arc::new(model), Pool::new(2, KernelSet::best()), 64), &tokens, 16)
+        });
+        assert_eq!(got, want, "{}", folder.display());
+        compared += 1;
+    }
+    assert!(compared >= 4, "{compared} models with experts");
+}
+
 /// Our own quantization of each without experts, to 8 bits: what matrices and activations lose, and nothing else.
 #[test]
 fn quantized_to_8_bits_logits_stay_close() {

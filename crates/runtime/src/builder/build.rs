@@ -8,6 +8,7 @@ use ruvllm_kernels::{Cores, KernelSet, Pool};
 use ruvllm_model::{Config, CpuRunner, Model};
 use ruvllm_text::{GrammarCompiler, Tokenizer};
 
+use super::expert_place::WeightBytes;
 use super::kv_size::KvSize;
 use super::model_file::{ModelFile, TextParts};
 use super::model_memory::{ModelMemory, queue_tokens_max, working_bytes};
@@ -42,14 +43,19 @@ impl EngineBuilder {
         let file = ModelFile::open(&self.path)?;
         let text = file.read_text_parts(self.chat_template.as_deref())?;
         let machine = self.machine()?;
-        let context = self.chosen_context(&file, machine.memory_bytes);
-        self.check_memory(&file, context, machine.memory_bytes)?;
+        let weights = self.weights(&file, machine.memory_bytes);
+        let context = self.chosen_context(&file, weights, machine.memory_bytes);
+        self.check_memory(&file, context, weights, machine.memory_bytes)?;
         let kv = KvSize::new(&self, &file.config, context, machine.memory_bytes)?;
         self.check_disk(&file.config)?;
         // Before the weights are loaded, which releases the file's pages.
         let fingerprint = fingerprint(&file.gguf);
-        let model = file.load_weights(context, progress)?;
-        let memory = self.model_memory(&file.config, context, model.weight_bytes(), kv);
+        let model = file.load_weights(context, self.expert_file(weights)?, progress)?;
+        let weights = match weights.disk {
+            0 => WeightBytes::in_memory(model.weight_bytes()),
+            _ => WeightBytes::with_experts_on_disk(model.weight_bytes(), model.expert_bytes(), &file.config),
+        };
+        let memory = self.model_memory(&file.config, context, weights, kv);
         let options = self.core_options(context, kv, fingerprint);
         let runner = self.runner(model, &machine);
         let threads = runner.threads();
@@ -68,19 +74,21 @@ impl EngineBuilder {
     pub fn memory(&self) -> Result<ModelMemory, BuildError> {
         let file = ModelFile::open(&self.path)?;
         let memory_bytes = self.memory_bytes.or_else(|| Hardware::detect().memory_available_bytes);
-        let context = self.chosen_context(&file, memory_bytes);
-        Ok(self.memory_for(&file, context, padded(file.weights_bytes())))
+        let weights = self.weights(&file, memory_bytes);
+        let context = self.chosen_context(&file, weights, memory_bytes);
+        Ok(self.memory_for(&file, context, weights))
     }
 
     pub(super) fn model_memory(
         &self,
         config: &Config,
         context: usize,
-        weights_bytes: usize,
+        weights: WeightBytes,
         kv: KvSize,
     ) -> ModelMemory {
         ModelMemory {
-            weights_bytes,
+            weights_bytes: weights.memory,
+            disk_bytes: weights.disk,
             working_bytes: working_bytes(config, context, self.rows_max()),
             kv_min_bytes: kv.min_bytes.min(kv.budget_bytes),
             kv_max_bytes: kv.budget_bytes,
@@ -99,8 +107,14 @@ impl EngineBuilder {
     }
 
     /// Refuses a model that would take more memory than there is, before any is taken.
-    fn check_memory(&self, file: &ModelFile, context: usize, memory_bytes: Option<u64>) -> Result<(), BuildError> {
-        let needed = self.memory_for(file, context, padded(file.weights_bytes()));
+    fn check_memory(
+        &self,
+        file: &ModelFile,
+        context: usize,
+        weights: WeightBytes,
+        memory_bytes: Option<u64>,
+    ) -> Result<(), BuildError> {
+        let needed = self.memory_for(file, context, weights);
         match memory_bytes.and_then(|bytes| usize::try_from(bytes).ok()) {
             Some(available) if needed.min_bytes() > available => {
                 let remedy = self.fit()?.remedy();

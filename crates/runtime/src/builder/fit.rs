@@ -4,6 +4,7 @@ use ruvllm_kernels::WeightType;
 use ruvllm_model::quantize::{Plan, Recipe};
 
 use super::build::padded;
+use super::expert_place::WeightBytes;
 use super::kv_size::{KvSize, default_context};
 use super::model_file::ModelFile;
 use super::{BuildError, EngineBuilder, ModelMemory};
@@ -18,7 +19,7 @@ const RECIPES: [Recipe; 5] = [
     Recipe::Uniform(WeightType::Q4_0),
 ];
 /// Shorter contexts are of little use: a model that has no room for one had better be smaller.
-const CONTEXT_USEFUL: usize = 4096;
+pub(super) const CONTEXT_USEFUL: usize = 4096;
 
 /// What a model would take, and what there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,47 +79,48 @@ impl EngineBuilder {
         let file = ModelFile::open(&self.path)?;
         let hardware = Hardware::detect();
         let memory_bytes = self.memory_bytes.or(hardware.memory_available_bytes);
-        let context = self.chosen_context(&file, memory_bytes);
+        let weights = self.weights(&file, memory_bytes);
+        let context = self.chosen_context(&file, weights, memory_bytes);
         let memory_bytes = memory_bytes.and_then(|bytes| usize::try_from(bytes).ok());
-        let weights_bytes = padded(file.weights_bytes());
         let smaller = RECIPES.into_iter().filter_map(|recipe| {
             let plan = Plan::new(&file.gguf, recipe).ok()?;
-            let weights: u64 = plan.tensors.iter().map(|tensor| tensor.bytes).sum();
-            (weights < file.weights_bytes()).then(|| Quantization {
+            let bytes: u64 = plan.tensors.iter().map(|tensor| tensor.bytes).sum();
+            let in_memory = WeightBytes::in_memory(padded(bytes));
+            (bytes < file.weights_bytes()).then(|| Quantization {
                 recipe,
                 file_bytes: plan.file_bytes,
-                context_fits: self.longest_context(&file, padded(weights), memory_bytes),
+                context_fits: self.longest_context(&file, in_memory, memory_bytes),
             })
         });
         Ok(Fit {
             context,
             context_max: file.config.context,
-            memory: self.memory_for(&file, context, weights_bytes),
+            memory: self.memory_for(&file, context, weights),
             memory_bytes,
-            context_fits: self.longest_context(&file, weights_bytes, memory_bytes),
+            context_fits: self.longest_context(&file, weights, memory_bytes),
             threads: self.threads.unwrap_or(hardware.cores),
             quantizations: smaller.collect(),
         })
     }
 
-    pub(super) fn memory_for(&self, file: &ModelFile, context: usize, weights_bytes: usize) -> ModelMemory {
+    pub(super) fn memory_for(&self, file: &ModelFile, context: usize, weights: WeightBytes) -> ModelMemory {
         let kv = KvSize::bounds(self, &file.config, context);
-        self.model_memory(&file.config, context, weights_bytes, kv)
+        self.model_memory(&file.config, context, weights, kv)
     }
 
     /// Returns the context that was asked for, or what suits the model and the memory.
-    pub(super) fn chosen_context(&self, file: &ModelFile, memory_bytes: Option<u64>) -> usize {
+    pub(super) fn chosen_context(&self, file: &ModelFile, weights: WeightBytes, memory_bytes: Option<u64>) -> usize {
         self.context.unwrap_or_else(|| {
             let affordable = memory_bytes.and_then(|bytes| usize::try_from(bytes).ok());
-            let fitting = self.longest_context(file, padded(file.weights_bytes()), affordable);
+            let fitting = self.longest_context(file, weights, affordable);
             default_context(&file.config, memory_bytes).min(fitting.unwrap_or(usize::MAX))
         })
     }
 
     /// Returns the longest context for which there is memory, up to the model's own.
-    fn longest_context(&self, file: &ModelFile, weights_bytes: usize, memory_bytes: Option<usize>) -> Option<usize> {
+    fn longest_context(&self, file: &ModelFile, weights: WeightBytes, memory_bytes: Option<usize>) -> Option<usize> {
         let Some(memory_bytes) = memory_bytes else { return Some(file.config.context) };
-        let fits = |context: usize| self.memory_for(file, context, weights_bytes).min_bytes() <= memory_bytes;
+        let fits = |context: usize| self.memory_for(file, context, weights).min_bytes() <= memory_bytes;
         if fits(file.config.context) {
             return Some(file.config.context);
         }

@@ -1,5 +1,6 @@
 //! Reads everything but the weights of a model file.
 
+use std::fs::File;
 use std::path::Path;
 
 use ruvllm_model::formats::gguf::facts::ModelFacts;
@@ -48,14 +49,22 @@ impl ModelFile {
         Ok(TextParts { tokenizer, template, tool_format, reasoning_format })
     }
 
-    /// Loads the weights. The file's pages are released on the way.
+    /// Loads the weights, those of experts to `expert_file` if there is one. The file's pages are released on the way.
     pub(super) fn load_weights(
         &self,
         context: usize,
+        expert_file: Option<File>,
         progress: &mut dyn FnMut(BuildProgress),
     ) -> Result<Model, BuildError> {
         let total = self.weights_bytes();
-        Ok(Model::load(&self.gguf, context, &mut |done| progress(BuildProgress::Weights { done, total }))?)
+        let mut progress = |done| progress(BuildProgress::Weights { done, total });
+        Ok(Model::load_with_experts_in(expert_file, &self.gguf, context, &mut progress)?)
+    }
+
+    /// Returns the size of the weights of experts in the file.
+    pub(super) fn expert_bytes(&self) -> u64 {
+        let experts = self.gguf.tensors().filter(|tensor| tensor.name.contains("_exps."));
+        experts.map(|tensor| tensor.bytes.len() as u64).sum()
     }
 
     /// Returns the size of the weights in the file.

@@ -12,7 +12,10 @@ const QUEUE_TOKENS_MIN: usize = 2 << 20;
 /// Memory of a model that is loaded or to be loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelMemory {
+    /// Weights in memory; of experts on disk, those of one token.
     pub weights_bytes: usize,
+    /// Weights of experts that are kept on disk.
+    pub disk_bytes: usize,
     /// Maximum for buffers of a step, tokenizer, grammars and queued requests.
     pub working_bytes: usize,
     /// KV budget below which the longest text cannot be served.

@@ -46,6 +46,7 @@ pub(crate) const WITNESS_WAITING: &str = "ruvllm_witness_waiting";
 pub(crate) const WITNESS_WAITING_BYTES: &str = "ruvllm_witness_waiting_bytes";
 pub(crate) const MEMORY_BUDGET: &str = "ruvllm_memory_budget_bytes";
 pub(crate) const MEMORY_RESIDENT: &str = "ruvllm_memory_resident_bytes";
+pub(crate) const MAJOR_PAGE_FAULTS: &str = "ruvllm_major_page_faults_total";
 pub(crate) const MEMORY_PART: &str = "ruvllm_memory_part_bytes";
 pub(crate) const MEMORY_MODEL: &str = "ruvllm_memory_model_bytes";
 pub(crate) const BODIES_BYTES: &str = "ruvllm_http_bodies_bytes";
@@ -88,14 +89,13 @@ const COUNTERS: &[(&str, &str)] = &[
     (KV_REFAULTED, "Evicted pages that had to be computed again."),
     (KV_DEMOTED, "Pages that were demoted to a smaller format."),
     (KV_TRIMMED, "Pages that lost what layers with a window no longer need."),
-    (STATE_BYTES, "Memory of recurrent states in use, with their snapshots."),
-    (STATE_SNAPSHOTS, "Snapshots of recurrent states in memory."),
     (DISK_WRITTEN, "KV pages written to disk."),
     (DISK_READ, "KV pages read from disk."),
     (WITNESS_WRITTEN, "Entries of the witness log that were written."),
     (WITNESS_OVERFLOWED, "Entries of the witness log that were dropped because the queue was full."),
     (WITNESS_LOST, "Entries of the witness log that the store refused."),
     (HTTP_REQUESTS, "Finished HTTP requests."),
+    (MAJOR_PAGE_FAULTS, "How often the process waited for the disk, as for experts that are not in memory."),
 ];
 
 const GAUGES: &[(&str, &str)] = &[
@@ -106,6 +106,8 @@ const GAUGES: &[(&str, &str)] = &[
     (KV_BUDGET_BYTES, "Maximum KV memory."),
     (KV_PAGES, "KV pages in use."),
     (KV_CACHED_PAGES, "KV pages of cached prefixes."),
+    (STATE_BYTES, "Memory of recurrent states in use, with their snapshots."),
+    (STATE_SNAPSHOTS, "Snapshots of recurrent states in memory."),
     (TIER_PAGES, "KV pages by format."),
     (DISK_BYTES, "Bytes of KV pages on disk."),
     (DISK_PAGES, "KV pages on disk."),

@@ -1,7 +1,7 @@
 //! What the bytes of a page stand for, read from the description of the formats and from nothing else.
 
 use half::f16;
-use ruvllm_runner::{KeyFormat, KvShape, PageFormat, ValueFormat};
+use ruvllm_runner::{KeyFormat, KvHeads, KvShape, PageFormat, ValueFormat};
 
 const TOKENS: usize = 16;
 
@@ -34,9 +34,9 @@ fn sizes(format: PageFormat, dim: usize) -> [(usize, usize); 2] {
 }
 
 pub fn read(bytes: &[u8], format: PageFormat, shape: KvShape, layer: usize, head: usize) -> CellNumbers {
-    let dim = shape.head_dim;
+    let KvHeads { count, dim } = shape.heads;
     let [(key_lines, key_scales), (value_lines, value_scales)] = sizes(format, dim);
-    let (cells, cell) = (shape.layers * shape.kv_heads, layer * shape.kv_heads + head);
+    let (cells, cell) = (shape.layers * count, layer * count + head);
     let lines = &bytes[cell * (key_lines + value_lines)..][..key_lines + value_lines];
     let scales = &bytes[cells * (key_lines + value_lines) + cell * (key_scales + value_scales)..];
     let (key_lines, value_lines) = lines.split_at(key_lines);

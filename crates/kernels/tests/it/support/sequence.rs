@@ -80,15 +80,16 @@ impl Model {
         let batch = batch.check(self.kv.shape(), self.kv.bytes.bytes()).unwrap();
         let qkv = matrix(&self.pool, rows);
         let out = Activations::new(&self.pool, rows.len(), [&self.picked]);
-        let shared = SplitResults::new(&self.pool, self.kv.shape(), shape, TOKENS_MAX);
+        let shared = SplitResults::new(&self.pool, [(self.kv.shape().heads, shape)], TOKENS_MAX);
         let attention = Attention {
             qkv: &qkv,
             batch,
             pages: &self.kv.bytes,
             layer: 1,
             shape,
-            transform: HeadTransform { norm: None, rope: Some(&self.rope), temperature: None },
+            transform: HeadTransform { norm: None, rope: Some(&self.rope), temperature: None, value_norm: None },
             sinks: None,
+            is_reader: false,
             is_gated: false,
             shared: &shared,
             out: &out,
@@ -104,7 +105,7 @@ impl Model {
 
     /// Random rows. Queries are whole numbers with a 127 in each group of 32: rounding them to bytes changes nothing.
     pub fn rows(&self, random: &mut Random, count: usize) -> Vec<Vec<f32>> {
-        let dim = self.kv.shape().head_dim;
+        let dim = self.kv.shape().heads.dim;
         let row = |_| {
             let mut row = random.floats((self.heads + 4) * dim);
             for head in row[..self.heads * dim].chunks_exact_mut(dim) {
@@ -131,7 +132,7 @@ impl Model {
 
     /// The same over some tokens.
     pub fn formula_in_window(&mut self, pages: &[PageId], tokens: Range<usize>, row: &[f32]) -> Vec<f64> {
-        let dim = self.kv.shape().head_dim;
+        let dim = self.kv.shape().heads.dim;
         let group = self.heads / 2;
         let mut out = Vec::new();
         for kv_head in 0..2 {
