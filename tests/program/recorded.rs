@@ -42,7 +42,7 @@ fn a_recorded_request_continues_its_session() {
     assert!(first.embeddings.prompt.is_some(), "hidden states are stored");
     let second = ask(&engine, &recorder, request("What do I like?"), "smollm2").expect("an answer");
     assert!(second.usage.prompt_tokens > first.usage.prompt_tokens + first.usage.completion_tokens);
-    recorder.recorder().flush();
+    while !recorder.recorder().flush() {}
     let session = recorder.recorder().session("", "tulips").expect("readable").expect("stored");
     let messages: Vec<Message> = session.messages.iter().filter_map(Message::from_json).collect();
     let expected = ["I like tulips.", &first.text, "What do I like?", &second.text];

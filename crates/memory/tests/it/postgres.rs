@@ -205,7 +205,7 @@ fn a_stalled_server_costs_no_answers_and_is_picked_up_again() {
     let witness =
         |name: &str| Trace { turn: Some(turn("", "talk", name, now_ms())), ..trace(entry(name, 1, now_ms())) };
     recorder.record(witness("before"));
-    assert!(recorder.flush());
+    support::until("all is written", || recorder.flush());
 
     server.signal("STOP");
     let known = memory.policies().known("");

@@ -20,7 +20,7 @@ fn what_was_taken_is_written_in_batches_and_at_the_end() {
     for at in 0..250 {
         recorder.record(trace(entry(&format!("r{at}"), 1, now_ms())));
     }
-    recorder.flush();
+    support::until("all is written", || recorder.flush());
     let stats = recorder.stats();
     assert_eq!((stats.written, stats.overflowed, stats.lost, stats.waiting), (250, 0, 0, 0));
     let verified = memory.witness().verify(&mut |_| {}).unwrap();
@@ -56,7 +56,7 @@ fn a_full_queue_is_counted_and_never_waited_for() {
     let stats = recorder.stats();
     assert!(stats.overflowed > 0, "{stats:?}");
     assert!(stats.waiting <= 10_200, "{stats:?}");
-    recorder.flush();
+    support::until("all is written", || recorder.flush());
     let stats = recorder.stats();
     assert_eq!((stats.written + stats.overflowed, stats.lost), (30_000, 0));
     assert_eq!(memory.status().unwrap().entries, stats.written);
@@ -72,7 +72,7 @@ fn a_session_has_its_turns_before_they_are_written() {
         let session = recorder.session("acme", "talk").unwrap().unwrap();
         assert_eq!((session.turns, session.messages.len()), (at + 1, 2 * (at as usize + 1)));
         if at % 7 == 0 {
-            recorder.flush();
+            support::until("all is written", || recorder.flush());
             assert_eq!(memory.sessions().get("acme", "talk").unwrap().unwrap(), session);
         }
     }
@@ -92,7 +92,7 @@ fn texts_become_vectors_on_the_way() {
         one.turn = Some(turn("", "talk", request, now_ms()));
         recorder.record(one);
     }
-    recorder.flush();
+    support::until("all is written", || recorder.flush());
     assert_eq!(recorder.session("", "talk").unwrap().unwrap().turns, 3, "each counts once");
     assert_eq!(memory.status().unwrap().vectors, 3, "of two requests and the session");
     let like = WitnessQuery { like: Some(support::vector(8, 1)), count_max: 1, ..WitnessQuery::default() };
@@ -110,7 +110,7 @@ fn a_session_that_is_too_large_costs_no_other_tenants_entries() {
             recorder.record(Trace { turn: Some(huge), ..trace(entry("huge", 1, now_ms())) });
         }
     }
-    assert!(recorder.flush());
+    support::until("all is written", || recorder.flush());
     let stats = recorder.stats();
     assert_eq!((stats.written, stats.lost, stats.waiting, stats.waiting_bytes), (21, 0, 0, 0));
     assert_eq!(memory.witness().by_request("huge").unwrap().len(), 1, "what can be stored of it is");
@@ -132,7 +132,7 @@ fn an_entry_that_cannot_be_stored_is_left_out_alone() {
         }
         recorder.record(trace(witness));
     }
-    assert!(recorder.flush());
+    support::until("all is written", || recorder.flush());
     let stats = recorder.stats();
     assert_eq!((stats.written, stats.lost), (9, 1));
     assert!(memory.witness().by_request("r6").unwrap().is_empty());
@@ -145,7 +145,7 @@ fn a_locked_file_holds_up_nobody_and_is_written_when_it_is_free_again() {
     let (folder, memory) = memory();
     let recorder = Recorder::start(Arc::clone(&memory), None).unwrap();
     recorder.record(Trace { turn: Some(turn("", "talk", "hello", now_ms())), ..trace(entry("before", 1, now_ms())) });
-    assert!(recorder.flush());
+    support::until("all is written", || recorder.flush());
     let other = support::another_program(folder.path());
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut large = trace(entry("large", 1, now_ms()));
