@@ -10,6 +10,7 @@ use ruvllm_backends::is_encoder;
 use ruvllm_runtime::{Engine, EngineBuilder};
 use ruvllm_store::ModelFile;
 
+use super::draft_model::DraftModelFlag;
 use super::experts::ExpertsFlag;
 use super::kv::KvFlags;
 use crate::loading;
@@ -38,6 +39,10 @@ pub struct EngineFlags {
     /// keeps in memory what is used), or auto: on disk only if the model does not fit into memory otherwise
     #[arg(long, value_name = "PLACE", default_value = "auto")]
     pub experts: ExpertsFlag,
+    /// A smaller model with the same vocabulary that drafts tokens for speculative decoding, by name or path; auto takes one
+    /// that is in the store, a tenth to a third of the size, if there is any. Answers stay the same
+    #[arg(long, value_name = "MODEL", default_value = "off")]
+    pub draft_model: DraftModelFlag,
     #[command(flatten)]
     pub kv: KvFlags,
 }
@@ -73,7 +78,7 @@ impl EngineFlags {
         }
         let chat_template = self.chat_template.as_deref().map(read_template).transpose()?;
         let builder = Engine::builder(file).threads(self.threads).context(self.context).chat_template(chat_template);
-        let builder = builder.experts(self.experts.place()?);
+        let builder = builder.experts(self.experts.place()?).draft_model(self.draft_model.find(file)?);
         Ok(self.kv.apply(builder)?.calibration_folder(loading::calibration_folder()?))
     }
 }

@@ -1,7 +1,16 @@
 //! Speculative decoding gives the very tokens of plain decoding, in fewer steps where a text repeats itself.
 
-use crate::support::{golden, run_together, smollm2};
-use ruvllm_engine::{Counts, Event, FinishReason, PrefixUse, Request, Sampled, Sampling, Speculation};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::support::{golden, model, run_together, smollm2};
+use ruvllm_engine::{
+    Counts, DraftOptions, Event, FinishReason, KvOptions, PrefixUse, Request, Sampled, Sampling, Speculation, Tiers,
+};
+use ruvllm_kernels::{KernelSet, Pool};
+use ruvllm_model::formats::gguf::Gguf;
+use ruvllm_model::{CpuRunner, Model};
+use ruvllm_runner::PageFormat;
 use ruvllm_runtime::{Engine, KvChoice, Prompt};
 
 const COPY: &str = "The ferry leaves Port Anselm at 6.40, 9.15 and 17.30; the last one does not run on Sundays. A ticket \
@@ -172,7 +181,7 @@ fn a_copy_takes_less_than_half_the_steps() {
     for text in [COPY, JSON] {
         let prompt = engine.encode(&Prompt::Text(text.to_owned())).expect("encodable");
         let text = alone(&mut engine, &request(&prompt, Sampling::greedy(), 48, Speculation::Auto));
-        let Counts { steps, drafted, accepted } = text.counts;
+        let Counts { steps, drafted, accepted, .. } = text.counts;
         println!("{} tokens in {steps} steps, {accepted} of {drafted} guesses right", text.sampled.len());
         assert!(steps * 2 <= text.sampled.len(), "{steps} steps");
     }
@@ -184,12 +193,12 @@ fn text_that_does_not_repeat_wastes_few_rows() {
     let prompt: Vec<u32> = (0..200).map(|i| (i * i * 7 + i * 13) % 40 + 1000).collect();
     let sampling = Sampling { temperature: 2.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 3, ..Sampling::default() };
     let text = alone(&mut engine, &request(&prompt, sampling.clone(), 120, Speculation::On));
-    let Counts { steps, drafted, accepted } = text.counts;
+    let Counts { steps, drafted, accepted, .. } = text.counts;
     println!("{steps} steps, {accepted} of {drafted} guesses right");
     // Without durations, a row counts as a quarter of a step. The allowance is one step and a hundredth of the tokens.
     assert!(drafted as f64 * 0.25 - accepted as f64 <= 1.0 + 0.01 * 120.0, "{drafted} guessed, {accepted} right");
     let auto = alone(&mut engine, &request(&prompt, sampling, 8, Speculation::Auto));
-    assert_eq!(auto.counts, Counts { steps: 8, drafted: 0, accepted: 0 }, "hot draws are not guessed");
+    assert_eq!(auto.counts, Counts { steps: 8, ..Counts::default() }, "hot draws are not guessed");
 }
 
 #[test]
@@ -275,4 +284,62 @@ fn streams_stop_and_count_the_same_in_the_middle_of_a_run() {
         assert!(guessed.usage.steps < plain.usage.steps && guessed.usage.accepted_tokens > 0);
     };
     ["17.30", "Sundays", "crowns,", "never in the text"].into_iter().for_each(&mut check);
+}
+
+/// Adds the model as its own draft model, as if that cost next to nothing: it is right whenever nothing is drawn.
+fn add_draft(engine: &mut Engine) {
+    let gguf = Gguf::open(smollm2()).expect("a sound file");
+    let model = Model::load(&gguf, 512, &mut |_| {}).expect("a sound model");
+    let runner = CpuRunner::new(Arc::new(model), Pool::new(1, KernelSet::best()), 32);
+    let kv = KvOptions { budget_bytes: 64 << 20, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) };
+    engine.core().set_draft_model(Box::new(runner), &DraftOptions { kv, fingerprint: [7; 32], cost: 0.05 });
+}
+
+#[test]
+fn a_draft_model_gives_the_same_tokens_in_fewer_steps() {
+    let mut plain = build(512, 3, 128, 2);
+    let mut drafted = build(512, 3, 128, 2);
+    add_draft(&mut drafted);
+    let drawn = Sampling { temperature: 0.8, seed: 5, ..Sampling::default() };
+    for (sampling, share_min) in [(Sampling::greedy(), 0.8), (drawn, 0.2)] {
+        let requests: Vec<Request> = (prompts(&plain).iter().skip(3).take(5))
+            .map(|prompt| request(prompt, sampling.clone(), 40, Speculation::On))
+            .collect();
+        let expected: Vec<Text> =
+            requests.iter().map(|request| alone(&mut plain, &with(Speculation::Off, request))).collect();
+        // Alone, then two at a time; the second time its texts are cached.
+        let mut got: Vec<Text> = requests.iter().map(|request| alone(&mut drafted, request)).collect();
+        got.extend(requests.chunks(2).flat_map(|pair| together(&mut drafted, pair)));
+        for (i, got) in got.iter().enumerate() {
+            assert_eq!(got.result(), expected[i % expected.len()].result(), "request {i}");
+        }
+        let sum = |count: fn(&Counts) -> usize| got.iter().map(|text| count(&text.counts)).sum::<usize>();
+        let (right, all) = (sum(|counts| counts.accepted_by_model), sum(|counts| counts.drafted_by_model));
+        println!("{right} of {all} in {} steps", sum(|counts| counts.steps));
+        assert!(all > 50 && right as f64 > share_min * all as f64, "{right} of {all}");
+    }
+}
+
+#[test]
+fn a_draft_model_with_other_tokens_or_recurrent_layers_is_refused() {
+    let golden = |name: &str| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/architectures");
+        root.join(name).join("model.gguf")
+    };
+    for (draft, reason) in [
+        (golden("lfm2"), "recurrent layers"),
+        (golden("qwen3"), "cannot draft for this model"),
+        (model("gemma3:270m"), "must share a vocabulary"),
+        (PathBuf::from("nowhere.gguf"), "nowhere.gguf cannot draft"),
+    ] {
+        let error = Engine::builder(smollm2()).draft_model(Some(draft)).build().expect_err("it does not fit");
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+    let own = Engine::builder(smollm2()).context(Some(256)).draft_model(Some(smollm2()));
+    let memory = own.memory().expect("it can be worked out");
+    let alone = Engine::builder(smollm2()).context(Some(256)).memory().expect("it can be worked out");
+    assert!(memory.weights_bytes > 2 * alone.weights_bytes, "it is counted");
+    let answer =
+        own.build().expect("both load").generate(ruvllm_runtime::Request::new(Prompt::Text("One, two,".into())));
+    assert!(!answer.expect("an answer").text.is_empty());
 }

@@ -1,6 +1,7 @@
 //! The engine: sequences are submitted, `step` moves all of them on by schedule, forward pass and sampling.
 
 mod admission;
+mod drafting;
 mod evaluate;
 mod keep_hidden_states;
 #[cfg(test)]
@@ -16,7 +17,7 @@ use ruvllm_runner::{AdapterId, Batch, PAGE_TOKENS, PageFormat, Rotation, Runner,
 use crate::constraint::{MaskThread, Masks};
 use crate::schedule::{Plan, Schedule, StepLimits};
 use crate::sequence::{Outcome, Sequence};
-use crate::speculation::RowCost;
+use crate::speculation::{DraftModel, RowCost};
 use crate::tenants::Tenants;
 use crate::{ConstraintError, Event, SequenceId, StepError, Tenant};
 
@@ -79,6 +80,9 @@ pub struct Core {
     preemptions: u64,
     /// Why the runner cannot be used any more.
     device_lost: Option<String>,
+    draft_model: Option<DraftModel>,
+    /// Why it is not used any more.
+    draft_failure: Option<String>,
     /// Runs since the first sequence with a constraint.
     mask_thread: Option<MaskThread>,
     // Buffers of a step, kept to avoid allocating.
@@ -110,6 +114,8 @@ impl Core {
             has_loaded: false,
             preemptions: 0,
             device_lost: None,
+            draft_model: None,
+            draft_failure: None,
             mask_thread: None,
             plan: Plan::default(),
             batch: Batch::default(),
@@ -204,6 +210,7 @@ impl Core {
         self.end_overdue(&mut results);
         self.admit(&mut results);
         self.load();
+        self.draft_ahead();
         let mut plan = std::mem::take(&mut self.plan);
         self.plan_within_memory(&mut plan, &mut results);
         if !plan.slices.is_empty() {
@@ -217,6 +224,9 @@ impl Core {
         }
         self.plan = plan;
         self.cache.maintain(&mut *self.runner);
+        if let Some(model) = &mut self.draft_model {
+            model.maintain();
+        }
         if self.is_idle() {
             self.queue_writes();
         }
@@ -233,6 +243,8 @@ impl Core {
     pub fn step_took(&mut self, took: Duration) {
         // Time of other engines says nothing about this one's work.
         let took = took.saturating_sub(self.runner.take_device_wait());
+        // That of the draft model is counted apart.
+        let took = took.saturating_sub(self.draft_model.as_mut().map_or(Duration::ZERO, DraftModel::take_time));
         if !self.has_loaded {
             self.observe(took);
         }
@@ -243,6 +255,9 @@ impl Core {
         self.schedule.observe(&self.plan, took);
         if let Some(rows) = self.plan.decode_rows() {
             self.row_cost.observe(rows, took);
+        }
+        if let (Some(model), Some(seconds)) = (&mut self.draft_model, self.row_cost.single_seconds()) {
+            model.set_large_step(seconds);
         }
         if let Some(row) = self.schedule.row_time() {
             self.cache.set_token_time(row);
@@ -299,14 +314,7 @@ impl Core {
 
     /// Plans a step for which every sequence has the pages it needs, preempting sequences where memory is short.
     fn plan_within_memory(&mut self, plan: &mut Plan, results: &mut Vec<Result<Event, StepError>>) {
-        let limits = StepLimits {
-            now: self.now,
-            rows_max: self.runner.limits().rows_max,
-            slowdown_max: self.options.slowdown_max,
-            row_cost: self.row_cost.get(),
-            drafts_stay_in_page: !self.options.kv.tiers.is_uniform() || self.cache.has_states(),
-            drafts_max: self.runner.limits().drafts_max,
-        };
+        let limits = self.step_limits();
         loop {
             self.schedule.plan(limits, plan);
             let fits = plan.slices.iter().all(|slice| {
@@ -332,6 +340,17 @@ impl Core {
         }
     }
 
+    fn step_limits(&self) -> StepLimits {
+        StepLimits {
+            now: self.now,
+            rows_max: self.runner.limits().rows_max,
+            slowdown_max: self.options.slowdown_max,
+            row_cost: self.row_cost.get(),
+            drafts_stay_in_page: !self.options.kv.tiers.is_uniform() || self.cache.has_states(),
+            drafts_max: self.runner.limits().drafts_max,
+        }
+    }
+
     /// Gives back what layers with a window no longer need of the running sequences. Returns how many pages became smaller.
     fn trim_sequences(&mut self) -> usize {
         if !self.cache.has_windows() {
@@ -353,6 +372,9 @@ impl Core {
     }
 
     fn release(&mut self, sequence: &mut Sequence) {
+        if let Some(model) = &mut self.draft_model {
+            model.release(sequence);
+        }
         let namespace = sequence.prefix_use.enabled.then_some(sequence.namespace);
         let table = std::mem::take(&mut sequence.table);
         self.cache.release(namespace, &sequence.tokens[..sequence.computed], table, &mut *self.runner);

@@ -26,4 +26,4 @@ pub use ruvllm_kv::{
 pub use ruvllm_runner::{AdapterId, PageFormat, Rotation, RunnerError, RunnerLimits, TokenId};
 pub use sampler::{Sampled, TokenLogprob};
 pub use sampling::{Sampling, SamplingError};
-pub use speculation::{Counts, Speculation};
+pub use speculation::{Counts, DraftOptions, Speculation};

@@ -87,6 +87,14 @@ pub(crate) struct StepLimits {
     pub drafts_max: usize,
 }
 
+impl StepLimits {
+    /// Returns how many draft tokens a sequence that generates can have, if there is room for `left` rows.
+    pub(crate) fn drafts_of(&self, sequence: &Sequence, left: usize) -> usize {
+        let in_page = if self.drafts_stay_in_page { PAGE_TOKENS - 1 - sequence.computed % PAGE_TOKENS } else { left };
+        sequence.drafts_max().min(left).min(in_page).min(self.drafts_max)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     running: Vec<Sequence>,
@@ -274,9 +282,7 @@ impl Schedule {
         let mut draft_budget = DraftBudget::new(limits.rows_max - left, limits.row_cost);
         for slice in plan.slices.iter_mut().filter(|slice| slice.is_generating()) {
             let sequence = &mut self.running[slice.running];
-            let in_page =
-                if limits.drafts_stay_in_page { PAGE_TOKENS - 1 - slice.tokens.start % PAGE_TOKENS } else { left };
-            let count_max = sequence.drafts_max().min(left).min(in_page).min(limits.drafts_max);
+            let count_max = limits.drafts_of(sequence, left);
             let first = plan.drafts.len();
             sequence.draft(count_max, &mut draft_budget, &mut plan.drafts);
             slice.drafts = first..plan.drafts.len();

@@ -8,7 +8,7 @@ use ruvllm_kv::{Namespace, PageHash, PageTable};
 use ruvllm_runner::{AdapterId, NotFinite, PAGE_TOKENS, TokenId};
 
 use crate::sampler::{Sampled, Sampler};
-use crate::speculation::{DraftBudget, Drafter, FORCED_CHANCE};
+use crate::speculation::{DraftBudget, DraftSource, Drafter, FORCED_CHANCE, ModelToken};
 use crate::{
     Constraint, Counts, Event, FinishReason, PrefixReport, PrefixUse, Request, SequenceId, Speculation, StepError,
     Tenant,
@@ -47,8 +47,10 @@ pub(crate) struct Sequence {
     pub constraint: Option<Box<dyn Constraint>>,
     /// Whether tokens that the constraint leaves no choice about are drafted.
     drafts_forced_tokens: bool,
-    /// Whether the last draft was of that kind.
-    is_draft_forced: bool,
+    /// What a draft model expects next.
+    model_draft: Vec<ModelToken>,
+    /// Where the last draft came from.
+    draft_source: DraftSource,
     pub prefix: Option<Box<PrefixReport>>,
     /// When it was submitted, by the engine's time.
     pub submitted: Duration,
@@ -77,7 +79,8 @@ impl Sequence {
             speculates: request.speculation.applies(&request.sampling),
             constraint: None,
             submitted: Duration::ZERO,
-            is_draft_forced: false,
+            model_draft: Vec::new(),
+            draft_source: DraftSource::Text,
             drafts_forced_tokens: request.speculation != Speculation::Off,
             sampler: Sampler::new(request.sampling, &request.prompt),
             tokens: request.prompt,
@@ -165,12 +168,10 @@ impl Sequence {
     /// Draft tokens what comes next and adds it to `drafts`: what the constraint leaves no choice about, or else what the text
     /// suggests.
     pub(crate) fn draft(&mut self, count_max: usize, draft_budget: &mut DraftBudget, drafts: &mut Vec<TokenId>) {
-        let forced = match &mut self.constraint {
-            Some(constraint) if self.drafts_forced_tokens && count_max > 0 => constraint.forced(),
-            _ => Vec::new(),
-        };
-        self.is_draft_forced = !forced.is_empty();
-        if self.is_draft_forced {
+        let forced = if count_max > 0 { self.forced() } else { Vec::new() };
+        self.draft_source = DraftSource::Text;
+        if !forced.is_empty() {
+            self.draft_source = DraftSource::Constraint;
             let mut chance = 1.0;
             drafts.extend(forced.into_iter().take(count_max).take_while(|_| {
                 chance *= FORCED_CHANCE;
@@ -180,14 +181,43 @@ impl Sequence {
         }
         let Some(drafter) = &mut self.drafter else { return };
         let first = drafts.len();
-        drafter.draft(&self.tokens, &self.end_tokens, count_max, draft_budget, drafts);
+        if self.model_draft.is_empty() {
+            drafter.draft(&self.tokens, &self.end_tokens, count_max, draft_budget, drafts);
+        } else {
+            self.draft_source = DraftSource::Model;
+            let worth = self.model_draft.iter().take(count_max);
+            drafts.extend(worth.take_while(|one| draft_budget.add_if_worth(one.chance)).map(|one| one.token));
+        }
         if let Some(constraint) = &mut self.constraint {
             let is_end = |token: &TokenId| self.end_tokens.contains(token);
             let text = drafts[first..].iter().position(is_end).unwrap_or(drafts.len() - first);
             let allowed = constraint.count_allowed(&drafts[first..first + text]);
-            drafter.take_back(drafts.len() - first - allowed, draft_budget);
+            if self.draft_source == DraftSource::Text {
+                drafter.take_back(drafts.len() - first - allowed, draft_budget);
+            }
             drafts.truncate(first + allowed);
         }
+    }
+
+    /// Returns the tokens that the constraint leaves no choice about.
+    pub(crate) fn forced(&mut self) -> Vec<TokenId> {
+        match &mut self.constraint {
+            Some(constraint) if self.drafts_forced_tokens => constraint.forced(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Sets what a draft model expects next, which cost `price` tokens each that could have been generated in that time.
+    pub(crate) fn set_model_draft(&mut self, draft: Vec<ModelToken>, price: f32) {
+        if let Some(drafter) = self.drafter.as_mut().filter(|_| !draft.is_empty()) {
+            drafter.spend(price * draft.len() as f32);
+        }
+        self.model_draft = draft;
+    }
+
+    /// Returns how many tokens it has generated.
+    pub(crate) fn generated(&self) -> usize {
+        self.counts.steps + self.counts.accepted
     }
 
     /// Chooses tokens row by row for as long as `draft` foresaw them. `sample` chooses from the logits of a row: 0 is
@@ -202,6 +232,8 @@ impl Sequence {
         let known = self.tokens.len();
         self.counts.steps += 1;
         self.counts.drafted += draft.len();
+        let is_of_model = self.draft_source == DraftSource::Model;
+        self.counts.drafted_by_model += if is_of_model { draft.len() } else { 0 };
         let mut accepted = 0;
         loop {
             let Ok(sampled) = sample(&mut self.sampler, accepted) else {
@@ -222,6 +254,7 @@ impl Sequence {
                 accepted += 1;
                 self.computed += 1;
                 self.counts.accepted += 1;
+                self.counts.accepted_by_model += usize::from(is_of_model);
             }
             let finish = self.finish(token);
             let prefix = self.prefix.take();
@@ -234,10 +267,10 @@ impl Sequence {
             }
         }
         if let Some(drafter) = &mut self.drafter {
-            // Forced tokens say nothing about how predictable the text is.
-            let (drafted, accepted) = if self.is_draft_forced { (0, 0) } else { (draft.len(), accepted) };
-            drafter.verified(drafted, accepted, &self.tokens, self.tokens.len() - known);
+            let (counts, generated) = ((draft.len(), accepted), self.tokens.len() - known);
+            drafter.verified(self.draft_source, &self.model_draft, counts, &self.tokens, generated);
         }
+        self.model_draft.clear();
         Outcome::GoesOn
     }
 

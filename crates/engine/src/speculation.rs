@@ -8,12 +8,16 @@
 
 mod acceptance;
 mod draft_budget;
+mod draft_model;
 mod drafter;
+mod model_acceptance;
 mod row_cost;
 mod suffix_index;
 
 pub(crate) use draft_budget::DraftBudget;
-pub(crate) use drafter::Drafter;
+pub use draft_model::DraftOptions;
+pub(crate) use draft_model::{DraftModel, ModelToken, Wanted};
+pub(crate) use drafter::{DraftSource, Drafter, LOOK_AHEAD_MAX};
 pub(crate) use row_cost::RowCost;
 
 use crate::Sampling;
@@ -54,4 +58,7 @@ pub struct Counts {
     pub drafted: usize,
     /// Draft tokens that were right: tokens that did not need a step of their own.
     pub accepted: usize,
+    /// Those of the two that came from a draft model.
+    pub drafted_by_model: usize,
+    pub accepted_by_model: usize,
 }

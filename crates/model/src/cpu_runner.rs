@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use ruvllm_kernels::Pool;
 use ruvllm_kernels::ops::HostPages;
@@ -19,16 +19,28 @@ use crate::{Model, RunState};
 pub struct CpuRunner {
     /// Shared, so that something beside the engine can read the weights.
     model: Arc<Model>,
-    pool: Pool,
+    /// Shared by runners that take turns on one thread.
+    pool: Arc<Mutex<Pool>>,
     pages: HostPages,
     state: RunState,
     limits: RunnerLimits,
     scan: CandidateScan,
+    run_time: Duration,
 }
 
 impl CpuRunner {
     /// A runner for batches of up to `rows_max` rows.
     pub fn new(model: Arc<Model>, pool: Pool, rows_max: usize) -> Self {
+        Self::on(model, Arc::new(Mutex::new(pool)), rows_max)
+    }
+
+    /// A runner of another model on the threads of this one, by turns.
+    pub fn beside(&self, model: Arc<Model>, rows_max: usize) -> Self {
+        Self::on(model, Arc::clone(&self.pool), rows_max)
+    }
+
+    fn on(model: Arc<Model>, shared: Arc<Mutex<Pool>>, rows_max: usize) -> Self {
+        let pool = lock(&shared);
         let config = model.config();
         let states = config.state_shape();
         let limits = RunnerLimits {
@@ -43,11 +55,13 @@ impl CpuRunner {
         };
         let pages = HostPages::new(&pool, limits.kv_shape, Rotation::None, 0);
         let state = model.run_state(&pool, rows_max, rows_max);
-        Self { model, pool, pages, state, limits, scan: CandidateScan::default() }
+        drop(pool);
+        let (scan, run_time) = (CandidateScan::default(), Duration::ZERO);
+        Self { model, pool: shared, pages, state, limits, scan, run_time }
     }
 
     pub fn threads(&self) -> usize {
-        self.pool.threads()
+        lock(&self.pool).threads()
     }
 
     /// Refuses what would make the forward pass panic. The engine checks requests, so none of this is expected.
@@ -65,6 +79,11 @@ impl CpuRunner {
     }
 }
 
+/// A pool stays usable when a region panics.
+fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
+    pool.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl PageBytes for CpuRunner {
     fn read(&mut self, range: Range<usize>) -> Cow<'_, [u8]> {
         self.pages.read(range)
@@ -79,7 +98,7 @@ impl PageBytes for CpuRunner {
     }
 
     fn convert(&mut self, conversions: &[Conversion]) {
-        self.pages.convert(&mut self.pool, conversions);
+        self.pages.convert(&mut lock(&self.pool), conversions);
     }
 
     fn discard(&mut self, range: Range<usize>) {
@@ -87,11 +106,11 @@ impl PageBytes for CpuRunner {
     }
 
     fn copy_state(&mut self, from: StateSlot, to: StateSlot, tokens: usize) {
-        self.state.states_mut().copy(&mut self.pool, from, to, tokens);
+        self.state.states_mut().copy(&mut lock(&self.pool), from, to, tokens);
     }
 
     fn read_state(&mut self, slot: StateSlot, tokens: usize) -> Cow<'_, [u8]> {
-        Cow::Owned(self.state.states_mut().read(&mut self.pool, slot, tokens))
+        Cow::Owned(self.state.states_mut().read(&mut lock(&self.pool), slot, tokens))
     }
 
     fn write_state(&mut self, slot: StateSlot, tokens: usize, bytes: &[u8]) -> bool {
@@ -109,11 +128,11 @@ impl Runner for CpuRunner {
     }
 
     fn reserve_pages(&mut self, bytes: usize, rotation: Rotation) {
-        self.pages = HostPages::new(&self.pool, self.limits.kv_shape, rotation, bytes);
+        self.pages = HostPages::new(&lock(&self.pool), self.limits.kv_shape, rotation, bytes);
     }
 
     fn reserve_states(&mut self, slots: usize) {
-        self.state.reserve_states(&self.pool, slots);
+        self.state.reserve_states(&lock(&self.pool), slots);
     }
 
     fn set_rotation(&mut self, rotation: Rotation) {
@@ -124,7 +143,9 @@ impl Runner for CpuRunner {
         self.check(batch)?;
         let checked = batch.check(self.limits.kv_shape, self.pages.bytes())?;
         self.state.check_states(batch)?;
-        self.model.forward(&mut self.pool, &mut self.state, &self.pages, checked);
+        let began = Instant::now();
+        self.model.forward(&mut lock(&self.pool), &mut self.state, &self.pages, checked);
+        self.run_time += began.elapsed();
         Ok(())
     }
 
@@ -150,10 +171,14 @@ impl Runner for CpuRunner {
     }
 
     fn yield_device(&mut self) {
-        self.pool.rest();
+        lock(&self.pool).rest();
     }
 
     fn take_device_wait(&mut self) -> Duration {
-        self.pool.take_waited_for_cores()
+        lock(&self.pool).take_waited_for_cores()
+    }
+
+    fn take_run_time(&mut self) -> Duration {
+        std::mem::take(&mut self.run_time)
     }
 }

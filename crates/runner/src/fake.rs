@@ -378,4 +378,8 @@ impl Runner for FakeRunner {
     fn take_device_wait(&mut self) -> Duration {
         Duration::ZERO
     }
+
+    fn take_run_time(&mut self) -> Duration {
+        Duration::ZERO
+    }
 }

@@ -88,6 +88,9 @@ pub trait Runner: PageBytes + Send + fmt::Debug {
 
     /// Returns for how long batches waited for other engines since the last call.
     fn take_device_wait(&mut self) -> Duration;
+
+    /// Returns for how long batches ran since the last call, waiting for other engines included; zero if it has no clock.
+    fn take_run_time(&mut self) -> Duration;
 }
 
 /// What a runner can do, and what the engine needs to know of its model.

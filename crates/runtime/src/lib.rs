@@ -47,7 +47,8 @@ mod perplexity;
 mod rerank;
 
 pub use builder::{
-    BuildError, BuildProgress, EngineBuilder, ExpertPlace, Fit, KvChoice, ModelMemory, Quantization, open_tokenizer,
+    BuildError, BuildProgress, EngineBuilder, ExpertPlace, Fit, KvChoice, ModelMemory, Quantization, can_draft_for,
+    open_tokenizer,
 };
 pub use cancellation::CancellationToken;
 pub use embed::{

@@ -95,6 +95,8 @@ struct Total {
     steps: usize,
     drafted: usize,
     accepted: usize,
+    drafted_by_model: usize,
+    accepted_by_model: usize,
     seconds: f64,
 }
 
@@ -105,6 +107,8 @@ impl Total {
         self.steps += response.usage.steps - 1;
         self.drafted += response.usage.drafted_tokens;
         self.accepted += response.usage.accepted_tokens;
+        self.drafted_by_model += response.usage.drafted_by_model;
+        self.accepted_by_model += response.usage.accepted_by_model;
         if response.timings.decode_tok_s > 0.0 {
             self.seconds += tokens as f64 / response.timings.decode_tok_s;
         }
@@ -128,6 +132,8 @@ impl Comparison {
             "tokens_per_step": self.tokens_per_step(),
             "drafted_tokens": self.total.drafted,
             "accepted_tokens": self.total.accepted,
+            "drafted_by_model": self.total.drafted_by_model,
+            "accepted_by_model": self.total.accepted_by_model,
             "plain_tok_s": self.plain.to_json(),
             "speculative_tok_s": self.speculative.to_json(),
             "gain": self.gain.to_json(),

@@ -20,6 +20,8 @@ pub fn to_json(engine: &Engine, response: &Response, reason: FinishReason) -> Va
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,
             "steps": usage.steps,
             "drafted_tokens": usage.drafted_tokens,
+            "drafted_by_model": usage.drafted_by_model,
+            "accepted_by_model": usage.accepted_by_model,
             "accepted_tokens": usage.accepted_tokens,
         },
         "timings": {
@@ -69,7 +71,12 @@ pub fn summary(response: &Response) -> String {
     }
     if usage.drafted_tokens > 0 {
         let (right, all) = (usage.accepted_tokens, usage.drafted_tokens);
-        line.push_str(&format!(" in {} steps ({right} of {all} draft tokens accepted)", usage.steps));
+        line.push_str(&format!(" in {} steps ({right} of {all} draft tokens accepted", usage.steps));
+        if usage.drafted_by_model > 0 {
+            let (right, all) = (usage.accepted_by_model, usage.drafted_by_model);
+            line.push_str(&format!(", of the draft model {right} of {all}"));
+        }
+        line.push(')');
     }
     line
 }

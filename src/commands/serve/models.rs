@@ -183,7 +183,7 @@ impl ModelsFlags {
     fn builder(&self, file: &Path) -> Result<EngineBuilder> {
         let builder = self.engine.builder(file)?.sequences(self.sequences).share_prefixes(self.share_prefixes);
         let builder = builder.keep_hidden_states(self.keeps_hidden_states).cores(Arc::clone(&self.cores));
-        let builder = builder.memory_bytes(self.for_models);
+        let builder = builder.memory_bytes(self.for_models).draft_model(self.engine.draft_model.find_if_fitting(file)?);
         let with_quota =
             |builder: EngineBuilder, (tenant, quota): &(String, Quota)| builder.quota(Tenant::new(tenant), *quota);
         Ok(self.kv_share.iter().fold(builder, with_quota))

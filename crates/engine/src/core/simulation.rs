@@ -11,11 +11,13 @@ use ruvllm_kv::{DiskStore, KvOptions, PageKey, PageTable, Quota, Tiers};
 use ruvllm_model::formats::gguf::write::{Header, Writer};
 use ruvllm_model::formats::gguf::{Gguf, Value};
 use ruvllm_model::{CpuRunner, Model};
-use ruvllm_runner::{AdapterId, FakeRunner, Fault, FaultInjector, KvShape, Runner};
+use ruvllm_runner::{AdapterId, FakeRunner, Fault, FaultInjector, KvShape, PageFormat, Runner};
 
 use super::{Core, CoreOptions};
 use crate::random::Random;
-use crate::{HiddenStates, PrefixUse, Request, Sampling, SequenceId, Speculation, StepError, SubmitError, Tenant};
+use crate::{
+    DraftOptions, HiddenStates, PrefixUse, Request, Sampling, SequenceId, Speculation, StepError, SubmitError, Tenant,
+};
 
 const VOCABULARY: u32 = 48;
 const CONTEXT: usize = 320;
@@ -53,6 +55,8 @@ struct Setting {
     keeps_states: bool,
     /// Tokens of prompts that are their own, at most.
     own_tokens: usize,
+    /// Whether there is a draft model.
+    has_draft: bool,
 }
 
 impl Setting {
@@ -96,6 +100,16 @@ impl Setting {
         (Core::new(runner, options), faults)
     }
 
+    /// Adds a draft model: a fake, which expects what a fake says when it is not sampled, with little memory.
+    fn add_draft(&self, core: &mut Core) -> FaultInjector {
+        let shape = KvShape::new(1, self.heads, self.head_dim);
+        let runner = FakeRunner::new(shape, VOCABULARY as usize, CONTEXT - 20, self.batch_rows);
+        let kv = KvOptions { budget_bytes: 24 << 10, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) };
+        let faults = runner.faults();
+        core.set_draft_model(Box::new(runner), &DraftOptions { kv, fingerprint: [1; 32], cost: 0.1 });
+        faults
+    }
+
     /// Whether answers are bit for bit the same however they come about.
     fn is_exact(&self) -> bool {
         self.is_fake() || self.tiers().is_uniform()
@@ -119,6 +133,7 @@ const TINY: Setting = Setting {
     with_disk: true,
     keeps_states: false,
     own_tokens: 60,
+    has_draft: false,
 };
 
 fn recurrent_model(architecture: &str) -> Model {
@@ -280,6 +295,8 @@ struct Seen {
     /// Sequences whose step failed, or gave NaN.
     failed: usize,
     drafts_accepted: usize,
+    drafted_by_model: usize,
+    accepted_by_model: usize,
 }
 
 fn simulate(setting: Setting) -> Seen {
@@ -299,6 +316,7 @@ fn simulate(setting: Setting) -> Seen {
         ..CoreOptions::new(0)
     };
     let (mut core, faults) = setting.core_with_faults(options);
+    let draft_faults = setting.has_draft.then(|| setting.add_draft(&mut core));
     let mut alone = Alone::new(setting);
     let mut random = Random::new(seed);
     let mut flights: HashMap<SequenceId, InFlight> = HashMap::new();
@@ -338,6 +356,9 @@ fn simulate(setting: Setting) -> Seen {
         if setting.is_fake() && random.unit() < 0.01 {
             faults.inject([Fault::StepFails, Fault::NanLogits][usize::from(random.unit() < 0.5)]);
         }
+        if let Some(faults) = draft_faults.as_ref().filter(|_| step == setting.steps / 10 * 9) {
+            faults.inject(Fault::StepFails);
+        }
         for result in core.step() {
             let event = match result {
                 Ok(event) => event,
@@ -364,6 +385,8 @@ fn simulate(setting: Setting) -> Seen {
             flight.answer.push((event.sampled.token, event.states));
             if event.finish.is_some() {
                 seen.drafts_accepted += event.counts.accepted;
+                seen.drafted_by_model += event.counts.drafted_by_model;
+                seen.accepted_by_model += event.counts.accepted_by_model;
                 let flight = flights.remove(&event.sequence).expect("it is in flight");
                 if is_exact {
                     assert!(flight.answer == alone.answer(&flight.request), "seed {seed}, step {step}");
@@ -371,8 +394,13 @@ fn simulate(setting: Setting) -> Seen {
                 seen.answers += 1;
             }
         }
+        if setting.has_draft {
+            // Rows are cheap: a fake draft model is never sure of anything.
+            core.step_took(Duration::from_micros(1000 + 10 * core.step_rows() as u64));
+        }
         core.audit().unwrap_or_else(|fault| panic!("seed {seed}, step {step}: {fault}"));
     }
+    assert!(draft_faults.is_none() || !core.has_draft_model() && core.take_draft_failure().is_some());
     seen.steps_alone = alone.steps;
     seen.preemptions = core.preemptions();
     let stats = core.cache_stats();
@@ -385,6 +413,12 @@ impl Core {
     fn audit(&self) -> Result<(), String> {
         let running = self.schedule.running();
         self.cache.audit(running.iter().map(|sequence| &sequence.table))?;
+        if let Some(model) = &self.draft_model {
+            model.audit()?;
+            if let Some(id) = model.knows().find(|id| running.iter().all(|sequence| sequence.id != *id)) {
+                return Err(format!("the draft model keeps pages of {id:?}, which does not run"));
+            }
+        }
         if let Some(waiting) = self.schedule.waiting().iter().find(|waiting| waiting.table.capacity_tokens() > 0) {
             return Err(format!("{:?} waits and has pages", waiting.id));
         }
@@ -410,6 +444,20 @@ fn on_a_fake_runner_too_and_for_longer() {
         assert!(seen.answers > 1000 && seen.cancelled > 50 && seen.overdue > 0 && seen.refused > 0, "{seen:?}");
         assert!(seen.cached_tokens > 10_000 && seen.preemptions > 0 && seen.evicted > 1000, "{seen:?}");
         assert!(seen.failed > 50 && seen.drafts_accepted > 100, "{seen:?}");
+    }
+}
+
+/// Answers are those without a draft model, whatever it drafts, and its pages are always those of the sequence.
+#[test]
+fn a_draft_model_changes_no_answer() {
+    for (seed, tiers, device) in
+        [(51, "f16", Device::Fake), (52, "f16:32,q8:96,q4", Device::Fake), (53, "q8", Device::FakeRecurrent)]
+    {
+        let seen = simulate(Setting { seed, tiers, device, with_disk: false, has_draft: true, ..FAKE });
+        println!("seed {seed}: {seen:?}");
+        assert!(seen.answers > 1000 && seen.cancelled > 50 && seen.failed > 50, "{seen:?}");
+        assert!(seen.drafted_by_model > 50 && seen.accepted_by_model > 20, "{seen:?}");
+        assert!(seen.accepted_by_model < seen.drafted_by_model, "{seen:?}");
     }
 }
 

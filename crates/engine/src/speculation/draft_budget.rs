@@ -20,17 +20,37 @@ impl DraftBudget {
     /// Tokens that the time of one row more would give elsewhere. Near 1 when many rows run anyway: then a draft
     /// must be nearly sure.
     pub(crate) fn price(&self) -> f32 {
-        self.row_cost * self.tokens / self.time
+        self.price_with(0.0)
+    }
+
+    /// The same for a row that costs this much to draft.
+    pub(crate) fn price_with(&self, drafting: f32) -> f32 {
+        (self.row_cost + drafting) * self.rate()
+    }
+
+    /// Tokens in the time of a step of one row.
+    pub(crate) fn rate(&self) -> f32 {
+        self.tokens / self.time
     }
 
     /// Adds a row that gives a token with this chance, if there are more tokens in a second with it.
     pub(crate) fn add_if_worth(&mut self, chance: f32) -> bool {
-        if chance <= self.price() {
+        self.add_if_worth_with(0.0, chance)
+    }
+
+    /// The same for a row that costs this much to draft.
+    pub(crate) fn add_if_worth_with(&mut self, drafting: f32, chance: f32) -> bool {
+        if chance <= self.price_with(drafting) {
             return false;
         }
         self.tokens += chance;
-        self.time += self.row_cost;
+        self.time += self.row_cost + drafting;
         true
+    }
+
+    /// Takes time for drafting.
+    pub(crate) fn spend(&mut self, drafting: f32) {
+        self.time += drafting;
     }
 }
 

@@ -13,6 +13,8 @@ const LEAST: f32 = 0.03;
 const MOST: f32 = 0.75;
 /// What is left of a measurement a step later.
 const FADE: f64 = 0.98;
+/// What is left of an average with each measurement.
+const KEPT: f64 = 0.9;
 /// Steps that are needed before a line is drawn through them, and how much their rows must differ (variance).
 const STEPS_MIN: f64 = 4.0;
 const VARIANCE_MIN: f64 = 0.2;
@@ -25,6 +27,8 @@ pub(crate) struct RowCost {
     cost: f32,
     /// Seconds of a step of one row and of each further one, once known.
     line: Option<(f64, f64)>,
+    /// Seconds of a step of one row, on average and lately.
+    single: Option<f64>,
     sums: Sums,
 }
 
@@ -40,7 +44,7 @@ struct Sums {
 
 impl Default for RowCost {
     fn default() -> Self {
-        Self { cost: FIRST_GUESS, line: None, sums: Sums::default() }
+        Self { cost: FIRST_GUESS, line: None, single: None, sums: Sums::default() }
     }
 }
 
@@ -48,6 +52,11 @@ impl RowCost {
     /// Of a further row, in units of a step of one row.
     pub(crate) fn get(&self) -> f32 {
         self.cost
+    }
+
+    /// Returns how many seconds a step of one row takes, once steps were measured.
+    pub(crate) fn single_seconds(&self) -> Option<f64> {
+        self.single
     }
 
     /// Other sequences run from now on, perhaps much longer or shorter ones: older durations cannot be compared.
@@ -63,6 +72,8 @@ impl RowCost {
             seconds = seconds.min(OUTLIER * (first + further * (rows - 1.0)));
         }
         self.sums.add(rows, seconds);
+        let single = seconds / (1.0 + f64::from(self.cost) * (rows - 1.0));
+        self.single = Some(self.single.map_or(single, |before| KEPT * before + (1.0 - KEPT) * single));
         if let Some((first, further)) = self.sums.line() {
             self.line = Some((first, further));
             self.cost = ((further / first) as f32).clamp(LEAST, MOST);

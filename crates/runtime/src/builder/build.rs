@@ -8,6 +8,7 @@ use ruvllm_kernels::{Cores, KernelSet, Pool};
 use ruvllm_model::{Config, CpuRunner, Model};
 use ruvllm_text::{GrammarCompiler, Tokenizer};
 
+use super::draft::DraftFile;
 use super::expert_place::WeightBytes;
 use super::kv_size::KvSize;
 use super::model_file::{ModelFile, TextParts};
@@ -46,21 +47,30 @@ impl EngineBuilder {
         let weights = self.weights(&file, machine.memory_bytes);
         let context = self.chosen_context(&file, weights, machine.memory_bytes);
         self.check_memory(&file, context, weights, machine.memory_bytes)?;
+        let draft = self.draft_model.as_deref().map(|path| DraftFile::open(path, context)).transpose()?;
+        draft.iter().try_for_each(|draft| draft.check_tokens(&text.tokenizer))?;
         let kv = KvSize::new(&self, &file.config, context, machine.memory_bytes)?;
         self.check_disk(&file.config)?;
         // Before the weights are loaded, which releases the file's pages.
         let fingerprint = fingerprint(&file.gguf);
         let model = file.load_weights(context, self.expert_file(weights)?, progress)?;
-        let weights = match weights.disk {
+        let draft_bytes = draft.as_ref().map_or(0, DraftFile::memory_bytes);
+        let large_bytes = model.weight_bytes();
+        let mut weights = match weights.disk {
             0 => WeightBytes::in_memory(model.weight_bytes()),
             _ => WeightBytes::with_experts_on_disk(model.weight_bytes(), model.expert_bytes(), &file.config),
         };
+        weights.memory = weights.memory.saturating_add(draft_bytes);
         let memory = self.model_memory(&file.config, context, weights, kv);
         let options = self.core_options(context, kv, fingerprint);
         let runner = self.runner(model, &machine);
         let threads = runner.threads();
+        let draft = draft.map(|draft| draft.load(&runner, large_bytes)).transpose()?;
         let mut core = Core::new(Box::new(runner), options);
         let cold_format = self.calibrate_cold(&mut core, &text.tokenizer, context, &fingerprint, progress)?;
+        if let Some(draft) = draft {
+            draft.add_to(&mut core);
+        }
         let disk_folder = self.disk.as_ref().map(|disk| disk.folder().to_owned());
         let (kernels, hidden) = (machine.kernels, file.config.hidden);
         let (outputs, encoder) = text_steps(text, context)?;

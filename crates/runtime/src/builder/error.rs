@@ -37,6 +37,8 @@ pub enum BuildError {
         gib(needed.weights_bytes), gib(needed.working_bytes), gib(needed.kv_min_bytes), gib(*available)
     )]
     DoesNotFit { needed: Box<ModelMemory>, available: usize, context: usize, remedy: String },
+    #[error("{} cannot draft for this model: {reason}", path.display())]
+    DraftModel { path: PathBuf, reason: String },
     #[error("no file for the weights of experts can be made in {}: {source}", folder.display())]
     ExpertFile { folder: PathBuf, source: std::io::Error },
     #[error("{budget} bytes are too few for KV pages of {page} bytes")]

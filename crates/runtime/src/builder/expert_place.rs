@@ -8,6 +8,7 @@ use std::{io, process};
 use ruvllm_model::Config;
 
 use super::build::padded;
+use super::draft::DraftFile;
 use super::fit::CONTEXT_USEFUL;
 use super::model_file::ModelFile;
 use super::{BuildError, EngineBuilder};
@@ -45,7 +46,10 @@ impl WeightBytes {
 impl EngineBuilder {
     /// Decides how much of the weights is in memory, and how much on disk.
     pub(super) fn weights(&self, file: &ModelFile, memory_bytes: Option<u64>) -> WeightBytes {
-        let (all, experts) = (padded(file.weights_bytes()), padded(file.expert_bytes()));
+        let draft = self.draft_model.as_deref().and_then(|path| DraftFile::open(path, file.config.context).ok());
+        let draft_bytes = draft.map_or(0, |draft| draft.memory_bytes());
+        let all = padded(file.weights_bytes()).saturating_add(draft_bytes);
+        let experts = padded(file.expert_bytes());
         let in_memory = WeightBytes::in_memory(all);
         let is_on_disk = match &self.experts {
             ExpertPlace::Memory => false,

@@ -26,6 +26,9 @@ pub struct Usage {
     pub drafted_tokens: usize,
     /// Draft tokens that were accepted: they needed no pass of their own.
     pub accepted_tokens: usize,
+    /// Those of the two that came from a draft model.
+    pub drafted_by_model: usize,
+    pub accepted_by_model: usize,
 }
 
 /// Timings of a request.

@@ -197,6 +197,8 @@ impl Answer {
         response.usage.steps = event.counts.steps;
         response.usage.drafted_tokens = event.counts.drafted;
         response.usage.accepted_tokens = event.counts.accepted;
+        response.usage.drafted_by_model = event.counts.drafted_by_model;
+        response.usage.accepted_by_model = event.counts.accepted_by_model;
         let ttft_s = (first - self.submitted_at).as_secs_f64();
         response.timings.ttft_ms = ttft_s * 1e3;
         response.timings.prefill_tok_s = response.usage.prompt_tokens as f64 / ttft_s;

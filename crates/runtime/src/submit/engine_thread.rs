@@ -282,6 +282,9 @@ impl Work {
         self.step_metrics.rows.record(core.step_rows() as f64);
         self.step_metrics.sequences.record(core.running() as f64);
         core.step_took(step_started.elapsed());
+        if let Some(reason) = core.take_draft_failure() {
+            tracing::warn!("the draft model is not used any more, answers go on without it: {reason}");
+        }
         let at = Instant::now();
         for result in results {
             let (id, is_last) = match &result {

@@ -19,7 +19,7 @@ fn replay(prompt: &[u32], text: &[u32]) -> (usize, usize, usize) {
         let draft = draft(&mut drafter, &all[..length], all.len() - length - 1);
         let right = draft.iter().zip(&all[length..]).take_while(|(a, b)| a == b).count();
         length += right + 1;
-        drafter.verified(draft.len(), right, &all[..length], right + 1);
+        drafter.verified(DraftSource::Text, &[], (draft.len(), right), &all[..length], right + 1);
         steps += 1;
         drafted += draft.len();
         accepted += right;
