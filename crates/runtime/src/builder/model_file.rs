@@ -64,7 +64,7 @@ impl ModelFile {
     /// Returns the size of the weights of experts in the file.
     pub(super) fn expert_bytes(&self) -> u64 {
         let experts = self.gguf.tensors().filter(|tensor| tensor.name.contains("_exps."));
-        experts.map(|tensor| tensor.bytes.len() as u64).sum()
+        experts.map(|tensor| tensor.bytes_len() as u64).sum()
     }
 
     /// Returns the size of the weights in the file.
