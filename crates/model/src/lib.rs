@@ -21,6 +21,6 @@ pub use cpu_runner::CpuRunner;
 pub use decoder::Model;
 pub use error::LoadError;
 pub use hugging_face::HuggingFaceError;
-pub use open::{OpenError, open};
+pub use open::{OpenError, folder_of, open};
 pub use rope::{LongRope, RopeConfig, RopeScaling, Yarn};
 pub use run_state::RunState;

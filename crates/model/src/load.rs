@@ -1,13 +1,15 @@
 //! Taking tensors out of a file: each is asked for with the shape it must have, and none may be left over.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::File;
 use std::ops::Range;
 
-use ruvllm_kernels::{Arena, PackedMatrix, dequantize_row};
+use ruvllm_kernels::{Arena, PackedMatrix, WeightType, dequantize_row};
 
 use crate::error::LoadError;
 use crate::formats::gguf::{Gguf, Tensor};
+use crate::quantize::quantize_rows;
 
 /// The tensors of a file, and which have been taken.
 pub(crate) struct Tensors<'a> {
@@ -118,13 +120,13 @@ impl<'a> Tensors<'a> {
         cols: usize,
     ) -> Result<[PackedMatrix; 2], LoadError> {
         let tensor = self.take(name, &[cols, 2 * runs * run])?;
-        let bytes = tensor.bytes();
+        let (kind, bytes) = weights(&tensor)?;
         let run_bytes = bytes.len() / (2 * runs);
         let part = |which: usize| -> Vec<u8> {
             bytes.chunks_exact(run_bytes).skip(which).step_by(2).flatten().copied().collect()
         };
         let mut pack = |bytes: Vec<u8>| {
-            let packed = PackedMatrix::pack(tensor.kind, runs * run, cols, &bytes, &mut self.arena);
+            let packed = PackedMatrix::pack(kind, runs * run, cols, &bytes, &mut self.arena);
             packed.map_err(|source| LoadError::Pack { tensor: name.to_owned(), source })
         };
         let both = [pack(part(0))?, pack(part(1))?];
@@ -207,18 +209,27 @@ fn pack(
     rows: &[usize],
     cols: usize,
 ) -> Result<Vec<PackedMatrix>, LoadError> {
-    let bytes = tensor.bytes();
+    let (kind, bytes) = weights(tensor)?;
     let row_bytes = bytes.len() / rows.iter().sum::<usize>().max(1);
     let mut rest = &bytes[..];
     let mut packed = Vec::with_capacity(rows.len());
     for rows in rows {
         let (bytes, after) = rest.split_at(rows * row_bytes);
         rest = after;
-        let matrix = PackedMatrix::pack(tensor.kind, *rows, cols, bytes, arena);
+        let matrix = PackedMatrix::pack(kind, *rows, cols, bytes, arena);
         packed.push(matrix.map_err(|source| LoadError::Pack { tensor: name.to_owned(), source })?);
     }
     tensor.give_back();
     Ok(packed)
+}
+
+/// Returns the weights of matrices, quantized if they are to be.
+fn weights<'a>(tensor: &Tensor<'a>) -> Result<(WeightType, Cow<'a, [u8]>), LoadError> {
+    let Some(to) = tensor.packed_as else { return Ok((tensor.kind, tensor.bytes())) };
+    match quantize_rows(tensor.kind, to, tensor.dims[0], &tensor.bytes()) {
+        Ok(packed) => Ok((to, Cow::Owned(packed))),
+        Err(source) => Err(LoadError::Quantize { tensor: tensor.name.to_owned(), source }),
+    }
 }
 
 fn finite_floats(tensor: &Tensor<'_>, len: usize) -> Result<Vec<f32>, LoadError> {

@@ -16,8 +16,19 @@ pub enum OpenError {
     HuggingFace(#[from] HuggingFaceError),
 }
 
-/// Opens a GGUF file, or a folder with `config.json` and safetensors, which is presented as one.
+/// Opens a GGUF file, or a folder with `config.json` and safetensors (or that `config.json`), which is presented as one.
 pub fn open(path: impl AsRef<Path>) -> Result<Gguf, OpenError> {
     let path = path.as_ref();
-    if path.is_dir() { Ok(hugging_face::open(path)?) } else { Ok(Gguf::open(path)?) }
+    match folder_of(path) {
+        Some(folder) => Ok(hugging_face::open(folder)?),
+        None => Ok(Gguf::open(path)?),
+    }
+}
+
+/// Returns the folder that a model is in, if it is not one file: given itself, or its `config.json`.
+pub fn folder_of(path: &Path) -> Option<&Path> {
+    match path.file_name() {
+        Some(name) if name == hugging_face::CONFIG => Some(path.parent()?),
+        _ => path.is_dir().then_some(path),
+    }
 }

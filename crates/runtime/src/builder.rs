@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use ruvllm_engine::{DiskStore, Quota, Tenant, Tiers};
 use ruvllm_kernels::{Cores, KernelSet};
+use ruvllm_model::quantize::Recipe;
 use ruvllm_runner::PageFormat;
 
 pub use error::BuildError;
@@ -51,6 +52,7 @@ pub struct EngineBuilder {
     keeps_hidden_states: bool,
     chat_template: Option<String>,
     experts: ExpertPlace,
+    quantize: Option<Recipe>,
     step_metrics: StepMetrics,
 }
 
@@ -74,6 +76,7 @@ impl EngineBuilder {
             keeps_hidden_states: false,
             chat_template: None,
             experts: ExpertPlace::Memory,
+            quantize: None,
             step_metrics: StepMetrics::default(),
         }
     }
@@ -176,6 +179,12 @@ impl EngineBuilder {
     /// Where the weights of experts are kept; in memory by default.
     pub fn experts(mut self, place: ExpertPlace) -> Self {
         self.experts = place;
+        self
+    }
+
+    /// What weights of 16 or 32 bits are quantized to while they are loaded; nothing by default.
+    pub fn quantize(mut self, recipe: Option<Recipe>) -> Self {
+        self.quantize = recipe;
         self
     }
 

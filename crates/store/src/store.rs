@@ -351,7 +351,8 @@ fn check_file(
 }
 
 fn in_place(path: &Path) -> ModelFile {
-    let stem = path.file_stem().unwrap_or(path.as_os_str());
+    // A folder's name may have dots.
+    let stem = if path.is_dir() { path.file_name() } else { path.file_stem() }.unwrap_or(path.as_os_str());
     let (path, name) = (path.to_owned(), stem.to_string_lossy().into_owned());
     ModelFile { path, name, manifest: None, settings: Box::default(), base: None }
 }

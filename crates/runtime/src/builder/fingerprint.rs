@@ -12,6 +12,13 @@ pub(crate) fn fingerprint(gguf: &Gguf) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("ruvllm model fingerprint 1");
     hasher.update(&gguf.size_bytes().to_le_bytes());
     hasher.update(gguf.head());
+    // What is quantized at load gives other keys and values.
+    for (index, tensor) in gguf.tensors().enumerate() {
+        if let Some(kind) = tensor.packed_as {
+            hasher.update(&(index as u64).to_le_bytes());
+            hasher.update(&(kind as u32).to_le_bytes());
+        }
+    }
     for stored in gguf.tensors().flat_map(|tensor| tensor.stored()) {
         let sample = stored.len().min(SAMPLE);
         hasher.update(&stored[..sample]);

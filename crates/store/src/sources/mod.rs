@@ -24,6 +24,9 @@ use crate::progress::Progress;
 use archive::Archives;
 use wheel::Packages;
 
+/// The main file of a model that is a folder of safetensors: it is there whatever the weights are cut into.
+pub(crate) const MODEL_CONFIG: &str = "config.json";
+
 /// One place that may have the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
@@ -122,9 +125,14 @@ pub(crate) fn is_written_as_path(spec: &str) -> bool {
     begins.iter().any(|prefix| spec.starts_with(prefix)) || ends.iter().any(|suffix| lower.ends_with(suffix))
 }
 
-/// The file that `spec` names, if it is a path to one that exists.
+/// The file or the folder of a model that `spec` names, if it is a path to one that exists.
 pub(crate) fn local_file(spec: &str) -> Option<&Path> {
     let path = Path::new(spec);
     let could_be_path = is_written_as_path(spec) || spec.contains(std::path::is_separator);
-    (could_be_path && !spec.starts_with(hub::SCHEME) && path.is_file()).then_some(path)
+    (could_be_path && !spec.starts_with(hub::SCHEME) && (path.is_file() || is_model_folder(path))).then_some(path)
+}
+
+/// Whether a folder has what a model of several files is known by.
+pub(crate) fn is_model_folder(path: &Path) -> bool {
+    path.join(MODEL_CONFIG).is_file()
 }

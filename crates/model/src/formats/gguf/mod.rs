@@ -17,6 +17,8 @@ pub mod write;
 
 use std::path::Path;
 
+use ruvllm_kernels::WeightType;
+
 pub use array::{Array, Number};
 pub use error::{Fault, GgufError, MetadataError, Place, TensorFault};
 pub use metadata::Metadata;
@@ -102,6 +104,11 @@ impl Gguf {
     /// All tensors, in the order in which the file describes them.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = Tensor<'_>> {
         self.tensors.iter(&self.file)
+    }
+
+    /// Says what the tensors are quantized to when they are loaded, in their order.
+    pub(crate) fn pack_as(&mut self, kinds: Vec<Option<WeightType>>) {
+        self.tensors.pack_as(kinds);
     }
 
     /// Returns everything that comes before the tensors' bytes.

@@ -29,6 +29,8 @@ pub struct Tensor<'a> {
     /// 1 to 4 lengths, none of them zero. GGUF's order: the length of a row comes first.
     pub dims: &'a [usize],
     pub kind: WeightType,
+    /// The type that the weights are quantized to when they are loaded, if they are.
+    pub packed_as: Option<WeightType>,
     /// Where the bytes are in the file, or would be.
     pub range: Range<usize>,
     storage: Storage<'a>,
@@ -48,6 +50,13 @@ impl<'a> Tensor<'a> {
     /// Returns how many bytes there are, without reading them.
     pub fn bytes_len(&self) -> usize {
         self.range.len()
+    }
+
+    /// Returns how many bytes there are once the tensor is loaded.
+    pub fn loaded_len(&self) -> usize {
+        let rows = self.dims[1..].iter().product::<usize>();
+        let packed = self.packed_as.and_then(|kind| kind.row_bytes(self.dims[0])?.checked_mul(rows));
+        packed.unwrap_or(self.bytes_len())
     }
 
     /// Returns the bytes: those of the map, or ones that are made now.
@@ -122,7 +131,7 @@ impl TensorInfo {
         let dims = dims.map_err(|_| TensorFault::TooLarge { dims: self.dims.clone() })?;
         let size = size_bytes(&dims, kind)?;
         let range = data.range(self.offset, size)?;
-        Ok(CheckedTensor { name: self.name.clone(), dims, kind, range })
+        Ok(CheckedTensor { name: self.name.clone(), dims, kind, packed_as: None, range })
     }
 }
 
@@ -208,6 +217,7 @@ struct CheckedTensor {
     name: Box<str>,
     dims: Box<[usize]>,
     kind: WeightType,
+    packed_as: Option<WeightType>,
     range: Range<usize>,
 }
 
@@ -236,6 +246,12 @@ impl TensorTable {
         Self { assemblies, ..self }
     }
 
+    /// Says what the tensors are quantized to when they are loaded, in their order.
+    pub fn pack_as(&mut self, kinds: Vec<Option<WeightType>>) {
+        assert_eq!(kinds.len(), self.tensors.len());
+        self.tensors.iter_mut().zip(kinds).for_each(|(tensor, kind)| tensor.packed_as = kind);
+    }
+
     /// Returns where the first tensor is in the file.
     pub fn first_offset(&self) -> Option<usize> {
         self.tensors.iter().map(|tensor| tensor.range.start).min()
@@ -251,12 +267,12 @@ impl TensorTable {
     }
 
     fn view<'a>(&'a self, file: &'a FileBytes, index: usize) -> Tensor<'a> {
-        let CheckedTensor { name, dims, kind, range } = &self.tensors[index];
+        let CheckedTensor { name, dims, kind, packed_as, range } = &self.tensors[index];
         let storage = match self.assemblies.get(index) {
             Some(assembly) => Storage::Made(assembly),
             None => Storage::InFile(file),
         };
-        Tensor { name, dims, kind: *kind, range: range.clone(), storage }
+        Tensor { name, dims, kind: *kind, packed_as: *packed_as, range: range.clone(), storage }
     }
 }
 
