@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ruvllm_kernels::{KernelSet, Pool, dequantize_row};
+use ruvllm_kernels::{KernelSet, Pool, WeightType, dequantize_row};
 use ruvllm_model::formats::gguf::{Gguf, Tensor, Value};
+use ruvllm_model::quantize::{Job, Plan, Recipe, quantize_at_load};
 use ruvllm_model::{CpuRunner, Model, open};
 
 use crate::architectures::{TOLERANCE, error, folders, logits, prompts};
@@ -91,5 +92,96 @@ fn logits_of_safetensors_equal_those_of_transformers() {
             println!("{}, {} tokens: {error}", folder.display(), prompt.tokens.len());
             assert!(error.le(&TOLERANCE), "{}: {error}", folder.display());
         }
+    }
+}
+
+/// What is packed at load is what a quantized file holds.
+#[test]
+fn weights_quantized_at_load_are_those_of_a_quantized_file() {
+    let recipe = Recipe::Uniform(WeightType::Q8_0);
+    let tokens: Vec<u32> = (0..40).map(|i| i * 37 % 256).collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    for source in safetensors_folders() {
+        let path = folder.path().join("model.gguf");
+        let mut gguf = open(&source).expect("a sound folder");
+        let plan = Plan::new(&gguf, recipe).expect("it can be planned");
+        let mut job = Job::begin(&plan, &path).expect("it can be written");
+        while job.step().expect("all weights are numbers") {}
+        job.finish().expect("it is finished");
+        let written = open(&path).expect("a sound file");
+        quantize_at_load(&mut gguf, recipe).expect("it can be quantized");
+        let loaded: usize = gguf.tensors().map(|tensor| tensor.loaded_len()).sum();
+        assert!(loaded < gguf.tensors().map(|tensor| tensor.bytes_len()).sum());
+        let [got, want] = [&gguf, &written].map(|gguf| {
+            let model = Arc::new(Model::load(gguf, 64, &mut |_| {}).expect("a sound model"));
+            logits(&mut CpuRunner::new(model, Pool::new(2, KernelSet::best()), 64), &tokens, 40)
+        });
+        assert_eq!(got, want, "{}", source.display());
+    }
+}
+
+#[test]
+fn folders_that_are_not_understood_are_refused_by_name() {
+    let source = safetensors_folders().into_iter().find(|folder| folder.ends_with("llama3")).expect("it is there");
+    let config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(source.join("config.json")).unwrap()).expect("JSON");
+    let refusal = |change: &dyn Fn(&mut serde_json::Value), others: &[(&str, &str)]| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = config.clone();
+        change(&mut config);
+        std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+        std::fs::copy(source.join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();
+        for (name, text) in others {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        match open(folder.path()) {
+            Ok(gguf) => Model::load(&gguf, 64, &mut |_| {}).expect_err("it is wrong").to_string(),
+            Err(error) => error.to_string(),
+        }
+    };
+    let set =
+        |key: &'static str, value: serde_json::Value| move |config: &mut serde_json::Value| config[key] = value.clone();
+    for (key, value, expected) in [
+        ("architectures", serde_json::json!(["FooForCausalLM"]), "\"FooForCausalLM\" is not supported"),
+        ("architectures", serde_json::json!(null), "architectures is missing"),
+        ("hidden_size", serde_json::json!("wide"), "hidden_size is \"wide\""),
+        ("hidden_size", serde_json::json!(4_294_967_296u64), "must be a count"),
+        ("num_hidden_layers", serde_json::json!(4_000_000_000u32), "is more than there are weights of"),
+        ("num_hidden_layers", serde_json::json!(1), "blk.1."),
+        ("num_attention_heads", serde_json::json!(0), "num_attention_heads"),
+        ("num_attention_heads", serde_json::json!(7), "an even number of rows for each head"),
+        ("rope_parameters", serde_json::json!({"rope_type": "dynamic", "factor": 2.0}), "\"dynamic\""),
+        ("rope_parameters", serde_json::json!({"rope_type": "llama3"}), "rope_parameters.factor is missing"),
+        ("quantization_config", serde_json::json!({"quant_method": "fp8"}), "\"fp8\", which is not supported"),
+    ] {
+        let error = refusal(&set(key, value), &[]);
+        assert!(error.contains(expected), "{key}: {error}");
+    }
+    let nothing = |_: &mut serde_json::Value| {};
+    let bpe = |pre: &str, vocab: &str| {
+        format!(
+            r#"{{"added_tokens":[],"normalizer":null,"pre_tokenizer":{pre},"model":{{"type":"BPE","vocab":{vocab},"merges":[]}}}}"#
+        )
+    };
+    let bytes = r#"{"type":"ByteLevel","add_prefix_space":false,"use_regex":true}"#;
+    for (file, text, expected) in [
+        ("tokenizer.model", String::new(), "tokenizer.model alone is not read"),
+        ("tokenizer.json", "{".to_owned(), "tokenizer.json cannot be read"),
+        ("tokenizer.json", "{}".to_owned(), "model is missing"),
+        ("tokenizer.json", r#"{"model":{"type":"Unigram"}}"#.to_owned(), "\"Unigram\" is not supported"),
+        ("tokenizer.json", bpe(r#"{"type":"Whitespace"}"#, "{}"), "Whitespace"),
+        (
+            "tokenizer.json",
+            bpe(
+                r#"{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"x+"},"behavior":"Isolated","invert":false},{"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]}"#,
+                "{}",
+            ),
+            "splits by [\"x+\"] is not known",
+        ),
+        ("tokenizer.json", bpe(bytes, r#"{"a":4000000000}"#), "has the id 4000000000, and the model has 256 tokens"),
+        ("tokenizer.json", bpe(bytes, r#"{"a":1,"b":1}"#), "have the id 1"),
+    ] {
+        let error = refusal(&nothing, &[(file, &text)]);
+        assert!(error.contains(expected), "{file}: {error}");
     }
 }
