@@ -232,7 +232,7 @@ fn new_bits(plan: &Plan<'_>) -> f64 {
 }
 
 fn source_bits(plan: &Plan<'_>) -> f64 {
-    bits(plan, plan.tensors.iter().map(|tensor| tensor.source.bytes.len() as u64).sum())
+    bits(plan, plan.tensors.iter().map(|tensor| tensor.source.bytes_len() as u64).sum())
 }
 
 fn bits(plan: &Plan<'_>, bytes: u64) -> f64 {

@@ -21,7 +21,7 @@ use thiserror::Error;
 
 use crate::formats::gguf::write::{Header, WriteError};
 use crate::formats::gguf::{Gguf, GgufError, Value};
-use crate::formats::safetensors::{Safetensors, SafetensorsError};
+use crate::formats::safetensors::{ElementType, Safetensors, SafetensorsError};
 use config::Settings;
 use metadata::Keys;
 use tensors::Converter;
@@ -30,8 +30,6 @@ use weights::Weights;
 pub(crate) const CONFIG: &str = "config.json";
 /// The largest are those of tokenizers, with some tens of megabytes.
 const JSON_BYTES_MAX: u64 = 512 << 20;
-/// What `general.file_type` says of 16-bit weights.
-const MOSTLY_BF16: u32 = 32;
 
 /// Why a folder cannot be read as a model.
 #[derive(Debug, Error)]
@@ -53,6 +51,8 @@ pub enum HuggingFaceError {
          as GGUF"
     )]
     Quantized { method: String },
+    #[error("tensor {name:?} is there twice, with and without the name of the model before it")]
+    Twice { name: String },
     #[error("tensor {name:?} is missing")]
     MissingTensor { name: String },
     #[error("tensor {name:?} is not part of the architecture, so the answers would be wrong without it")]
@@ -82,14 +82,15 @@ pub fn open(folder: &Path) -> Result<Gguf, HuggingFaceError> {
     refuse_quantized(&settings)?;
     let architecture = architecture::architecture(&settings)?;
     let files = Safetensors::open(folder)?;
-    let weights = Weights::new(&files);
+    let weights = Weights::new(&files)?;
     let mut header = Header::new();
     header.set("general.architecture", Value::String(architecture));
     header.set("general.type", Value::String("model"));
     if let Some(name) = folder.canonicalize().ok().as_deref().and_then(Path::file_name).and_then(|name| name.to_str()) {
         header.set("general.name", Value::String(name));
     }
-    header.set("general.file_type", Value::U32(MOSTLY_BF16));
+    let embedding = weights.get("embed_tokens.weight").map(|tensor| tensor.element);
+    header.set("general.file_type", Value::U32(file_type(embedding)));
     Keys { header: &mut header, architecture, settings: &settings, weights: &weights }.fill()?;
     let rows = weights.rows("embed_tokens.weight").unwrap_or(0) as usize;
     vocabulary::fill(&mut header, folder, &settings, rows)?;
@@ -100,6 +101,15 @@ pub fn open(folder: &Path) -> Result<Gguf, HuggingFaceError> {
         assemblies.push(tensor.assembly);
     }
     Ok(Gguf::assembled(&header.layout()?, assemblies)?)
+}
+
+/// Returns GGUF's number for files of mostly such weights.
+fn file_type(element: Option<ElementType>) -> u32 {
+    match element {
+        Some(ElementType::F32) => 0,
+        Some(ElementType::F16) => 1,
+        _ => 32,
+    }
 }
 
 /// Weights that were quantized by other programs are refused by name, except those that GGUF has too.

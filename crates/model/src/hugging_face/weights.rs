@@ -26,14 +26,20 @@ pub(super) struct Weights<'a> {
 }
 
 impl<'a> Weights<'a> {
-    pub fn new(files: &'a Safetensors) -> Self {
-        let short = |(name, tensor): (&'a str, &'a StoredTensor)| {
+    pub fn new(files: &'a Safetensors) -> Result<Self, HuggingFaceError> {
+        let mut tensors = BTreeMap::new();
+        for (name, tensor) in files.iter() {
             let short = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
             let is_other = OTHERS.iter().any(|other| short.starts_with(other) || name.starts_with(other));
             // Frequencies that older versions stored; they follow from the settings.
-            (!is_other && !short.ends_with("rotary_emb.inv_freq")).then_some((short, tensor))
-        };
-        Self { tensors: files.iter().filter_map(short).collect() }
+            if is_other || short.ends_with("rotary_emb.inv_freq") {
+                continue;
+            }
+            if tensors.insert(short, tensor).is_some() {
+                return Err(HuggingFaceError::Twice { name: short.chars().take(100).collect() });
+            }
+        }
+        Ok(Self { tensors })
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a StoredTensor)> {

@@ -16,7 +16,7 @@ use crate::formats::gguf::write::WriteError;
 pub enum AtLoadError {
     #[error("{0} is no quantization: give one such as q4_k_m or q8_0")]
     Float(Recipe),
-    #[error("the model has no weights of 16 or 32 bits that {0} would make smaller: run it as it is")]
+    #[error("the model has no weights of 16 or 32 bits that {0} would make smaller: it runs as it is")]
     Nothing(Recipe),
     #[error(transparent)]
     Plan(#[from] WriteError),

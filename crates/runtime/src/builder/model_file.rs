@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ruvllm_model::formats::gguf::facts::ModelFacts;
 use ruvllm_model::formats::gguf::{Gguf, GgufError};
-use ruvllm_model::quantize::{Recipe, quantize_at_load};
+use ruvllm_model::quantize::{AtLoadError, Recipe, quantize_at_load};
 use ruvllm_model::{Config, Model, OpenError, folder_of, open, read_config};
 use ruvllm_text::{ChatTemplate, ReasoningFormat, Tokenizer, ToolFormat};
 
@@ -32,8 +32,10 @@ impl ModelFile {
     /// Opens a model, whose weights are quantized when they are loaded if a recipe is given.
     pub(super) fn open(path: &Path, quantize: Option<Recipe>) -> Result<Self, BuildError> {
         let mut gguf = open(path)?;
-        if let Some(recipe) = quantize {
-            quantize_at_load(&mut gguf, recipe)?;
+        match quantize.map(|recipe| quantize_at_load(&mut gguf, recipe)) {
+            // A server may have models that are quantized and others.
+            Some(Err(nothing @ AtLoadError::Nothing(_))) => tracing::warn!("{}: {nothing}", path.display()),
+            result => result.transpose().map(drop)?,
         }
         let (facts, config) = (ModelFacts::of(&gguf)?, read_config(&gguf)?);
         Ok(Self { gguf, facts, config })

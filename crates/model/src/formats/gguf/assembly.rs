@@ -62,7 +62,7 @@ impl Assembly {
     pub fn bytes(&self) -> Cow<'_, [u8]> {
         let whole = match &self.parts[..] {
             [part] => Cow::Borrowed(part.bytes()),
-            parts => Cow::Owned(parts.iter().flat_map(Part::bytes).copied().collect()),
+            parts => Cow::Owned(parts.iter().map(Part::bytes).collect::<Vec<_>>().concat()),
         };
         self.steps.iter().fold(whole, |bytes, step| Cow::Owned(step.apply(&bytes)))
     }
