@@ -25,7 +25,7 @@ use crate::flags::model::ModelFlags;
 pub struct Bench {
     #[command(subcommand)]
     other: Option<Other>,
-    /// Name from the catalogue, hf:OWNER/REPO/FILE.gguf, or path of a GGUF file
+    /// Name from the catalogue, hf:OWNER/REPO[/FILE.gguf], or path of a GGUF file or of a folder of safetensors
     #[arg(required = true)]
     model: Option<String>,
     #[command(flatten)]

@@ -14,7 +14,8 @@ use crate::output::progress::{PullProgress, interrupt_flag};
 /// An interrupted pull resumes where it stopped. Sources are tried in order; each that fails says why.
 #[derive(Debug, Args)]
 pub struct Pull {
-    /// Name from the catalogue (see `ruvllm list`), hf:OWNER/REPO/FILE.gguf[@REVISION], or path of a GGUF file
+    /// Name from the catalogue (see `ruvllm list`), hf:OWNER/REPO[/FILE.gguf][@REVISION], or path of a GGUF file.
+    /// Of a repository without a file, a GGUF file that fits into memory is fetched (q4_k_m first), otherwise its safetensors
     model: String,
     /// Store it under this name
     #[arg(long)]

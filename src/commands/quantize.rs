@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_model::quantize::{Job, Plan, PlannedTensor, Recipe, Report};
 use serde_json::{Value, json};
 
@@ -29,7 +28,8 @@ use crate::output::progress::{PullProgress, byte_bar, interrupt_flag};
 /// q5_0 for q4_k, q5_1 for q5_k, q8_0 for q6_k, and finally f16.
 #[derive(Debug, Args)]
 pub struct Quantize {
-    /// Name from the catalogue (see `ruvllm list`), hf:OWNER/REPO/FILE.gguf, or path of a GGUF file
+    /// Name from the catalogue (see `ruvllm list`), hf:OWNER/REPO[/FILE.gguf], or path of a GGUF file or of a folder of
+    /// safetensors
     input: String,
     /// GGUF file to write
     #[arg(required_unless_present = "dry_run")]
@@ -52,7 +52,7 @@ impl Quantize {
     pub fn execute(self) -> Result<()> {
         let interrupted = interrupt_flag();
         let input = store()?.ensure(&self.input, &mut PullProgress::new(interrupted.clone()))?.path;
-        let source = Gguf::open(&input).with_context(|| format!("cannot read {}", input.display()))?;
+        let source = ruvllm_model::open(&input).with_context(|| format!("cannot read {}", input.display()))?;
         let plan = Plan::new(&source, self.to)?;
         let destination = self.output.as_deref().filter(|_| !self.dry_run);
         if let Some(destination) = destination {
@@ -232,7 +232,7 @@ fn new_bits(plan: &Plan<'_>) -> f64 {
 }
 
 fn source_bits(plan: &Plan<'_>) -> f64 {
-    bits(plan, plan.tensors.iter().map(|tensor| tensor.source.bytes.len() as u64).sum())
+    bits(plan, plan.tensors.iter().map(|tensor| tensor.source.bytes_len() as u64).sum())
 }
 
 fn bits(plan: &Plan<'_>, bytes: u64) -> f64 {

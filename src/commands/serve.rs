@@ -47,8 +47,8 @@ const ADMIN_CONNECTIONS_MAX: usize = 64;
 #[command(after_help = "Examples:\n  ruvllm serve smollm2\n  ruvllm serve smollm2 --host 0.0.0.0 --tls-cert cert.pem \
                   --tls-key key.pem\n\nFor operators: /health, /ready, /metrics and /openapi.json.")]
 pub struct Serve {
-    /// Names from the catalogue, hf:OWNER/REPO/FILE.gguf, or paths of GGUF files. Other models in the store are loaded
-    /// on their first request
+    /// Names from the catalogue, hf:OWNER/REPO[/FILE.gguf], or paths of GGUF files or of folders of safetensors. Other
+    /// models in the store are loaded on their first request
     #[arg(value_name = "MODEL")]
     model: Vec<String>,
     #[command(flatten)]

@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 use clap::Args;
 use ruvllm_backends::{EncoderFacts, Purpose, is_encoder};
 use ruvllm_model::architecture_names;
-use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_model::formats::gguf::facts::{ModelFacts, PerLayer};
 use ruvllm_runtime::{ColdFormat, hardware};
 use ruvllm_store::{ModelFile, StoredFile};
@@ -20,7 +19,7 @@ use crate::output::progress::{PullProgress, interrupt_flag};
 /// Show the contents of a model, and what can run it
 #[derive(Debug, Args)]
 pub struct Show {
-    /// Model on this machine (see `ruvllm list`), or path of a GGUF file
+    /// Model on this machine (see `ruvllm list`), or path of a GGUF file or of a folder of safetensors
     model: String,
     /// Read the whole file and compare its SHA-256
     #[arg(long)]
@@ -50,7 +49,7 @@ impl Show {
             return self.fit.execute(&file.path, self.json);
         }
         let shown = || format!("cannot read {}", file.path.display());
-        let gguf = Gguf::open(&file.path).with_context(shown)?;
+        let gguf = ruvllm_model::open(&file.path).with_context(shown)?;
         let facts = ModelFacts::of(&gguf).with_context(shown)?;
         let cold = ColdFormat::of_file(&gguf, &calibration_folder()?);
         if self.template {

@@ -16,7 +16,7 @@ use crate::output::progress::{PullProgress, interrupt_flag};
 /// Show the tokens of a text
 #[derive(Debug, Args)]
 pub struct Tokenize {
-    /// Name from the catalogue, or path of a GGUF file or tokenizer.json
+    /// Name from the catalogue, or path of a GGUF file, of a folder of safetensors, or of a tokenizer.json
     model: String,
     /// The text; without it, standard input
     text: Option<String>,

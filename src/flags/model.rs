@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ruvllm_backends::is_encoder;
+use ruvllm_model::quantize::Recipe;
 use ruvllm_runtime::{Engine, EngineBuilder};
 use ruvllm_store::ModelFile;
 
@@ -17,7 +18,7 @@ use crate::loading;
 
 #[derive(Debug, Args)]
 pub struct ModelFlags {
-    /// Name from the catalogue, hf:OWNER/REPO/FILE.gguf, or path of a GGUF file
+    /// Name from the catalogue, hf:OWNER/REPO[/FILE.gguf], or path of a GGUF file or of a folder of safetensors
     pub model: String,
     #[command(flatten)]
     pub engine: EngineFlags,
@@ -43,6 +44,10 @@ pub struct EngineFlags {
     /// that is in the store, a tenth to a third of the size, if there is any. Answers stay the same
     #[arg(long, value_name = "MODEL", default_value = "off")]
     pub draft_model: DraftModelFlag,
+    /// Quantize weights of 16 or 32 bits while they are loaded: q4_k_m, q4_k, q4_0, q4_1, q5_0, q5_1, q5_k, q6_k or q8_0.
+    /// `ruvllm quantize` does it once and for all
+    #[arg(long, value_name = "TYPE")]
+    pub quantize: Option<Recipe>,
     #[command(flatten)]
     pub kv: KvFlags,
 }
@@ -78,7 +83,8 @@ impl EngineFlags {
         }
         let chat_template = self.chat_template.as_deref().map(read_template).transpose()?;
         let builder = Engine::builder(file).threads(self.threads).context(self.context).chat_template(chat_template);
-        let builder = builder.experts(self.experts.place()?).draft_model(self.draft_model.find(file)?);
+        let builder = builder.experts(self.experts.place()?).quantize(self.quantize);
+        let builder = builder.draft_model(self.draft_model.find(file)?);
         Ok(self.kv.apply(builder)?.calibration_folder(loading::calibration_folder()?))
     }
 }

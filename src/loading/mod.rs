@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
+use ruvllm_runtime::hardware::Hardware;
 use ruvllm_runtime::{BuildError, BuildProgress, Engine, EngineBuilder};
-use ruvllm_store::{ModelFile, Store, default_home};
+use ruvllm_store::{ModelFile, Store, StoreConfig, default_home};
 
 use crate::output;
 use crate::output::progress::{PullProgress, byte_bar};
@@ -21,7 +22,8 @@ pub fn calibration_folder() -> Result<PathBuf> {
 
 /// Opens the model store of this user.
 pub fn store() -> Result<Store> {
-    Ok(Store::open(&default_home()?))
+    let memory_bytes = Hardware::detect().memory_available_bytes;
+    Ok(Store::with_config(StoreConfig { memory_bytes, ..StoreConfig::from_env(&default_home()?) }))
 }
 
 /// Returns the file of a model, fetched if necessary.

@@ -77,7 +77,7 @@ fn write_float_copy(source: &Gguf, path: &Path) {
     file.write_all(&head).expect("written");
     for tensor in source.tensors() {
         let mut floats = vec![0f32; tensor.element_count()];
-        dequantize_row(tensor.kind, tensor.bytes, &mut floats);
+        dequantize_row(tensor.kind, &tensor.bytes(), &mut floats);
         let mut bytes: Vec<u8> = floats.iter().flat_map(|value| value.to_le_bytes()).collect();
         bytes.resize(bytes.len().next_multiple_of(32), 0);
         file.write_all(&bytes).expect("written");

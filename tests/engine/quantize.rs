@@ -66,7 +66,7 @@ fn candle_reads_the_same_from_a_quantized_file() {
         }
         let theirs = theirs.dequantize(&Device::Cpu).and_then(|tensor| tensor.flatten_all()?.to_vec1::<f32>());
         let mut floats = vec![0f32; tensor.element_count()];
-        dequantize_row(tensor.kind, tensor.bytes, &mut floats);
+        dequantize_row(tensor.kind, &tensor.bytes(), &mut floats);
         let largest = floats.iter().fold(0f32, |a, b| a.max(b.abs()));
         for (ours, theirs) in floats.iter().zip(theirs.expect("candle dequantizes it")) {
             assert!((ours - theirs).abs() <= largest * 1e-6, "{}: {ours}, candle {theirs}", tensor.name);

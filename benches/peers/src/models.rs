@@ -55,7 +55,7 @@ fn find(store: &Store, name: &str) -> Result<Model> {
         path: file.path.canonicalize()?,
         weight_bytes_per_token: matrices()
             .filter(|tensor| tensor.name != unread)
-            .map(|tensor| tensor.bytes.len() as u64)
+            .map(|tensor| tensor.bytes_len() as u64)
             .sum(),
         products_per_prompt_token: in_layers.map(|tensor| tensor.element_count() as u64).sum(),
         kv_bytes_per_token: ModelFacts::of(&gguf)?.kv_bytes_per_token().unwrap_or(0),

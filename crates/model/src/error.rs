@@ -1,7 +1,7 @@
 //! Why a model cannot be loaded.
 
-use ruvllm_kernels::PackError;
 use ruvllm_kernels::ops::LinearError;
+use ruvllm_kernels::{PackError, QuantizeError};
 
 use crate::architectures::architecture_names;
 use crate::formats::gguf::MetadataError;
@@ -24,6 +24,8 @@ pub enum LoadError {
     NotFinite { tensor: String, index: usize, got: f32 },
     #[error("tensor '{tensor}': {source}")]
     Pack { tensor: String, source: PackError },
+    #[error("tensor '{tensor}' cannot be quantized: {source}")]
+    Quantize { tensor: String, source: QuantizeError },
     #[error("layer {layer}: {source}")]
     Linear { layer: usize, source: LinearError },
     #[error("a context of {asked} tokens is asked for; the model was made for {model} at most")]

@@ -7,8 +7,10 @@ mod cpu_runner;
 mod decoder;
 mod error;
 pub mod formats;
+mod hugging_face;
 mod keys;
 mod load;
+mod open;
 pub mod quantize;
 mod rope;
 mod run_state;
@@ -18,5 +20,7 @@ pub use config::{AttentionConfig, Config, ExpertsConfig, FeedForward, FeedForwar
 pub use cpu_runner::CpuRunner;
 pub use decoder::Model;
 pub use error::LoadError;
+pub use hugging_face::HuggingFaceError;
+pub use open::{OpenError, folder_of, open};
 pub use rope::{LongRope, RopeConfig, RopeScaling, Yarn};
 pub use run_state::RunState;

@@ -1,13 +1,15 @@
 //! Taking tensors out of a file: each is asked for with the shape it must have, and none may be left over.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::File;
 use std::ops::Range;
 
-use ruvllm_kernels::{Arena, PackedMatrix, dequantize_row};
+use ruvllm_kernels::{Arena, PackedMatrix, WeightType, dequantize_row};
 
 use crate::error::LoadError;
 use crate::formats::gguf::{Gguf, Tensor};
+use crate::quantize::quantize_rows;
 
 /// The tensors of a file, and which have been taken.
 pub(crate) struct Tensors<'a> {
@@ -55,7 +57,7 @@ impl<'a> Tensors<'a> {
             });
         }
         if self.taken.insert(tensor.name) {
-            self.bytes += tensor.bytes.len() as u64;
+            self.bytes += tensor.bytes_len() as u64;
             (self.progress)(self.bytes);
         }
         Ok(tensor)
@@ -118,16 +120,17 @@ impl<'a> Tensors<'a> {
         cols: usize,
     ) -> Result<[PackedMatrix; 2], LoadError> {
         let tensor = self.take(name, &[cols, 2 * runs * run])?;
-        let run_bytes = tensor.bytes.len() / (2 * runs);
+        let (kind, bytes) = weights(&tensor)?;
+        let run_bytes = bytes.len() / (2 * runs);
         let part = |which: usize| -> Vec<u8> {
-            tensor.bytes.chunks_exact(run_bytes).skip(which).step_by(2).flatten().copied().collect()
+            bytes.chunks_exact(run_bytes).skip(which).step_by(2).flatten().copied().collect()
         };
         let mut pack = |bytes: Vec<u8>| {
-            let packed = PackedMatrix::pack(tensor.kind, runs * run, cols, &bytes, &mut self.arena);
+            let packed = PackedMatrix::pack(kind, runs * run, cols, &bytes, &mut self.arena);
             packed.map_err(|source| LoadError::Pack { tensor: name.to_owned(), source })
         };
         let both = [pack(part(0))?, pack(part(1))?];
-        let _ = self.gguf.file().give_back(tensor.range.clone());
+        tensor.give_back();
         Ok(both)
     }
 
@@ -169,7 +172,7 @@ impl<'a> Tensors<'a> {
         rows: &[usize],
         cols: usize,
     ) -> Result<Vec<PackedMatrix>, LoadError> {
-        pack(self.gguf, &mut self.arena, name, tensor, rows, cols)
+        pack(&mut self.arena, name, tensor, rows, cols)
     }
 
     fn pack_experts(
@@ -180,7 +183,7 @@ impl<'a> Tensors<'a> {
         cols: usize,
     ) -> Result<Vec<PackedMatrix>, LoadError> {
         let arena = self.expert_arena.as_mut().unwrap_or(&mut self.arena);
-        pack(self.gguf, arena, name, tensor, rows, cols)
+        pack(arena, name, tensor, rows, cols)
     }
 
     /// Fails if the file holds a tensor that nobody asked for.
@@ -200,30 +203,38 @@ impl<'a> Tensors<'a> {
 
 /// Repacks matrices that stand below each other in a tensor.
 fn pack(
-    gguf: &Gguf,
     arena: &mut Arena,
     name: &str,
     tensor: &Tensor<'_>,
     rows: &[usize],
     cols: usize,
 ) -> Result<Vec<PackedMatrix>, LoadError> {
-    let row_bytes = tensor.bytes.len() / rows.iter().sum::<usize>().max(1);
-    let mut rest = tensor.bytes;
+    let (kind, bytes) = weights(tensor)?;
+    let row_bytes = bytes.len() / rows.iter().sum::<usize>().max(1);
+    let mut rest = &bytes[..];
     let mut packed = Vec::with_capacity(rows.len());
     for rows in rows {
         let (bytes, after) = rest.split_at(rows * row_bytes);
         rest = after;
-        let matrix = PackedMatrix::pack(tensor.kind, *rows, cols, bytes, arena);
+        let matrix = PackedMatrix::pack(kind, *rows, cols, bytes, arena);
         packed.push(matrix.map_err(|source| LoadError::Pack { tensor: name.to_owned(), source })?);
     }
-    // Advice only: where the system does not take it, the pages are dropped later under pressure.
-    let _ = gguf.file().give_back(tensor.range.clone());
+    tensor.give_back();
     Ok(packed)
+}
+
+/// Returns the weights of matrices, quantized if they are to be.
+fn weights<'a>(tensor: &Tensor<'a>) -> Result<(WeightType, Cow<'a, [u8]>), LoadError> {
+    let Some(to) = tensor.packed_as else { return Ok((tensor.kind, tensor.bytes())) };
+    match quantize_rows(tensor.kind, to, tensor.dims[0], &tensor.bytes()) {
+        Ok(packed) => Ok((to, Cow::Owned(packed))),
+        Err(source) => Err(LoadError::Quantize { tensor: tensor.name.to_owned(), source }),
+    }
 }
 
 fn finite_floats(tensor: &Tensor<'_>, len: usize) -> Result<Vec<f32>, LoadError> {
     let mut floats = vec![0.0; len];
-    dequantize_row(tensor.kind, tensor.bytes, &mut floats);
+    dequantize_row(tensor.kind, &tensor.bytes(), &mut floats);
     match floats.iter().position(|float| !float.is_finite()) {
         Some(index) => Err(LoadError::NotFinite { tensor: tensor.name.to_owned(), index, got: floats[index] }),
         None => Ok(floats),

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use ruvllm_engine::{DiskStore, Quota, Tenant, Tiers};
 use ruvllm_kernels::{Cores, KernelSet};
+use ruvllm_model::quantize::Recipe;
 use ruvllm_runner::PageFormat;
 
 pub use draft::can_draft_for;
@@ -54,6 +55,7 @@ pub struct EngineBuilder {
     chat_template: Option<String>,
     experts: ExpertPlace,
     draft_model: Option<PathBuf>,
+    quantize: Option<Recipe>,
     step_metrics: StepMetrics,
 }
 
@@ -78,6 +80,7 @@ impl EngineBuilder {
             chat_template: None,
             experts: ExpertPlace::Memory,
             draft_model: None,
+            quantize: None,
             step_metrics: StepMetrics::default(),
         }
     }
@@ -186,6 +189,12 @@ impl EngineBuilder {
     /// A smaller model with the same vocabulary, which drafts tokens where that is faster; none by default.
     pub fn draft_model(mut self, path: Option<PathBuf>) -> Self {
         self.draft_model = path;
+        self
+    }
+
+    /// What weights of 16 or 32 bits are quantized to while they are loaded; nothing by default.
+    pub fn quantize(mut self, recipe: Option<Recipe>) -> Self {
+        self.quantize = recipe;
         self
     }
 

@@ -84,7 +84,7 @@ impl Store {
         // Its base is checked as always.
         let base = match self.meaning_of_name(&derived.base)? {
             Meaning::Name(_) | Meaning::Entry(..) => self.resolve(&derived.base)?,
-            Meaning::File(_) | Meaning::Hub(_) => return Err(self.unknown(&derived.base)),
+            Meaning::File(_) | Meaning::Hub(_) | Meaning::Repo(_) => return Err(self.unknown(&derived.base)),
         };
         Ok(Some(derived.with_file_of(base)))
     }

@@ -11,7 +11,9 @@ pub enum StoreError {
     #[error("`{name}` cannot name a model: {why}; choose another name")]
     BadName { name: String, why: &'static str },
 
-    #[error("`{spec}` is not a hub address: {why}; write hf:owner/repo/file.gguf, optionally with @revision")]
+    #[error(
+        "`{spec}` is not a hub address: {why}; write hf:owner/repo or hf:owner/repo/file.gguf, optionally with @revision"
+    )]
     BadHubAddress { spec: String, why: &'static str },
 
     #[error("no model is called `{name}`{}; known models: {}", did_you_mean(.suggestion), .known.join(", "))]
@@ -22,6 +24,13 @@ pub enum StoreError {
 
     #[error("there is no file {}; check the path, or give the name of a model", .path.display())]
     NoSuchFile { path: PathBuf },
+
+    #[error(
+        "{} is a folder, which is used where it lies; to keep a copy, write one file with `ruvllm quantize {} FILE --to bf16` \
+         and pull that",
+        .path.display(), .path.display()
+    )]
+    IsFolder { path: PathBuf },
 
     #[error("model `{name}` could not be fetched from any of its sources:{}", listed(.failures))]
     AllSourcesFailed { name: String, failures: Vec<SourceFailure> },
@@ -152,6 +161,12 @@ pub enum SourceError {
 
     #[error("the file does not begin like a GGUF file; it may be an error page or a pointer")]
     NotGguf,
+
+    #[error("the file does not begin like JSON; it may be an error page")]
+    NotJson,
+
+    #[error("nothing in it can be run: {why}")]
+    NothingToRun { why: String },
 
     #[error("pip is needed for this source but was not found (tried {}); install Python 3 with pip", .tried.join(", "))]
     PipMissing { tried: Vec<String> },

@@ -142,15 +142,15 @@ impl Partial {
             _ => {}
         }
         // A pinned file is what it is; for the others this catches error pages and files that are no models.
-        if order.sha256.is_none() && !self.begins_like_gguf() {
-            return Err(SourceError::NotGguf);
+        if order.sha256.is_none() && !self.begins_with(order.begins) {
+            return Err(if order.begins == b"GGUF" { SourceError::NotGguf } else { SourceError::NotJson });
         }
         Ok(())
     }
 
-    fn begins_like_gguf(&mut self) -> bool {
-        let mut magic = [0; 4];
-        let read = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.read_exact(&mut magic));
-        read.is_ok() && &magic == b"GGUF"
+    fn begins_with(&mut self, expected: &[u8]) -> bool {
+        let mut first = vec![0; expected.len()];
+        let read = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.read_exact(&mut first));
+        read.is_ok() && first == expected
     }
 }

@@ -6,12 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::catalogue::{CatalogueEntry, PinnedFile};
 use crate::disk;
-use crate::error::{SourceFailure, StoreError};
+use crate::error::{SourceError, SourceFailure, StoreError};
 use crate::lock::ModelLock;
 use crate::manifest::{self, Manifest, StoredFile};
 use crate::name::{self, ModelName, is_safe_file_name};
 use crate::progress::{Event, Progress};
-use crate::sources::{FetchError, Fetched, Fetcher, HubFile, Source};
+use crate::sources::{FetchError, Fetched, Fetcher, HubEntry, HubFile, HubRepo, Source, choose, offer};
 use crate::store::{Meaning, ModelFile, Store, sha256_of, stored};
 
 /// What to fetch, under which name, and from where.
@@ -41,6 +41,10 @@ impl Store {
         let plan = match self.meaning_of(spec)? {
             Meaning::Entry(entry, name) => Plan::for_entry(entry, name),
             Meaning::Hub(file) => Plan::for_hub(file.default_name()?, file),
+            Meaning::Repo(repo) => match self.resolve(spec) {
+                Ok(model) => return Ok(model),
+                Err(_) => self.plan_for_repo(repo.default_name()?, &repo)?,
+            },
             Meaning::File(path) => Plan::for_local(self.name_for_local(path)?, path)?,
             Meaning::Name(name) => self.plan_from_manifest(name)?,
         };
@@ -53,6 +57,7 @@ impl Store {
         let plan = match self.meaning_of(spec)? {
             Meaning::Entry(entry, _) => Plan::for_entry(entry, name),
             Meaning::Hub(file) => Plan::for_hub(name, file),
+            Meaning::Repo(repo) => self.plan_for_repo(name, &repo)?,
             Meaning::File(path) => Plan::for_local(name, path)?,
             Meaning::Name(unknown) => return Err(self.unknown(unknown.as_str())),
         };
@@ -65,6 +70,7 @@ impl Store {
         let plan = match self.meaning_of_name(spec)? {
             Meaning::Entry(entry, name) => Plan::for_entry(entry, name),
             Meaning::Hub(file) => Plan::for_hub(file.default_name()?, file),
+            Meaning::Repo(repo) => self.plan_for_repo(repo.default_name()?, &repo)?,
             Meaning::File(_) => return Err(StoreError::NotRemote { spec: spec.to_owned() }),
             Meaning::Name(name) => {
                 // What is here already and cannot be fetched, such as a model of Ollama, is as good as pulled.
@@ -184,7 +190,14 @@ impl Store {
             Some(file) => Source::Hub(file),
             None => Source::Local(manifest.source.clone().into()),
         };
-        let offer = manifest.files().map(|_| source.clone()).collect();
+        // Files of a repository lie beside each other there too.
+        let place = |stored: &StoredFile| match &source {
+            Source::Hub(main) if !manifest.beside.is_empty() => {
+                Source::Hub(HubFile { file: stored.file.clone(), ..main.clone() })
+            }
+            source => source.clone(),
+        };
+        let offer = manifest.files().map(place).collect();
         let wanted = |file: &StoredFile| Wanted {
             file: file.file.clone(),
             bytes: Some(file.bytes),
@@ -192,6 +205,24 @@ impl Store {
         };
         let files = manifest.files().map(wanted).collect();
         Ok(Plan { name, files, licence: manifest.licence, offers: vec![offer] })
+    }
+
+    /// Asks the hub what a repository holds, and chooses.
+    fn plan_for_repo(&self, name: ModelName, repo: &HubRepo) -> Result<Plan, StoreError> {
+        let chosen = repo.list(&self.config.hub).and_then(|files| {
+            choose(&files, self.config.memory_bytes).map_err(|why| SourceError::NothingToRun { why })
+        });
+        let files = chosen.map_err(|why| StoreError::AllSourcesFailed {
+            name: name.to_string(),
+            failures: vec![SourceFailure { source: repo.to_string(), why }],
+        })?;
+        let wanted = |listed: &HubEntry| Wanted {
+            file: listed.file.clone(),
+            bytes: Some(listed.bytes),
+            sha256: listed.sha256.clone(),
+        };
+        let offers = vec![offer(repo, &files)];
+        Ok(Plan { name, files: files.iter().map(wanted).collect(), licence: None, offers })
     }
 
     fn name_for_local(&self, path: &Path) -> Result<ModelName, StoreError> {
@@ -231,6 +262,9 @@ impl Plan {
     }
 
     fn for_local(name: ModelName, path: &Path) -> Result<Plan, StoreError> {
+        if path.is_dir() {
+            return Err(StoreError::IsFolder { path: path.to_owned() });
+        }
         // The absolute path, so that the manifest still says where it came from when read elsewhere.
         let path = std::path::absolute(path).map_err(StoreError::io("read", path))?;
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -14,7 +14,7 @@ use crate::manifest::{self, Manifest, StoredFile};
 use crate::name::ModelName;
 use crate::progress::Progress;
 use crate::settings::ModelSettings;
-use crate::sources::{self, HubFile};
+use crate::sources::{self, HubFile, HubRepo};
 use crate::suggest;
 
 /// The models of one home folder, and of others' that are only read. Cheap to make; nothing is created on disk before the first pull.
@@ -50,6 +50,7 @@ pub(crate) enum Meaning<'a> {
     File(&'a Path),
     Entry(&'a CatalogueEntry, ModelName),
     Hub(HubFile),
+    Repo(HubRepo),
     /// Neither in the catalogue nor an address: perhaps stored under this name.
     Name(ModelName),
 }
@@ -78,6 +79,9 @@ impl Store {
     /// What a text stands for that is not the path of a file.
     pub(crate) fn meaning_of_name<'a>(&'a self, spec: &'a str) -> Result<Meaning<'a>, StoreError> {
         let spec = self.without_latest(spec);
+        if let Some(repo) = HubRepo::parse(spec) {
+            return Ok(Meaning::Repo(repo));
+        }
         if let Some(file) = HubFile::parse(spec) {
             return Ok(Meaning::Hub(file?));
         }
@@ -109,6 +113,12 @@ impl Store {
                 let name = file.default_name()?;
                 self.find(&name, None, quiet)?
                     .filter(|model| model.came_from(&file.to_string()))
+                    .ok_or_else(|| not_pulled(&name))
+            }
+            Meaning::Repo(repo) => {
+                let name = repo.default_name()?;
+                self.find(&name, None, quiet)?
+                    .filter(|model| model.manifest.as_ref().is_some_and(|manifest| repo.has(&manifest.source)))
                     .ok_or_else(|| not_pulled(&name))
             }
             Meaning::Name(name) => match self.find(&name, None, quiet)? {
@@ -171,9 +181,10 @@ impl Store {
         let spec = self.without_latest(spec);
         match self.config.catalogue.find(spec) {
             Some(entry) => Ok((ModelName::parse(&entry.name)?, Some(&entry.files))),
-            None => match HubFile::parse(spec) {
-                Some(file) => Ok((file?.default_name()?, None)),
-                None => Ok((ModelName::parse(spec)?, None)),
+            None => match (HubRepo::parse(spec), HubFile::parse(spec)) {
+                (Some(repo), _) => Ok((repo.default_name()?, None)),
+                (None, Some(file)) => Ok((file?.default_name()?, None)),
+                (None, None) => Ok((ModelName::parse(spec)?, None)),
             },
         }
     }
@@ -351,7 +362,8 @@ fn check_file(
 }
 
 fn in_place(path: &Path) -> ModelFile {
-    let stem = path.file_stem().unwrap_or(path.as_os_str());
+    // A folder's name may have dots.
+    let stem = if path.is_dir() { path.file_name() } else { path.file_stem() }.unwrap_or(path.as_os_str());
     let (path, name) = (path.to_owned(), stem.to_string_lossy().into_owned());
     ModelFile { path, name, manifest: None, settings: Box::default(), base: None }
 }

@@ -21,7 +21,7 @@ fn walk(file: &Gguf) {
     let mut ranges = Vec::new();
     for tensor in file.tensors() {
         assert_eq!(file.tensor(tensor.name).map(|found| found.range), Some(tensor.range.clone()));
-        assert_eq!(tensor.bytes.len(), tensor.range.len());
+        assert_eq!(tensor.bytes().len(), tensor.range.len());
         assert!(tensor.element_count() > 0);
         ranges.push(tensor.range);
     }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 use ruvllm_backends::{EncoderFacts, Purpose, is_encoder};
+use ruvllm_model::formats::gguf::Value as GgufValue;
 use ruvllm_model::formats::gguf::facts::ModelFacts;
-use ruvllm_model::formats::gguf::{Gguf, Value as GgufValue};
 use ruvllm_server::models::{ModelDescription, RunnerKind};
 use ruvllm_text::ReasoningFormat;
 use serde_json::{Map, Value, json};
@@ -50,14 +50,14 @@ pub fn describe(file: &Path) -> Result<ModelDescription> {
 }
 
 fn describe_gguf(file: &Path) -> Result<ModelDescription> {
-    let gguf = Gguf::open(file)?;
+    let gguf = ruvllm_model::open(file)?;
     let facts = ModelFacts::of(&gguf)?;
     let file_type = gguf.metadata().optional::<u64>("general.file_type").ok().flatten();
     let named = FILE_TYPES.iter().find(|(number, _)| Some(*number) == file_type).map(|(_, name)| (*name).to_owned());
     let quantization = named.or_else(|| facts.weights.first().map(|share| share.kind.to_string()));
     let metadata = gguf.metadata().iter().filter(|(key, _)| *key != TEMPLATE_KEY);
     Ok(ModelDescription {
-        format: "gguf",
+        format: if ruvllm_model::folder_of(file).is_some() { "safetensors" } else { "gguf" },
         architecture: facts.architecture.unwrap_or_default(),
         parameters: facts.parameters,
         quantization: quantization.unwrap_or_default(),

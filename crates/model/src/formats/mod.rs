@@ -5,3 +5,4 @@
 
 pub mod gguf;
 pub mod map;
+pub mod safetensors;

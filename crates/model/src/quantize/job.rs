@@ -1,5 +1,6 @@
 //! Carrying a plan out, in steps of some megabytes: rows become floats, floats become blocks, on all cores.
 
+use std::borrow::Cow;
 use std::num::NonZero;
 use std::path::Path;
 use std::thread;
@@ -83,6 +84,8 @@ pub struct Job<'a> {
     /// Where the next step begins.
     tensor: usize,
     row: usize,
+    /// Of the present tensor.
+    bytes: Option<Cow<'a, [u8]>>,
     done_bytes: u64,
     types: Vec<TypeReport>,
 }
@@ -91,7 +94,7 @@ impl<'a> Job<'a> {
     /// Begins the file at `output`. One that is there is replaced when the job is finished.
     pub fn begin(plan: &'a Plan<'a>, output: &Path) -> Result<Self, JobError> {
         let writer = Writer::create(output, &plan.header)?;
-        Ok(Self { plan, writer, tensor: 0, row: 0, done_bytes: 0, types: Vec::new() })
+        Ok(Self { plan, writer, tensor: 0, row: 0, bytes: None, done_bytes: 0, types: Vec::new() })
     }
 
     /// Bytes of the source's tensors that are done.
@@ -101,18 +104,20 @@ impl<'a> Job<'a> {
 
     /// All bytes of the source's tensors.
     pub fn total_bytes(&self) -> u64 {
-        self.plan.tensors.iter().map(|tensor| tensor.source.bytes.len() as u64).sum()
+        self.plan.tensors.iter().map(|tensor| tensor.source.bytes_len() as u64).sum()
     }
 
     /// Does the next rows. False when there are none left.
     pub fn step(&mut self) -> Result<bool, JobError> {
         let Some(tensor) = self.plan.tensors.get(self.tensor) else { return Ok(false) };
         let source = &tensor.source;
+        // Made once, not in each step.
+        let bytes = self.bytes.get_or_insert_with(|| source.bytes());
         let rows: usize = source.dims[1..].iter().product();
-        let row_bytes = source.bytes.len() / rows;
+        let row_bytes = bytes.len() / rows;
         let share = (STEP_WEIGHTS / source.dims[0]).clamp(1, rows.div_ceil(cores()));
         let end = rows.min(self.row + share * cores());
-        let shares = source.bytes[self.row * row_bytes..end * row_bytes].chunks(share * row_bytes);
+        let shares = bytes[self.row * row_bytes..end * row_bytes].chunks(share * row_bytes);
         let mut loss = Loss::default();
         for converted in convert_shares(tensor, shares, self.row, share)? {
             self.writer.write(&converted.bytes)?;
@@ -126,9 +131,9 @@ impl<'a> Job<'a> {
             report.tensors += 1;
             report.weights += source.element_count() as u64;
             report.bytes += tensor.bytes;
-            (self.tensor, self.row) = (self.tensor + 1, 0);
-            // Its pages are not needed again. Where the system does not take them back, no harm is done.
-            let _ = self.plan.source.file().give_back(source.range.clone());
+            (self.tensor, self.row, self.bytes) = (self.tensor + 1, 0, None);
+            // Its pages are not needed again.
+            source.give_back();
         }
         Ok(true)
     }

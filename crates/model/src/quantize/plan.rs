@@ -56,9 +56,9 @@ impl<'a> Plan<'a> {
         Ok(Self { tensors, file_bytes, source, header })
     }
 
-    /// The size of the source file.
+    /// The size of the source.
     pub fn source_bytes(&self) -> u64 {
-        self.source.file().len() as u64
+        self.source.size_bytes()
     }
 
     /// Weights of all tensors.

@@ -13,10 +13,10 @@ use ruvllm_runner::{Batch, PAGE_TOKENS, PageFormat, PageLocation, Rotation, Runn
 use serde_json::Value;
 
 /// Keys and values are rounded to half floats in both; a last bit of difference can round one to another.
-const TOLERANCE: f32 = 2e-3;
+pub(crate) const TOLERANCE: f32 = 2e-3;
 const CONTEXT: usize = 256;
 
-fn folders() -> Vec<PathBuf> {
+pub(crate) fn folders() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/architectures");
     let mut folders: Vec<PathBuf> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
     folders.sort();
@@ -25,15 +25,15 @@ fn folders() -> Vec<PathBuf> {
 }
 
 /// A prompt, and the logits that are known of it.
-struct Prompt {
-    tokens: Vec<u32>,
+pub(crate) struct Prompt {
+    pub tokens: Vec<u32>,
     /// By their number.
     rows: Vec<(usize, Vec<f32>)>,
     /// What the model is loaded for: some rotate differently for longer contexts.
-    context: usize,
+    pub context: usize,
 }
 
-fn prompts(folder: &Path) -> Vec<Prompt> {
+pub(crate) fn prompts(folder: &Path) -> Vec<Prompt> {
     let reference: Value = serde_json::from_slice(&fs::read(folder.join("logits.json")).unwrap()).unwrap();
     let prompt = |prompt: &Value| Prompt {
         tokens: serde_json::from_value(prompt["tokens"].clone()).expect("token ids"),
@@ -46,7 +46,7 @@ fn prompts(folder: &Path) -> Vec<Prompt> {
 }
 
 /// The logits after every token of a text, computed in chunks of `chunk` rows.
-fn logits(runner: &mut CpuRunner, tokens: &[u32], chunk: usize) -> Vec<Vec<f32>> {
+pub(crate) fn logits(runner: &mut CpuRunner, tokens: &[u32], chunk: usize) -> Vec<Vec<f32>> {
     let page_bytes = runner.limits().kv_shape.page_bytes(PageFormat::F16);
     let pages = tokens.len().div_ceil(PAGE_TOKENS);
     runner.reserve_pages(pages * page_bytes, Rotation::None);
@@ -67,7 +67,7 @@ fn logits(runner: &mut CpuRunner, tokens: &[u32], chunk: usize) -> Vec<Vec<f32>>
 }
 
 /// The largest difference to what is known of a prompt.
-fn error(got: &[Vec<f32>], prompt: &Prompt) -> f32 {
+pub(crate) fn error(got: &[Vec<f32>], prompt: &Prompt) -> f32 {
     let of_row = |(row, want): &(usize, Vec<f32>)| {
         assert_eq!(got[*row].len(), want.len());
         got[*row].iter().zip(want).map(|(got, want)| (got - want).abs()).fold(0.0, f32::max)

@@ -90,12 +90,12 @@ fn tensors_are_those_of_the_reference() {
         .tensors()
         .map(|tensor| {
             let dims: Vec<String> = tensor.dims.iter().map(usize::to_string).collect();
-            let (start, size) = (tensor.range.start, tensor.bytes.len());
+            let (start, size) = (tensor.range.start, tensor.bytes_len());
             format!("{} {} {} {start} {size}", tensor.name, dims.join("x"), tensor.kind)
         })
         .collect();
     assert_eq!(ours, TENSORS.lines().collect::<Vec<_>>());
-    let contents = |name| fingerprint([file.tensor(name).unwrap().bytes].into_iter());
+    let contents = |name| fingerprint([&*file.tensor(name).unwrap().bytes()].into_iter());
     assert_eq!(contents("output_norm.weight"), 0xea81_4bed_6299_e304);
     assert_eq!(contents("blk.29.attn_v.weight"), 0x30a1_4006_5315_15f1);
 }

@@ -8,3 +8,4 @@ mod fuzz_corpus;
 mod gguf_golden;
 mod hostile;
 mod recurrent;
+mod safetensors;

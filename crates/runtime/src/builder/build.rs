@@ -41,7 +41,7 @@ impl EngineBuilder {
 
     pub fn build_with_progress(self, progress: &mut dyn FnMut(BuildProgress)) -> Result<Engine, BuildError> {
         self.check()?;
-        let file = ModelFile::open(&self.path)?;
+        let file = ModelFile::open(&self.path, self.quantize)?;
         let text = file.read_text_parts(self.chat_template.as_deref())?;
         let machine = self.machine()?;
         let weights = self.weights(&file, machine.memory_bytes);
@@ -82,7 +82,7 @@ impl EngineBuilder {
 
     /// Returns the memory that the model will need, without loading it.
     pub fn memory(&self) -> Result<ModelMemory, BuildError> {
-        let file = ModelFile::open(&self.path)?;
+        let file = ModelFile::open(&self.path, self.quantize)?;
         let memory_bytes = self.memory_bytes.or_else(|| Hardware::detect().memory_available_bytes);
         let weights = self.weights(&file, memory_bytes);
         let context = self.chosen_context(&file, weights, memory_bytes);

@@ -29,7 +29,7 @@ impl DraftFile {
     /// Opens a model that is to draft texts of up to `context` tokens.
     pub(super) fn open(path: &Path, context: usize) -> Result<Self, BuildError> {
         let refuse = |reason: String| BuildError::DraftModel { path: path.to_owned(), reason };
-        let file = ModelFile::open(path).map_err(|error| refuse(error.to_string()))?;
+        let file = ModelFile::open(path, None).map_err(|error| refuse(error.to_string()))?;
         if !file.config.state_shape().layers.is_empty() {
             return Err(refuse("it has recurrent layers; take one whose layers are all attention".to_owned()));
         }

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use ruvllm_engine::EvaluateError;
-use ruvllm_model::LoadError;
-use ruvllm_model::formats::gguf::{GgufError, MetadataError};
+use ruvllm_model::formats::gguf::MetadataError;
+use ruvllm_model::quantize::AtLoadError;
+use ruvllm_model::{LoadError, OpenError};
 use ruvllm_text::{ChatTemplateError, GrammarError, TokenizerError};
 
 use super::ModelMemory;
@@ -14,11 +15,15 @@ use crate::hardware::KernelsError;
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error(transparent)]
-    File(#[from] GgufError),
+    File(#[from] OpenError),
+    #[error("quantize: {0}")]
+    Quantize(#[from] AtLoadError),
     #[error("the file's metadata cannot be used: {0}")]
     Metadata(#[from] MetadataError),
     #[error("the model cannot be loaded: {0}")]
     Model(#[from] LoadError),
+    #[error("the model has no vocabulary; a folder of safetensors needs tokenizer.json beside its weights")]
+    NoVocabulary,
     #[error("the model's vocabulary cannot be used: {0}")]
     Vocabulary(String),
     #[error("the model's tokenizer cannot be built: {0}")]

@@ -9,15 +9,20 @@ const SAMPLE: usize = 4096;
 /// (metadata, names and positions of tensors) and of a sample of each tensor. Another quantization or fine-tuning of the same
 /// model differs in both.
 pub(crate) fn fingerprint(gguf: &Gguf) -> [u8; 32] {
-    let file: &[u8] = gguf.file();
     let mut hasher = blake3::Hasher::new_derive_key("ruvllm model fingerprint 1");
-    let described = gguf.tensors().map(|tensor| tensor.range.start).min().unwrap_or(file.len());
-    hasher.update(&(file.len() as u64).to_le_bytes());
-    hasher.update(&file[..described]);
-    for tensor in gguf.tensors() {
-        let sample = tensor.bytes.len().min(SAMPLE);
-        hasher.update(&tensor.bytes[..sample]);
-        hasher.update(&tensor.bytes[tensor.bytes.len() - sample..]);
+    hasher.update(&gguf.size_bytes().to_le_bytes());
+    hasher.update(gguf.head());
+    // What is quantized at load gives other keys and values.
+    for (index, tensor) in gguf.tensors().enumerate() {
+        if let Some(kind) = tensor.packed_as {
+            hasher.update(&(index as u64).to_le_bytes());
+            hasher.update(&(kind as u32).to_le_bytes());
+        }
+    }
+    for stored in gguf.tensors().flat_map(|tensor| tensor.stored()) {
+        let sample = stored.len().min(SAMPLE);
+        hasher.update(&stored[..sample]);
+        hasher.update(&stored[stored.len() - sample..]);
     }
     *hasher.finalize().as_bytes()
 }

@@ -76,7 +76,7 @@ impl Fit {
 impl EngineBuilder {
     /// Works out what the model would take, without loading it.
     pub fn fit(&self) -> Result<Fit, BuildError> {
-        let file = ModelFile::open(&self.path)?;
+        let file = ModelFile::open(&self.path, self.quantize)?;
         let hardware = Hardware::detect();
         let memory_bytes = self.memory_bytes.or(hardware.memory_available_bytes);
         let weights = self.weights(&file, memory_bytes);

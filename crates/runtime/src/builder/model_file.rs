@@ -5,7 +5,8 @@ use std::path::Path;
 
 use ruvllm_model::formats::gguf::facts::ModelFacts;
 use ruvllm_model::formats::gguf::{Gguf, GgufError};
-use ruvllm_model::{Config, Model, read_config};
+use ruvllm_model::quantize::{AtLoadError, Recipe, quantize_at_load};
+use ruvllm_model::{Config, Model, OpenError, folder_of, open, read_config};
 use ruvllm_text::{ChatTemplate, ReasoningFormat, Tokenizer, ToolFormat};
 
 use super::{BuildError, BuildProgress, vocabulary};
@@ -28,15 +29,21 @@ pub(super) struct TextParts {
 }
 
 impl ModelFile {
-    pub(super) fn open(path: &Path) -> Result<Self, BuildError> {
-        let gguf = Gguf::open(path)?;
+    /// Opens a model, whose weights are quantized when they are loaded if a recipe is given.
+    pub(super) fn open(path: &Path, quantize: Option<Recipe>) -> Result<Self, BuildError> {
+        let mut gguf = open(path)?;
+        match quantize.map(|recipe| quantize_at_load(&mut gguf, recipe)) {
+            // A server may have models that are quantized and others.
+            Some(Err(nothing @ AtLoadError::Nothing(_))) => tracing::warn!("{}: {nothing}", path.display()),
+            result => result.transpose().map(drop)?,
+        }
         let (facts, config) = (ModelFacts::of(&gguf)?, read_config(&gguf)?);
         Ok(Self { gguf, facts, config })
     }
 
     /// Reads the vocabulary and the chat template, unless another is given.
     pub(super) fn read_text_parts(&self, chat_template: Option<&str>) -> Result<TextParts, BuildError> {
-        let tokenizer = Tokenizer::from_vocabulary(vocabulary::read(self.gguf.metadata())?)?;
+        let tokenizer = tokenizer(&self.gguf)?;
         let (in_tokenizer, in_model) = (tokenizer.vocab_size(), self.config.vocabulary);
         if in_tokenizer != in_model {
             return Err(BuildError::VocabularySize { tokenizer: in_tokenizer, model: in_model });
@@ -56,29 +63,36 @@ impl ModelFile {
         expert_file: Option<File>,
         progress: &mut dyn FnMut(BuildProgress),
     ) -> Result<Model, BuildError> {
-        let total = self.weights_bytes();
+        let total = self.facts.weights.iter().map(|share| share.bytes).sum();
         let mut progress = |done| progress(BuildProgress::Weights { done, total });
         Ok(Model::load_with_experts_in(expert_file, &self.gguf, context, &mut progress)?)
     }
 
-    /// Returns the size of the weights of experts in the file.
+    /// Returns the size of the weights of experts.
     pub(super) fn expert_bytes(&self) -> u64 {
         let experts = self.gguf.tensors().filter(|tensor| tensor.name.contains("_exps."));
-        experts.map(|tensor| tensor.bytes.len() as u64).sum()
+        experts.map(|tensor| tensor.loaded_len() as u64).sum()
     }
 
-    /// Returns the size of the weights in the file.
+    /// Returns the size of the weights.
     pub(super) fn weights_bytes(&self) -> u64 {
-        self.facts.weights.iter().map(|share| share.bytes).sum()
+        self.gguf.tensors().map(|tensor| tensor.loaded_len() as u64).sum()
     }
 }
 
 /// Opens the tokenizer of a model file, without its weights, or of a `tokenizer.json`.
 pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, BuildError> {
-    if path.extension().is_some_and(|extension| extension == "json") {
-        let bytes = std::fs::read(path).map_err(|source| GgufError::Open { path: path.to_owned(), source })?;
+    if folder_of(path).is_none() && path.extension().is_some_and(|extension| extension == "json") {
+        let bytes =
+            std::fs::read(path).map_err(|source| OpenError::from(GgufError::Open { path: path.to_owned(), source }))?;
         return Ok(Tokenizer::from_tokenizer_json(&bytes)?);
     }
-    let gguf = Gguf::open(path)?;
+    tokenizer(&open(path)?)
+}
+
+fn tokenizer(gguf: &Gguf) -> Result<Tokenizer, BuildError> {
+    if gguf.metadata().get("tokenizer.ggml.tokens").is_none() {
+        return Err(BuildError::NoVocabulary);
+    }
     Ok(Tokenizer::from_vocabulary(vocabulary::read(gguf.metadata())?)?)
 }

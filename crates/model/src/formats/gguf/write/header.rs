@@ -63,6 +63,11 @@ impl Header {
         self.set_bytes(key, ValueType::Array, array(T::TYPE, numbers.len() as u64, &elements));
     }
 
+    pub fn set_bools(&mut self, key: &str, flags: &[bool]) {
+        let elements: Vec<u8> = flags.iter().map(|flag| u8::from(*flag)).collect();
+        self.set_bytes(key, ValueType::Array, array(ValueType::Bool, flags.len() as u64, &elements));
+    }
+
     pub fn set_strings<S: AsRef<str>>(&mut self, key: &str, strings: &[S]) {
         let elements: Vec<u8> = strings.iter().flat_map(|text| string(text.as_ref().as_bytes())).collect();
         self.set_bytes(key, ValueType::Array, array(ValueType::String, strings.len() as u64, &elements));
@@ -186,7 +191,7 @@ impl Layout {
     }
 
     /// Everything before the first tensor's bytes.
-    pub(super) fn head(&self) -> &[u8] {
+    pub(in crate::formats::gguf) fn head(&self) -> &[u8] {
         &self.head
     }
 
