@@ -40,7 +40,7 @@ fn mean_states_give_the_mean_logits_of_another_implementation() {
     let mut oracle = Oracle::load(&smollm2()).expect("candle reads it");
     let gguf = Gguf::open(smollm2()).expect("a sound file");
     let matrix = gguf.tensor("token_embd.weight").expect("the output matrix is the embedding");
-    let (hidden, row_bytes) = (matrix.dims[0], matrix.bytes.len() / matrix.dims[1]);
+    let (hidden, row_bytes) = (matrix.dims[0], matrix.bytes_len() / matrix.dims[1]);
     for text in ["The Moon pulls at the oceans, and twice a day they", "def add(a, b):\n    return a + b\n\nprint(add("]
     {
         let prompt = tokens(&engine, text);
@@ -50,7 +50,7 @@ fn mean_states_give_the_mean_logits_of_another_implementation() {
         let mean = states(&events)[0].prompt.clone().expect("with the first token");
         let mut row = vec![0f32; hidden];
         let got: Vec<f32> = matrix
-            .bytes
+            .bytes()
             .chunks_exact(row_bytes)
             .map(|bytes| {
                 dequantize_row(matrix.kind, bytes, &mut row);

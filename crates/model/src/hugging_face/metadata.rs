@@ -370,13 +370,13 @@ impl Keys<'_> {
         let first = |wanted: bool| windowed.iter().position(|is_windowed| *is_windowed == wanted).unwrap_or(0);
         let (within, all) = (head_dim(first(true))?, head_dim(first(false))?);
         let mut kv_heads = Vec::with_capacity(layers);
-        for layer in 0..layers {
+        for (layer, is_windowed) in windowed.iter().enumerate() {
             // Layers without keys of their own read those of an earlier one of their kind.
             let name = "self_attn.k_proj.weight";
             let own = self.weights.rows(&format!("layers.{layer}.{name}"));
             let rows = match own {
                 Some(rows) => rows,
-                None => self.weights.layer_rows(first(windowed[layer]), name)?,
+                None => self.weights.layer_rows(first(*is_windowed), name)?,
             };
             kv_heads.push(rows / head_dim(layer)?);
         }

@@ -15,6 +15,9 @@ use crate::formats::safetensors::{ElementType, StoredTensor};
 /// Elements of a block of MXFP4.
 const MXFP4_BLOCK: usize = 32;
 
+/// Matrices of experts and their names, by the number of the expert.
+type OfExperts<'a> = BTreeMap<usize, (&'a str, &'a StoredTensor)>;
+
 /// A tensor as GGUF has it.
 pub(super) struct Made {
     pub name: String,
@@ -41,7 +44,7 @@ impl<'a> Converter<'a> {
     pub fn tensors(mut self) -> Result<Vec<Made>, HuggingFaceError> {
         self.made.extend(super::rope_tensors::tensors(self.architecture, self.settings, self.weights)?);
         let is_tied = self.settings.flag("tie_word_embeddings")? == Some(true);
-        let mut experts: BTreeMap<(usize, &str), BTreeMap<usize, (&str, &StoredTensor)>> = BTreeMap::new();
+        let mut experts: BTreeMap<(usize, &str), OfExperts<'_>> = BTreeMap::new();
         for (name, tensor) in self.weights.iter() {
             let unknown = || HuggingFaceError::UnknownTensor { name: name.chars().take(100).collect() };
             let layer = name.strip_prefix("layers.").and_then(|rest| rest.split_once('.'));
@@ -300,11 +303,7 @@ impl<'a> Converter<'a> {
     }
 
     /// Adds one tensor of the matrices of experts.
-    fn stack(
-        &mut self,
-        gguf: String,
-        experts: &BTreeMap<usize, (&str, &StoredTensor)>,
-    ) -> Result<(), HuggingFaceError> {
+    fn stack(&mut self, gguf: String, experts: &OfExperts<'_>) -> Result<(), HuggingFaceError> {
         let Some((&0, (name, first))) = experts.first_key_value() else {
             return Err(HuggingFaceError::MissingTensor { name: format!("{gguf} of expert 0") });
         };
