@@ -116,7 +116,7 @@ fn values_that_cannot_be_are_refused_by_key() {
     check(entry("attention.head_count", 0), &["attention.head_count"]);
     check(entry("attention.head_count_kv", 3), &["attention.head_count_kv", "divide"]);
     check(entry("attention.head_count", 3), &["llama.attention.key_length", "multiple of 16"]);
-    check(entry("attention.key_length", 512), &["at most 512"]);
+    check(entry("attention.key_length", 528), &["at most 512"]);
     check(entry("attention.value_length", 32), &["value_length"]);
     check(entry("rope.dimension_count", 18), &["rope.dimension_count"]);
     check(entry("expert_count", 8), &["expert_count", "experts"]);
