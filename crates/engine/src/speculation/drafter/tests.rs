@@ -39,8 +39,8 @@ fn a_draft_is_what_followed_before_and_goes_round_in_circles() {
     assert_eq!(draft(&mut Drafter::new(&tokens), &tokens, 3), [9, 10, 11]);
     let circle = [1, 2, 3, 1, 2, 3, 1, 2];
     assert_eq!(draft(&mut Drafter::new(&circle), &circle, 6), [3, 1, 2, 3, 1, 2]);
-    assert_eq!(draft(&mut Drafter::new(&[1, 2, 3]), &[1, 2, 3], 8), []);
-    assert_eq!(draft(&mut Drafter::new(&tokens), &tokens, 0), []);
+    assert!(draft(&mut Drafter::new(&[1, 2, 3]), &[1, 2, 3], 8).is_empty());
+    assert!(draft(&mut Drafter::new(&tokens), &tokens, 0).is_empty());
 }
 
 #[test]
