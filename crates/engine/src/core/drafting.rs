@@ -14,10 +14,6 @@ impl Core {
         self.draft_model = Some(DraftModel::new(runner, options, vocabulary));
     }
 
-    pub fn has_draft_model(&self) -> bool {
-        self.draft_model.is_some()
-    }
-
     /// Returns why the draft model is not used any more, once. Answers do without it.
     pub fn take_draft_failure(&mut self) -> Option<String> {
         self.draft_failure.take()

@@ -400,7 +400,7 @@ fn simulate(setting: Setting) -> Seen {
         }
         core.audit().unwrap_or_else(|fault| panic!("seed {seed}, step {step}: {fault}"));
     }
-    assert!(draft_faults.is_none() || !core.has_draft_model() && core.take_draft_failure().is_some());
+    assert!(draft_faults.is_none() || core.draft_model.is_none() && core.take_draft_failure().is_some());
     seen.steps_alone = alone.steps;
     seen.preemptions = core.preemptions();
     let stats = core.cache_stats();

@@ -44,7 +44,7 @@ impl EngineBuilder {
         let file = ModelFile::open(&self.path, self.quantize)?;
         let text = file.read_text_parts(self.chat_template.as_deref())?;
         let machine = self.machine()?;
-        let weights = self.weights(&file, machine.memory_bytes);
+        let weights = self.weights(&file, machine.memory_bytes)?;
         let context = self.chosen_context(&file, weights, machine.memory_bytes);
         self.check_memory(&file, context, weights, machine.memory_bytes)?;
         let draft = self.draft_model.as_deref().map(|path| DraftFile::open(path, context)).transpose()?;
@@ -84,7 +84,7 @@ impl EngineBuilder {
     pub fn memory(&self) -> Result<ModelMemory, BuildError> {
         let file = ModelFile::open(&self.path, self.quantize)?;
         let memory_bytes = self.memory_bytes.or_else(|| Hardware::detect().memory_available_bytes);
-        let weights = self.weights(&file, memory_bytes);
+        let weights = self.weights(&file, memory_bytes)?;
         let context = self.chosen_context(&file, weights, memory_bytes);
         Ok(self.memory_for(&file, context, weights))
     }

@@ -45,8 +45,8 @@ impl WeightBytes {
 
 impl EngineBuilder {
     /// Decides how much of the weights is in memory, and how much on disk.
-    pub(super) fn weights(&self, file: &ModelFile, memory_bytes: Option<u64>) -> WeightBytes {
-        let draft = self.draft_model.as_deref().and_then(|path| DraftFile::open(path, file.config.context).ok());
+    pub(super) fn weights(&self, file: &ModelFile, memory_bytes: Option<u64>) -> Result<WeightBytes, BuildError> {
+        let draft = self.draft_model.as_deref().map(|path| DraftFile::open(path, file.config.context)).transpose()?;
         let draft_bytes = draft.map_or(0, |draft| draft.memory_bytes());
         let all = padded(file.weights_bytes()).saturating_add(draft_bytes);
         let experts = padded(file.expert_bytes());
@@ -61,10 +61,9 @@ impl EngineBuilder {
             }
         };
         if is_on_disk && experts > 0 {
-            WeightBytes::with_experts_on_disk(all, experts, &file.config)
-        } else {
-            in_memory
+            return Ok(WeightBytes::with_experts_on_disk(all, experts, &file.config));
         }
+        Ok(in_memory)
     }
 
     /// Creates the file for experts that are not kept in memory.

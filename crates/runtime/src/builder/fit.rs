@@ -79,7 +79,7 @@ impl EngineBuilder {
         let file = ModelFile::open(&self.path, self.quantize)?;
         let hardware = Hardware::detect();
         let memory_bytes = self.memory_bytes.or(hardware.memory_available_bytes);
-        let weights = self.weights(&file, memory_bytes);
+        let weights = self.weights(&file, memory_bytes)?;
         let context = self.chosen_context(&file, weights, memory_bytes);
         let memory_bytes = memory_bytes.and_then(|bytes| usize::try_from(bytes).ok());
         let smaller = RECIPES.into_iter().filter_map(|recipe| {
