@@ -1,3 +1,4 @@
 //! What `crates/model` reads.
 
 pub mod gguf;
+pub mod hugging_face;

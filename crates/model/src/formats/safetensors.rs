@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use thiserror::Error;
 
+use super::gguf::{cut, shortened};
 use super::map::FileBytes;
 
 /// Bytes of the header's length.
@@ -138,7 +139,7 @@ fn shards(folder: &Path, index: &Path) -> Result<Vec<PathBuf>, SafetensorsError>
         return Err(fault("it is larger than any index: it is damaged".to_owned()));
     }
     let text = fs::read(index).map_err(open)?;
-    let json: serde_json::Value = serde_json::from_slice(&text).map_err(|error| fault(error.to_string()))?;
+    let json: serde_json::Value = serde_json::from_slice(&text).map_err(|error| fault(readable(&error)))?;
     let map = json["weight_map"].as_object().ok_or_else(|| fault("weight_map is missing".to_owned()))?;
     let mut names: Vec<&str> = Vec::new();
     for (tensor, file) in map {
@@ -176,7 +177,7 @@ fn read(path: &Path, file: &FileBytes) -> Result<Vec<(String, StoredTensor)>, Sa
     }
     let data = PREFIX + length as usize;
     let header: Header = serde_json::from_slice(&file[PREFIX..data])
-        .map_err(|error| fault(format!("its header cannot be read: {error}")))?;
+        .map_err(|error| fault(format!("its header cannot be read: {}", readable(&error))))?;
     let mut tensors = Vec::with_capacity(header.0.len());
     for (name, info) in header.0 {
         let tensor = info.locate(file, data).map_err(|problem| SafetensorsError::Tensor {
@@ -203,9 +204,9 @@ fn refuse_overlaps(path: &Path, tensors: &[(String, StoredTensor)]) -> Result<()
     }
 }
 
-/// Names in errors are cut, so that a hostile one cannot flood a log.
-fn shortened(name: &str) -> String {
-    name.chars().take(100).collect()
+/// Texts of a file in errors are cut, so that a hostile one cannot flood a log.
+fn readable(error: &serde_json::Error) -> String {
+    cut(&error.to_string(), 300)
 }
 
 /// The tensors of a header, in its order.

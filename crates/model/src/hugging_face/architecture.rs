@@ -2,6 +2,7 @@
 
 use super::HuggingFaceError;
 use super::config::Settings;
+use crate::formats::gguf::shortened;
 
 /// Classes of transformers, and the architecture's name in GGUF.
 const CLASSES: &[(&str, &str)] = &[
@@ -34,7 +35,7 @@ pub(super) fn architecture(settings: &Settings) -> Result<&'static str, HuggingF
     let class = class.ok_or_else(|| HuggingFaceError::MissingSetting { key: "architectures".to_owned() })?;
     let known = CLASSES.iter().find(|(name, _)| *name == class);
     let unknown = || HuggingFaceError::Architecture {
-        class: class.chars().take(100).collect(),
+        class: shortened(class),
         known: CLASSES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
     };
     match known.ok_or_else(unknown)?.1 {

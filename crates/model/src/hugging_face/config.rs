@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::HuggingFaceError;
+use crate::formats::gguf::shortened;
 
 /// What `config.json` says of the text model.
 #[derive(Debug)]
@@ -30,8 +31,7 @@ impl Settings {
     }
 
     pub fn refusal(key: &str, got: &Value, problem: &'static str) -> HuggingFaceError {
-        let got: String = got.to_string().chars().take(100).collect();
-        HuggingFaceError::Setting { key: key.to_owned(), got, problem }
+        HuggingFaceError::Setting { key: key.to_owned(), got: shortened(&got.to_string()), problem }
     }
 
     pub fn optional_count(&self, key: &str) -> Result<Option<u32>, HuggingFaceError> {

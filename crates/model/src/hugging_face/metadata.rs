@@ -1,5 +1,7 @@
 //! From the settings of transformers to GGUF's metadata.
 
+use std::collections::HashSet;
+
 use serde_json::{Value as Json, json};
 
 use super::HuggingFaceError;
@@ -62,8 +64,8 @@ impl Keys<'_> {
         // Loops over layers must not be longer than the file justifies.
         let last = format!("layers.{}.", layers.saturating_sub(1));
         match self.weights.iter().any(|(name, _)| name.starts_with(&last)) {
-            true => Ok(layers),
-            false => Err(Settings::refusal("num_hidden_layers", &json!(layers), "is more than there are weights of")),
+            true if layers <= self.weights.len() => Ok(layers),
+            _ => Err(Settings::refusal("num_hidden_layers", &json!(layers), "is more than there are weights of")),
         }
     }
 
@@ -146,8 +148,8 @@ impl Keys<'_> {
         }
         let missing = || HuggingFaceError::MissingSetting { key: "layer_types".to_owned() };
         let indices = self.settings.get(listed).and_then(Json::as_array).ok_or_else(missing)?;
-        let is_full = |layer: usize| indices.iter().any(|index| index.as_u64() == Some(layer as u64));
-        Ok((0..self.layers()?).map(|layer| if is_full(layer) { FULL } else { otherwise }).collect())
+        let full: HashSet<u64> = indices.iter().filter_map(Json::as_u64).collect();
+        Ok((0..self.layers()? as u64).map(|layer| if full.contains(&layer) { FULL } else { otherwise }).collect())
     }
 
     fn feed_forward(&mut self) -> Result<(), HuggingFaceError> {

@@ -20,7 +20,7 @@ use serde_json::{Map, Value as Json};
 use thiserror::Error;
 
 use crate::formats::gguf::write::{Header, WriteError};
-use crate::formats::gguf::{Gguf, GgufError, Value};
+use crate::formats::gguf::{Gguf, GgufError, Value, cut, shortened};
 use crate::formats::safetensors::{ElementType, Safetensors, SafetensorsError};
 use config::Settings;
 use metadata::Keys;
@@ -30,6 +30,9 @@ use weights::Weights;
 pub(crate) const CONFIG: &str = "config.json";
 /// The largest are those of tokenizers, with some tens of megabytes.
 const JSON_BYTES_MAX: u64 = 512 << 20;
+
+/// Far more than any vocabulary has: a token takes more memory than a row of a hostile file.
+const TOKENS_MAX: usize = 1 << 22;
 
 /// Why a folder cannot be read as a model.
 #[derive(Debug, Error)]
@@ -92,8 +95,7 @@ pub fn open(folder: &Path) -> Result<Gguf, HuggingFaceError> {
     let embedding = weights.get("embed_tokens.weight").map(|tensor| tensor.element);
     header.set("general.file_type", Value::U32(file_type(embedding)));
     Keys { header: &mut header, architecture, settings: &settings, weights: &weights }.fill()?;
-    let rows = weights.rows("embed_tokens.weight").unwrap_or(0) as usize;
-    vocabulary::fill(&mut header, folder, &settings, rows)?;
+    vocabulary::fill(&mut header, folder, &settings, vocabulary_rows(&weights)?)?;
     let tensors = Converter::new(architecture, &settings, &weights).tensors()?;
     let mut assemblies = Vec::with_capacity(tensors.len());
     for tensor in tensors {
@@ -101,6 +103,20 @@ pub fn open(folder: &Path) -> Result<Gguf, HuggingFaceError> {
         assemblies.push(tensor.assembly);
     }
     Ok(Gguf::assembled(&header.layout()?, assemblies)?)
+}
+
+/// Returns how many tokens the embedding has rows for.
+fn vocabulary_rows(weights: &Weights<'_>) -> Result<usize, HuggingFaceError> {
+    let name = "embed_tokens.weight";
+    match weights.get(name).map(|tensor| &tensor.shape[..]) {
+        None => Ok(0),
+        Some(&[rows, _]) if rows <= TOKENS_MAX => Ok(rows),
+        Some(shape) => Err(HuggingFaceError::Shape {
+            name: name.to_owned(),
+            got: shape.to_vec(),
+            expected: format!("a row for each token, at most {TOKENS_MAX}"),
+        }),
+    }
 }
 
 /// Returns GGUF's number for files of mostly such weights.
@@ -117,7 +133,7 @@ fn refuse_quantized(settings: &Settings) -> Result<(), HuggingFaceError> {
     let Some(config) = settings.get("quantization_config") else { return Ok(()) };
     match config["quant_method"].as_str() {
         Some("mxfp4") => Ok(()),
-        method => Err(HuggingFaceError::Quantized { method: method.unwrap_or("unknown").chars().take(100).collect() }),
+        method => Err(HuggingFaceError::Quantized { method: shortened(method.unwrap_or("unknown")) }),
     }
 }
 
@@ -126,7 +142,7 @@ fn read_json(folder: &Path, name: &str) -> Result<Option<Map<String, Json>>, Hug
     let Some(text) = read_file(folder, name)? else { return Ok(None) };
     match serde_json::from_slice(&text) {
         Ok(object) => Ok(Some(object)),
-        Err(error) => Err(HuggingFaceError::Json { path: folder.join(name), problem: error.to_string() }),
+        Err(error) => Err(HuggingFaceError::Json { path: folder.join(name), problem: cut(&error.to_string(), 300) }),
     }
 }
 

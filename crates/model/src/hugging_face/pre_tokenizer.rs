@@ -4,6 +4,7 @@ use serde_json::{Map, Value as Json};
 
 use super::HuggingFaceError;
 use super::vocabulary::TOKENIZER;
+use crate::formats::gguf::{cut, shortened};
 
 /// What the tokens are written in.
 #[derive(Debug, PartialEq)]
@@ -20,6 +21,9 @@ pub(super) enum Spaces {
     Prefixed,
     Kept,
 }
+
+/// Of what is shown of a file in errors.
+const JSON_CHARS_MAX: usize = 200;
 
 /// What pre-tokenizers of bytes split by, in their order.
 const DIGITS: &str = "each digit";
@@ -99,7 +103,9 @@ fn sequence<'a>(one: &'a Json, list: &str) -> Vec<&'a Json> {
 /// Composed characters are what nearly every text has; others are left to the merges of bytes, as llama.cpp does.
 fn refuse_other_normalizers(normalizers: &[&Json]) -> Result<(), HuggingFaceError> {
     match normalizers.iter().find(|one| one["type"] != "NFC") {
-        Some(other) => Err(fault(format!("the normalizer {} is not supported", shortened(&other.to_string())))),
+        Some(other) => {
+            Err(fault(format!("the normalizer {} is not supported", cut(&other.to_string(), JSON_CHARS_MAX))))
+        }
         None => Ok(()),
     }
 }
@@ -107,7 +113,7 @@ fn refuse_other_normalizers(normalizers: &[&Json]) -> Result<(), HuggingFaceErro
 fn bytes(pre: &[&Json], model: &Map<String, Json>) -> Result<&'static str, HuggingFaceError> {
     let mut splits: Vec<&str> = Vec::new();
     for one in pre {
-        let unknown = || fault(format!("the pre-tokenizer {} is not supported", shortened(&one.to_string())));
+        let unknown = || fault(format!("the pre-tokenizer {} is not supported", cut(&one.to_string(), JSON_CHARS_MAX)));
         match one["type"].as_str() {
             // What matches is a word, or what lies between matches is removed: the patterns match everything.
             Some("Split") if one["behavior"] == if one["invert"] == true { "Removed" } else { "Isolated" } => {
@@ -125,7 +131,8 @@ fn bytes(pre: &[&Json], model: &Map<String, Json>) -> Result<&'static str, Huggi
     let name = known.and_then(|(_, whole, merged)| if takes_whole { *whole } else { *merged });
     name.ok_or_else(|| {
         let whole = if takes_whole { " with ignore_merges" } else { "" };
-        fault(format!("the pre-tokenizer that splits by {splits:?}{whole} is not known"))
+        let splits = cut(&format!("{splits:?}"), 3 * JSON_CHARS_MAX);
+        fault(format!("the pre-tokenizer that splits by {splits}{whole} is not known"))
     })
 }
 
@@ -139,7 +146,9 @@ fn spaces(pre: &[&Json], normalizers: &[&Json]) -> Result<Spaces, HuggingFaceErr
                 spaces = spaces.or(Some(Spaces::Kept));
             }
             Some("NFC") => {}
-            _ => return Err(fault(format!("the normalizer {} is not supported", shortened(&one.to_string())))),
+            _ => {
+                return Err(fault(format!("the normalizer {} is not supported", cut(&one.to_string(), JSON_CHARS_MAX))));
+            }
         }
     }
     for one in pre {
@@ -150,12 +159,13 @@ fn spaces(pre: &[&Json], normalizers: &[&Json]) -> Result<Spaces, HuggingFaceErr
             }
             // There are no spaces left to split at.
             Some("Split") if one["pattern"]["String"] == " " && spaces.is_some() => {}
-            _ => return Err(fault(format!("the pre-tokenizer {} is not supported", shortened(&one.to_string())))),
+            _ => {
+                return Err(fault(format!(
+                    "the pre-tokenizer {} is not supported",
+                    cut(&one.to_string(), JSON_CHARS_MAX)
+                )));
+            }
         }
     }
     spaces.ok_or_else(|| fault("neither bytes nor visible spaces are what it writes tokens in".to_owned()))
-}
-
-fn shortened(text: &str) -> String {
-    text.chars().take(200).collect()
 }

@@ -10,6 +10,7 @@ use super::config::Settings;
 use super::names;
 use super::weights::{Weights, float_type};
 use crate::formats::gguf::assembly::{Assembly, Gather, Part, Step};
+use crate::formats::gguf::shortened;
 use crate::formats::safetensors::{ElementType, StoredTensor};
 
 /// Elements of a block of MXFP4.
@@ -46,7 +47,7 @@ impl<'a> Converter<'a> {
         let is_tied = self.settings.flag("tie_word_embeddings")? == Some(true);
         let mut experts: BTreeMap<(usize, &str), OfExperts<'_>> = BTreeMap::new();
         for (name, tensor) in self.weights.iter() {
-            let unknown = || HuggingFaceError::UnknownTensor { name: name.chars().take(100).collect() };
+            let unknown = || HuggingFaceError::UnknownTensor { name: shortened(name) };
             let layer = name.strip_prefix("layers.").and_then(|rest| rest.split_once('.'));
             match layer {
                 // The same as the embedding, where it is stored twice.
@@ -78,7 +79,7 @@ impl<'a> Converter<'a> {
     fn convert(&mut self, name: &str, gguf: String, kind: &str, tensor: &StoredTensor) -> Result<(), HuggingFaceError> {
         let float = float_type(name, tensor)?;
         let shape_error =
-            |expected: String| HuggingFaceError::Shape { name: name.to_owned(), got: tensor.shape.clone(), expected };
+            |expected: String| HuggingFaceError::Shape { name: shortened(name), got: tensor.shape.clone(), expected };
         // Convolutions have one input per channel.
         let shape: Vec<usize> = match (&tensor.shape[..], kind) {
             ([channels, 1, taps], "shortconv.conv.weight" | "ssm_conv1d.weight") => vec![*channels, *taps],
@@ -206,7 +207,7 @@ impl<'a> Converter<'a> {
         let shape = &tensor.shape[..];
         let wrong = |expected: &str| {
             Some(Err(HuggingFaceError::Shape {
-                name: name.to_owned(),
+                name: shortened(name),
                 got: tensor.shape.clone(),
                 expected: expected.to_owned(),
             }))
@@ -251,7 +252,7 @@ impl<'a> Converter<'a> {
         let results: &[(&str, usize)] = if of == "down" { &[("down", 0)] } else { &[("gate", 0), ("up", 1)] };
         let turns = results.len();
         let wrong =
-            |expected: String| HuggingFaceError::Shape { name: name.to_owned(), got: tensor.shape.clone(), expected };
+            |expected: String| HuggingFaceError::Shape { name: shortened(name), got: tensor.shape.clone(), expected };
         let float =
             if what == "_blocks" || what == "_scales" { Ok(WeightType::Mxfp4) } else { float_type(name, tensor) };
         let float = match float {
@@ -285,7 +286,10 @@ impl<'a> Converter<'a> {
                             && [scales.element, tensor.element] == [ElementType::U8; 2]
                     });
                     let Some(scales) = found else {
-                        return Some(Err(wrong(format!("{scales} of bytes with one scale for each block of bytes"))));
+                        return Some(Err(wrong(format!(
+                            "{} of bytes with one scale for each block of bytes",
+                            shortened(&scales)
+                        ))));
                     };
                     let row = blocks * WeightType::Mxfp4.block_bytes();
                     let steps = vec![Step::Mxfp4, Step::Gather(every(row, first))];
@@ -314,7 +318,7 @@ impl<'a> Converter<'a> {
             }
             if tensor.shape != first.shape || tensor.element != first.element {
                 let expected = format!("{:?} of {}, as the other experts", first.shape, first.element_name);
-                return Err(HuggingFaceError::Shape { name: (*name).to_owned(), got: tensor.shape.clone(), expected });
+                return Err(HuggingFaceError::Shape { name: shortened(name), got: tensor.shape.clone(), expected });
             }
         }
         let shape = [&[experts.len()], &first.shape[..]].concat();

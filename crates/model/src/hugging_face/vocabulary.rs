@@ -8,8 +8,8 @@ use serde_json::{Map, Value as Json};
 use super::config::{Settings, count};
 use super::pre_tokenizer::{Kind, Spaces, kind};
 use super::{HuggingFaceError, read_file, read_json};
-use crate::formats::gguf::Value;
 use crate::formats::gguf::write::Header;
+use crate::formats::gguf::{Value, shortened};
 
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
 const CONFIG: &str = "tokenizer_config.json";
@@ -173,10 +173,6 @@ fn merges(model: &Map<String, Json>) -> Result<Vec<String>, HuggingFaceError> {
 fn is_byte(text: &str) -> bool {
     let digits = text.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
     digits.is_some_and(|digits| digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
-}
-
-fn shortened(text: &str) -> String {
-    text.chars().take(100).collect()
 }
 
 fn special_tokens(

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::HuggingFaceError;
+use crate::formats::gguf::shortened;
 use crate::formats::safetensors::{ElementType, Safetensors, StoredTensor};
 
 /// What stands before names of the text model; the longest first.
@@ -35,8 +36,13 @@ impl<'a> Weights<'a> {
             if is_other || short.ends_with("rotary_emb.inv_freq") {
                 continue;
             }
+            // What is counted by a tensor's rows must be in the file.
+            if tensor.range.is_empty() {
+                let (name, got) = (shortened(short), tensor.shape.clone());
+                return Err(HuggingFaceError::Shape { name, got, expected: "at least one element".to_owned() });
+            }
             if tensors.insert(short, tensor).is_some() {
-                return Err(HuggingFaceError::Twice { name: short.chars().take(100).collect() });
+                return Err(HuggingFaceError::Twice { name: shortened(short) });
             }
         }
         Ok(Self { tensors })
@@ -44,6 +50,10 @@ impl<'a> Weights<'a> {
 
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a StoredTensor)> {
         self.tensors.iter().map(|(name, tensor)| (*name, *tensor))
+    }
+
+    pub fn len(&self) -> usize {
+        self.tensors.len()
     }
 
     pub fn get(&self, name: &str) -> Option<&'a StoredTensor> {
@@ -70,7 +80,7 @@ pub(super) fn float_type(name: &str, tensor: &StoredTensor) -> Result<ruvllm_ker
         ElementType::F16 => Ok(WeightType::F16),
         ElementType::Bf16 => Ok(WeightType::Bf16),
         ElementType::U8 | ElementType::Other(_) => {
-            Err(HuggingFaceError::ElementType { name: name.to_owned(), got: tensor.element_name.clone() })
+            Err(HuggingFaceError::ElementType { name: shortened(name), got: tensor.element_name.clone() })
         }
     }
 }

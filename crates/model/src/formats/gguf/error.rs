@@ -151,10 +151,14 @@ pub enum MetadataError {
 }
 
 /// A name for an error message: at most 80 characters of it.
-pub(super) fn shortened(name: &str) -> String {
-    const CHARS_MAX: usize = 80;
-    match name.char_indices().nth(CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &name[..end]),
-        None => name.to_owned(),
+pub(crate) fn shortened(name: &str) -> String {
+    cut(name, 80)
+}
+
+/// Returns at most so many characters of a text, and a mark where there are more.
+pub(crate) fn cut(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }

@@ -21,6 +21,7 @@ use ruvllm_kernels::WeightType;
 
 pub use array::{Array, Number};
 pub use error::{Fault, GgufError, MetadataError, Place, TensorFault};
+pub(crate) use error::{cut, shortened};
 pub use metadata::Metadata;
 pub use recognise::ForeignFormat;
 pub use tensors::Tensor;
