@@ -7,7 +7,7 @@ use clap::Args;
 use ruvllm_backends::{EncoderFacts, Purpose, is_encoder};
 use ruvllm_model::architecture_names;
 use ruvllm_model::formats::gguf::facts::{ModelFacts, PerLayer};
-use ruvllm_runtime::{ColdFormat, hardware};
+use ruvllm_runtime::{ColdFormat, SamplingDefaults, hardware};
 use ruvllm_store::{ModelFile, StoredFile};
 use serde_json::{Value, json};
 
@@ -51,6 +51,7 @@ impl Show {
         let shown = || format!("cannot read {}", file.path.display());
         let gguf = ruvllm_model::open(&file.path).with_context(shown)?;
         let facts = ModelFacts::of(&gguf).with_context(shown)?;
+        let sampling = SamplingDefaults::of_file(&gguf);
         let cold = ColdFormat::of_file(&gguf, &calibration_folder()?);
         if self.template {
             return output::line(&output::printable(facts.chat_template.as_deref().unwrap_or("")));
@@ -61,6 +62,7 @@ impl Show {
         if self.json {
             let sha256 = manifest.map(|manifest| manifest.main.sha256.clone());
             let mut object = to_json(&facts, licence, &backend);
+            object["sampling"] = sampling.to_json();
             object["kv_cold"] = cold.as_ref().map(ColdFormat::to_json).into();
             object["path"] = json!(file.path);
             object["sha256"] = json!(sha256);
@@ -68,6 +70,9 @@ impl Show {
         }
         let mut rows = rows(&facts, licence, &backend);
         let cold = cold.map_or_else(|| "measured on the first run".to_owned(), |cold| cold.to_string());
+        if !sampling.is_empty() {
+            rows.push(("sampling", sampling.to_string()));
+        }
         rows.push(("oldest KV", cold));
         rows.push(("file", file.path.display().to_string()));
         if let Some(manifest) = manifest {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::support;
 use ruvllm_model::formats::gguf::{Array, Gguf, Value};
-use ruvllm_runtime::{Engine, Message, Prompt, Request, open_tokenizer};
+use ruvllm_runtime::{Engine, Message, Prompt, Request, Sampling, UnsetParams, open_tokenizer};
 use ruvllm_text::SpecialTokens;
 use serde_json::json;
 
@@ -22,6 +22,26 @@ fn a_model_file_that_is_cut_short_while_it_is_served_changes_nothing() {
     let file = std::fs::File::options().write(true).open(&copy).expect("the copy");
     file.set_len(1 << 20).expect("it is cut short");
     assert_eq!(answer(), before);
+}
+
+#[test]
+fn what_a_models_makers_recommend_holds_where_a_request_says_nothing() {
+    let generation = json!({ "temperature": 0.6, "top_k": 1, "top_p": 0.5, "repetition_penalty": null, "min_p": -7 });
+    let folder = support::safetensors_folder(&generation);
+    let engine = Engine::builder(folder.path()).context(Some(64)).build().expect("the folder loads");
+    assert_eq!(engine.sampling_defaults().to_string(), "temperature 0.6, top_k 1, top_p 0.5");
+    let answer = |sampling: Sampling, unset: UnsetParams| {
+        let request = Request::new(Prompt::Text("Why is the sky blue?".to_owned()));
+        engine.generate(Request { sampling, unset, max_tokens: Some(16), ..request }).expect("an answer")
+    };
+    let hot = Sampling { temperature: 50.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..Sampling::default() };
+    let greedy = answer(Sampling::greedy(), UnsetParams::default());
+    let own = answer(hot.clone(), UnsetParams::ALL);
+    // The likeliest token is always taken of one.
+    assert_eq!((own.temperature, own.top_p, &own.tokens), (0.6, 0.5, &greedy.tokens));
+    let asked = answer(hot, UnsetParams { top_p: true, ..UnsetParams::default() });
+    assert_eq!((asked.temperature, asked.top_p), (50.0, 0.5));
+    assert_ne!(asked.tokens, greedy.tokens);
 }
 
 /// Writes a safetensors file of zeros with tensors of these shapes.

@@ -63,8 +63,8 @@ fn what_nobody_waits_for_is_not_prepared() {
     let engine = Engine::builder(smollm2()).context(Some(128)).build().expect("the default model loads");
     let patience = CancellationToken::default();
     patience.cancel();
-    let asked = [request(Prompt::Text("word ".repeat(1000)), Truncation::DropOldest)];
-    assert!(matches!(engine.streams(&asked, &patience), Err(GenerateError::Abandoned)));
+    let asked = vec![request(Prompt::Text("word ".repeat(1000)), Truncation::DropOldest)];
+    assert!(matches!(engine.streams(asked, &patience), Err(GenerateError::Abandoned)));
 }
 
 /// Encoding would take its time, and more than that where several answers are wanted.
@@ -84,7 +84,7 @@ fn several_answers_to_one_prompt_differ_in_their_seeds_only() {
     let prompt = || Prompt::Text("Once upon a time".to_owned());
     let sampling = |seed| Sampling { seed, temperature: 1.5, ..Sampling::default() };
     let asked = Request { choices: 3, sampling: sampling(7), ..request(prompt(), Truncation::Refuse) };
-    let together = engine.streams(&[asked], &CancellationToken::default()).expect("three answers");
+    let together = engine.streams(vec![asked], &CancellationToken::default()).expect("three answers");
     for (choice, mut stream) in together.into_iter().enumerate() {
         (&mut stream).for_each(|piece| drop(piece.expect("a piece")));
         let alone = Request { sampling: sampling(7 + choice as u64), ..request(prompt(), Truncation::Refuse) };

@@ -1,13 +1,14 @@
 //! `ruvllm serve` and `ruvllm keys` as their users start them.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::server::{ruvllm, start, start_command};
-use serde_json::Value;
+use crate::support::safetensors_folder;
+use serde_json::{Value, json};
 
 fn output(mut command: Command) -> Output {
     command.output().expect("the program starts")
@@ -43,6 +44,35 @@ fn a_second_signal_does_not_wait_for_anybody() {
     }
     server.signal("TERM");
     assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn a_folder_of_safetensors_is_served_with_its_own_sampling_defaults() {
+    let (home, generation) = (tempfile::tempdir().unwrap(), json!({ "temperature": 0.25, "top_k": 3 }));
+    let folder = safetensors_folder(&generation);
+    let path = folder.path().to_str().unwrap();
+    let mut server = start(&home, &[path, "--context", "128", "--quantize", "q8_0"]);
+    let model = server.get_json("/v1/models")["data"][0]["id"].clone();
+    let messages = json!([{ "role": "user", "content": "Why is the sky blue?" }]);
+    let body = json!({ "model": model, "messages": messages, "max_tokens": 8, "seed": 1 });
+    let (status, answer) = server.post("/v1/chat/completions", "", &body);
+    assert_eq!((status, &answer["usage"]["prompt_tokens"]), (200, &json!(21)), "{answer}");
+    assert!(answer["usage"]["completion_tokens"].as_u64().is_some_and(|tokens| tokens > 0), "{answer}");
+    let body = json!({ "model": model, "input": "Why?", "max_output_tokens": 1 });
+    for (given, temperature) in [(Value::Null, 0.25), (json!(0.5), 0.5)] {
+        let mut body = body.clone();
+        body["temperature"] = given;
+        let (status, answer) = server.post("/v1/responses", "", &body);
+        assert_eq!((status, &answer["temperature"]), (200, &json!(temperature)), "{answer}");
+    }
+    server.signal("TERM");
+    let mut said = String::new();
+    server.errors.read_to_string(&mut said).unwrap();
+    assert!(said.contains("temperature 0.25, top_k 3"), "{said}");
+    let mut command = ruvllm(&home);
+    command.args(["show", path, "--json"]);
+    let shown: Value = serde_json::from_slice(&output(command).stdout).unwrap();
+    assert_eq!(shown["sampling"], json!({ "temperature": 0.25, "top_k": 3 }));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use ruvllm_engine::{Event, Request, SequenceId};
 use ruvllm_runtime::{DiskStore, Engine, PageKey};
 use ruvllm_store::{Store, default_home};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// The default model, fetched on first use into the store that all tests share.
@@ -35,6 +35,41 @@ pub fn home() -> TempDir {
     let models = default_home().expect("a home folder").join("models");
     std::os::unix::fs::symlink(models, home.path().join("models")).expect("a link");
     home
+}
+
+/// A tiny model as a folder of safetensors: its tokens are bytes, and it says how they are chosen.
+pub fn safetensors_folder(generation: &Value) -> TempDir {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/architectures/llama3");
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(source.join(file), folder.path().join(file)).expect("room for a copy");
+    }
+    let vocab: serde_json::Map<String, Value> =
+        (0..=255).map(|byte| (byte_token(byte).to_string(), byte.into())).collect();
+    let end = byte_token(0).to_string();
+    let bytes = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
+    let template = "{% for message in messages %}{{ message.content }}\n{% endfor %}";
+    for (file, content) in [
+        ("generation_config.json", generation.clone()),
+        ("tokenizer_config.json", json!({ "eos_token": end, "chat_template": template })),
+        (
+            "tokenizer.json",
+            json!({ "added_tokens": [{ "id": 0, "content": end, "special": true }], "normalizer": null,
+                    "pre_tokenizer": bytes, "model": { "type": "BPE", "vocab": vocab, "merges": [] } }),
+        ),
+    ] {
+        std::fs::write(folder.path().join(file), content.to_string()).expect("room for a file");
+    }
+    folder
+}
+
+/// The character that stands for a byte in tokens of GPT-2: itself where it can be seen, otherwise one from 256 on.
+fn byte_token(byte: u8) -> char {
+    let is_seen = |byte: u8| matches!(byte, 33..=126 | 161..=172 | 174..=255);
+    match is_seen(byte) {
+        true => byte.into(),
+        false => char::from_u32(256 + (0..byte).filter(|byte| !is_seen(*byte)).count() as u32).expect("a character"),
+    }
 }
 
 /// A gigabyte of disk, always with the same key.

@@ -10,7 +10,7 @@ use ruvllm_text::Tokenizer;
 use crate::constrain::OutputCompiler;
 use crate::encode::PromptEncoder;
 use crate::submit::{EngineStopped, EngineThread};
-use crate::{ColdFormat, EngineBuilder, EngineStatus, GenerateError, ModelMemory, Prompt, Tools};
+use crate::{ColdFormat, EngineBuilder, EngineStatus, GenerateError, ModelMemory, Prompt, SamplingDefaults, Tools};
 
 /// A loaded model, ready to answer. Clones share one engine; dropping the last of them unloads the model.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub(crate) struct LoadedModel {
     pub disk_folder: Option<PathBuf>,
     pub cold_format: Option<ColdFormat>,
     pub memory: ModelMemory,
+    /// For requests that leave them open.
+    pub sampling: SamplingDefaults,
 }
 
 impl Engine {
@@ -86,6 +88,11 @@ impl Engine {
     /// Returns the memory that the model takes.
     pub fn memory(&self) -> &ModelMemory {
         &self.0.memory
+    }
+
+    /// Returns the sampling parameters that the model's own file states.
+    pub fn sampling_defaults(&self) -> &SamplingDefaults {
+        &self.0.sampling
     }
 
     /// Changes the KV budget, up to what the engine was built with: cached prefixes are evicted and sequences preempted until

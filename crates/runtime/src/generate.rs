@@ -25,21 +25,22 @@ impl Engine {
 
     /// Starts answering a request. Tokens are computed whether or not the stream is read; dropping it ends the request.
     pub fn stream(&self, request: Request) -> Result<Stream, GenerateError> {
-        let mut streams = self.streams(&[request], &CancellationToken::default())?;
+        let mut streams = self.streams(vec![request], &CancellationToken::default())?;
         streams.pop().ok_or(GenerateError::EngineFailed)
     }
 
     /// Starts answering several requests, which are queued together: all choices of the first, then those of the second. If
-    /// one is refused, all are.
+    /// one is refused, all are. The model's own defaults fill in unset parameters.
     pub fn streams(
         &self,
-        requests: &[Request],
+        mut requests: Vec<Request>,
         cancellation: &CancellationToken,
     ) -> Result<Vec<Stream>, GenerateError> {
         if requests.iter().any(|request| request.session.is_some()) {
             return Err(GenerateError::NoMemory);
         }
-        self.start(requests, cancellation)
+        requests.iter_mut().for_each(|request| self.model().sampling.fill(request));
+        self.start(&requests, cancellation)
     }
 
     /// Starts answering several requests with the memory of `recorder`: sessions are restored, policies fill in unset
@@ -47,10 +48,12 @@ impl Engine {
     pub fn recorded_streams(
         &self,
         recorder: &RequestRecorder,
-        requests: Vec<Request>,
+        mut requests: Vec<Request>,
         identity: &RequestIdentity,
         cancellation: &CancellationToken,
     ) -> Result<Vec<Stream>, RequestError> {
+        // Before the policies, which know better.
+        requests.iter_mut().for_each(|request| self.model().sampling.fill(request));
         let mut record = RequestRecord::begin(recorder, identity, requests.first());
         let prepared = Prepared::new(recorder.recorder(), &identity.model, requests);
         let Prepared { requests, known_messages, retrieval } =
@@ -74,7 +77,11 @@ impl Engine {
 
     /// Constrains, encodes and submits. Every request is encoded before the first is queued, so that a refusal leaves none
     /// of them behind.
-    fn start(&self, requests: &[Request], cancellation: &CancellationToken) -> Result<Vec<Stream>, GenerateError> {
+    pub(crate) fn start(
+        &self,
+        requests: &[Request],
+        cancellation: &CancellationToken,
+    ) -> Result<Vec<Stream>, GenerateError> {
         let model = self.model();
         let encode = |request: &Request| -> Result<(OutputRules, EncodedPrompt), GenerateError> {
             // Grammars first: they are cheaper to refuse than a long prompt.

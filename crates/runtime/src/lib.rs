@@ -45,6 +45,7 @@ mod error;
 pub mod hardware;
 mod perplexity;
 mod rerank;
+mod sampling_defaults;
 
 pub use builder::{
     BuildError, BuildProgress, EngineBuilder, ExpertPlace, Fit, KvChoice, ModelMemory, Quantization, can_draft_for,
@@ -72,5 +73,6 @@ pub use ruvllm_kernels::{Cores, bound_allocator, trim_allocator};
 pub use ruvllm_text::{
     GrammarError, NotEnforced, OutputFormat, StopMatcher, Strictness, Tokenizer, Tool, ToolChoice, closed,
 };
+pub use sampling_defaults::SamplingDefaults;
 pub use stream::{Piece, Stream};
 pub use submit::{EngineStatus, StepMetrics};

@@ -55,7 +55,7 @@ pub struct Request {
     pub embeddings: bool,
     /// Session that this request continues or begins. Needs a memory.
     pub session: Option<String>,
-    /// Parameters that policies may decide, where there is a memory.
+    /// Parameters that the model's own defaults decide, or policies where there is a memory.
     pub unset: UnsetParams,
 }
 
@@ -63,8 +63,25 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnsetParams {
     pub temperature: bool,
+    pub top_k: bool,
     pub top_p: bool,
+    pub min_p: bool,
+    pub repetition_penalty: bool,
+    pub repetition_window: bool,
     pub max_tokens: bool,
+}
+
+impl UnsetParams {
+    /// A client that set nothing.
+    pub const ALL: Self = Self {
+        temperature: true,
+        top_k: true,
+        top_p: true,
+        min_p: true,
+        repetition_penalty: true,
+        repetition_window: true,
+        max_tokens: true,
+    };
 }
 
 impl Request {

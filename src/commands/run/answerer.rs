@@ -92,6 +92,7 @@ impl Answerer {
             ..Request::new(prompt)
         };
         apply_model_settings(&mut request, &self.settings);
+        self.engine.sampling_defaults().fill(&mut request);
         request.unset = UnsetParams::default();
         match (&self.session, &request.prompt) {
             (Some(session), Prompt::Messages(messages)) => {

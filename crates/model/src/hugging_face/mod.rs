@@ -4,6 +4,7 @@
 
 mod architecture;
 mod config;
+mod generation;
 mod metadata;
 mod names;
 mod pre_tokenizer;
@@ -95,7 +96,9 @@ pub fn open(folder: &Path) -> Result<Gguf, HuggingFaceError> {
     let embedding = weights.get("embed_tokens.weight").map(|tensor| tensor.element);
     header.set("general.file_type", Value::U32(file_type(embedding)));
     Keys { header: &mut header, architecture, settings: &settings, weights: &weights }.fill()?;
-    vocabulary::fill(&mut header, folder, &settings, vocabulary_rows(&weights)?)?;
+    let generation = read_json(folder, generation::CONFIG)?.unwrap_or_default();
+    generation::fill(&mut header, &generation);
+    vocabulary::fill(&mut header, folder, &settings, &generation, vocabulary_rows(&weights)?)?;
     let tensors = Converter::new(architecture, &settings, &weights).tensors()?;
     let mut assemblies = Vec::with_capacity(tensors.len());
     for tensor in tensors {

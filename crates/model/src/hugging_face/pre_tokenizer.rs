@@ -147,7 +147,10 @@ fn spaces(pre: &[&Json], normalizers: &[&Json]) -> Result<Spaces, HuggingFaceErr
             }
             Some("NFC") => {}
             _ => {
-                return Err(fault(format!("the normalizer {} is not supported", cut(&one.to_string(), JSON_CHARS_MAX))));
+                return Err(fault(format!(
+                    "the normalizer {} is not supported",
+                    cut(&one.to_string(), JSON_CHARS_MAX)
+                )));
             }
         }
     }

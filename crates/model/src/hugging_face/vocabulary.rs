@@ -32,6 +32,7 @@ pub(super) fn fill(
     header: &mut Header,
     folder: &Path,
     settings: &Settings,
+    generation: &Map<String, Json>,
     rows: usize,
 ) -> Result<(), HuggingFaceError> {
     let Some(tokenizer) = read_json(folder, TOKENIZER)? else {
@@ -63,7 +64,7 @@ pub(super) fn fill(
     header.set_strings(&format!("{prefix}.tokens"), &tokens.texts);
     header.set_numbers(&format!("{prefix}.token_type"), &tokens.types);
     let config = read_json(folder, CONFIG)?.unwrap_or_default();
-    special_tokens(header, folder, &tokenizer, &config, settings, &tokens)?;
+    special_tokens(header, folder, &tokenizer, &config, settings, generation, &tokens)?;
     if let Some(template) = chat_template(folder, &config)? {
         header.set("tokenizer.chat_template", Value::String(&template));
     }
@@ -181,10 +182,10 @@ fn special_tokens(
     tokenizer: &Map<String, Json>,
     config: &Map<String, Json>,
     settings: &Settings,
+    generation: &Map<String, Json>,
     tokens: &Tokens,
 ) -> Result<(), HuggingFaceError> {
     let map = read_json(folder, "special_tokens_map.json")?.unwrap_or_default();
-    let generation = read_json(folder, "generation_config.json")?.unwrap_or_default();
     let ends = ids(generation.get("eos_token_id").or_else(|| settings.get("eos_token_id")));
     let named = |role: &str| {
         let role = format!("{role}_token");

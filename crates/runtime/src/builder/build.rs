@@ -14,13 +14,13 @@ use super::kv_size::KvSize;
 use super::model_file::{ModelFile, TextParts};
 use super::model_memory::{ModelMemory, queue_tokens_max, working_bytes};
 use super::{BuildError, BuildProgress, EngineBuilder, KvChoice, fingerprint};
-use crate::Engine;
 use crate::constrain::OutputCompiler;
 use crate::encode::PromptEncoder;
 use crate::engine::LoadedModel;
 use crate::hardware::{self, Hardware};
 use crate::kv_calibration::ColdFormat;
 use crate::submit::EngineThread;
+use crate::{Engine, SamplingDefaults};
 
 /// Maximum number of requests in the queue. A single tenant fills half of it.
 const QUEUE_MAX: usize = 2048;
@@ -51,6 +51,13 @@ impl EngineBuilder {
         draft.iter().try_for_each(|draft| draft.check_tokens(&text.tokenizer))?;
         let kv = KvSize::new(&self, &file.config, context, machine.memory_bytes)?;
         self.check_disk(&file.config)?;
+        let sampling = SamplingDefaults::of_file(&file.gguf);
+        if !sampling.is_empty() {
+            tracing::info!(
+                "{}: the model's own defaults are used where a request says nothing: {sampling}",
+                self.path.display()
+            );
+        }
         // Before the weights are loaded, which releases the file's pages.
         let fingerprint = fingerprint(&file.gguf);
         let model = file.load_weights(context, self.expert_file(weights)?, progress)?;
@@ -75,8 +82,18 @@ impl EngineBuilder {
         let (kernels, hidden) = (machine.kernels, file.config.hidden);
         let (outputs, encoder) = text_steps(text, context)?;
         let thread = EngineThread::start(core, self.step_metrics).map_err(BuildError::Thread)?;
-        let model =
-            LoadedModel { outputs, encoder, thread, kernels, threads, hidden, disk_folder, cold_format, memory };
+        let model = LoadedModel {
+            outputs,
+            encoder,
+            thread,
+            kernels,
+            threads,
+            hidden,
+            disk_folder,
+            cold_format,
+            memory,
+            sampling,
+        };
         Ok(Engine::new(model))
     }
 

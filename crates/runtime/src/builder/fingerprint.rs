@@ -26,3 +26,28 @@ pub(crate) fn fingerprint(gguf: &Gguf) -> [u8; 32] {
     }
     *hasher.finalize().as_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ruvllm_kernels::WeightType;
+    use ruvllm_model::open;
+    use ruvllm_model::quantize::{Recipe, quantize_at_load};
+
+    use super::*;
+
+    #[test]
+    fn models_that_are_quantized_differently_at_load_never_share_pages() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/architectures/llama3");
+        let of = |recipe: Option<Recipe>| {
+            let mut gguf = open(&folder).unwrap();
+            recipe.into_iter().for_each(|recipe| quantize_at_load(&mut gguf, recipe).unwrap());
+            fingerprint(&gguf)
+        };
+        let recipes = [None, Some(Recipe::Uniform(WeightType::Q8_0)), Some(Recipe::Q4KM)];
+        let [none, q8, q4] = recipes.map(of);
+        assert!(none != q8 && none != q4 && q8 != q4);
+        assert_eq!(recipes.map(of), [none, q8, q4]);
+    }
+}

@@ -42,7 +42,7 @@ pub(super) fn measure(engine: &Engine) -> Result<DimensionStats, GenerateError> 
     let request = |text: &&str| Request { prefix_use: PrefixUse::default(), ..Request::to_embed(engine, text) };
     let texts: Vec<Request> = TEXTS.iter().map(request).collect();
     let mut vectors = Vec::with_capacity(TEXTS.len());
-    for mut stream in engine.streams(&texts, &CancellationToken::default())? {
+    for mut stream in engine.streams(texts, &CancellationToken::default())? {
         for piece in &mut stream {
             piece?;
         }

@@ -87,7 +87,7 @@ mod tests {
             assert_eq!(routing.temperature, f64::from(request.sampling.temperature));
             (request, routing.policy.unwrap())
         };
-        let everything = UnsetParams { temperature: true, top_p: true, max_tokens: true };
+        let everything = UnsetParams::ALL;
         let (request, policy) = routed("smollm2", everything);
         assert_eq!((request.sampling.temperature, request.sampling.top_p, request.max_tokens), (0.1, 0.5, Some(7)));
         assert_eq!(policy, "router/smollm2");

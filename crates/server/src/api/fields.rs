@@ -13,9 +13,14 @@ use crate::ignored::IgnoredParams;
 /// Maximum number of answers per request, to all of its prompts together.
 pub(crate) const COUNT_MAX: usize = 128;
 
-/// Returns the parameters that a request leaves unset, so that policies may set them.
+/// Returns the parameters that a request leaves unset, so that its model or policies may set them. Others cannot be set.
 pub(crate) fn unset_params(temperature: Option<f32>, top_p: Option<f32>, max_tokens: Option<usize>) -> UnsetParams {
-    UnsetParams { temperature: temperature.is_none(), top_p: top_p.is_none(), max_tokens: max_tokens.is_none() }
+    UnsetParams {
+        temperature: temperature.is_none(),
+        top_p: top_p.is_none(),
+        max_tokens: max_tokens.is_none(),
+        ..UnsetParams::ALL
+    }
 }
 
 /// Stop strings: the answer ends before them.

@@ -82,7 +82,7 @@ impl Generation {
                 .collect();
             match memory {
                 Some(memory) => engine_of_streams.recorded_streams(&memory, requests, &remember, patience),
-                None => Ok(engine_of_streams.streams(&requests, patience)?),
+                None => Ok(engine_of_streams.streams(requests, patience)?),
             }
         });
         let streams = streams.await.ok_or_else(|| ApiError::internal("the request could not be prepared"))?;

@@ -18,15 +18,15 @@ macro_rules! with_sampling_fields {
         $(#[$attribute])*
         pub struct $Request {
             $($(#[$before_attribute])* pub $before: $Before,)*
-            /// 0 always takes the most likely token; 0.8 by default.
+            /// 0 always takes the most likely token; the model's own or 0.8 by default.
             #[schema(minimum = 0, maximum = 100)]
             pub temperature: Option<f32>,
-            /// 0.95 by default; 1 is off.
+            /// The model's own or 0.95 by default; 1 is off.
             #[schema(exclusive_minimum = 0, maximum = 1)]
             pub top_p: Option<f32>,
-            /// Only the most likely tokens; 40 by default, 0 is off.
+            /// Only the most likely tokens; the model's own or 40 by default, 0 is off.
             pub top_k: Option<usize>,
-            /// 0.05 by default; 0 is off.
+            /// The model's own or 0.05 by default; 0 is off.
             #[schema(minimum = 0, maximum = 1)]
             pub min_p: Option<f32>,
             #[schema(exclusive_minimum = 0, maximum = 1)]
@@ -54,6 +54,16 @@ macro_rules! with_sampling_fields {
         }
 
         impl $Request {
+            /// Returns the parameters that the request leaves unset.
+            fn unset(&self, max_tokens: Option<usize>) -> ruvllm_runtime::UnsetParams {
+                ruvllm_runtime::UnsetParams {
+                    top_k: self.top_k.is_none(),
+                    min_p: self.min_p.is_none(),
+                    repetition_penalty: self.repetition_penalty.is_none(),
+                    ..$crate::api::fields::unset_params(self.temperature, self.top_p, max_tokens)
+                }
+            }
+
             /// Returns the sampling parameters, with defaults for those that are unset.
             fn sampling(&self, top_logprobs: Option<usize>) -> Result<ruvllm_runtime::Sampling, ApiError> {
                 let default = ruvllm_runtime::Sampling::default();

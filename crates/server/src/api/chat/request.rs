@@ -153,7 +153,7 @@ impl ChatRequest {
             tools,
             priority: self.priority.unwrap_or(0),
             session: self.session.clone(),
-            unset: fields::unset_params(self.temperature, self.top_p, self.max_completion_tokens.or(self.max_tokens)),
+            unset: self.unset(self.max_completion_tokens.or(self.max_tokens)),
             ..Request::new(Prompt::Messages(messages))
         };
         self.reasoning()?.apply(&mut request);

@@ -99,7 +99,7 @@ impl CompletionRequest {
             stop: fields::stop(self.stop.as_ref())?,
             output_format: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             priority: self.priority.unwrap_or(0),
-            unset: fields::unset_params(self.temperature, self.top_p, self.max_tokens),
+            unset: self.unset(self.max_tokens),
             ..Request::new(Prompt::Tokens(Vec::new()))
         };
         let of_prompt = |prompt| fields::with_seed(Request { prompt, ..request.clone() }, self.seed, n);

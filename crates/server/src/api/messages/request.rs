@@ -1,6 +1,6 @@
 //! `POST /v1/messages`: the request, its validation and conversion for the runtime.
 
-use ruvllm_runtime::{Prompt, Request, Sampling, Strictness, Tool, ToolChoice, Tools, closed};
+use ruvllm_runtime::{Prompt, Request, Sampling, Strictness, Tool, ToolChoice, Tools, UnsetParams, closed};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -164,7 +164,10 @@ impl MessagesRequest {
             context: fields::context("num_ctx", self.num_ctx)?,
             // Agents ask for what their own models can write.
             clamps_max_tokens: true,
-            unset: fields::unset_params(self.temperature, self.top_p, Some(self.max_tokens)),
+            unset: UnsetParams {
+                top_k: self.top_k.is_none(),
+                ..fields::unset_params(self.temperature, self.top_p, Some(self.max_tokens))
+            },
             stop: self.stop_sequences.clone().unwrap_or_default(),
             output_format: shape(self.output_config.as_ref()),
             tools: tools(self.tools.as_deref(), self.tool_choice.as_ref(), ignored)?,

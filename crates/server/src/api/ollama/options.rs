@@ -1,6 +1,6 @@
 //! `options`: the parameters of a request, or the defaults of a model, in Ollama's terms.
 
-use ruvllm_runtime::{Request, Sampling};
+use ruvllm_runtime::{Request, Sampling, UnsetParams};
 use ruvllm_store::ModelSettings;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
@@ -44,16 +44,16 @@ macro_rules! options {
 }
 
 options! {
-    /// 0 always takes the most likely token; 0.8 by default.
+    /// 0 always takes the most likely token; the model's own or 0.8 by default.
     #[schema(minimum = 0, maximum = 100)]
     temperature: f32,
-    /// Only the most likely tokens; 40 by default, 0 is off.
+    /// Only the most likely tokens; the model's own or 40 by default, 0 is off.
     #[serde(default, deserialize_with = "whole")]
     top_k: i64,
-    /// 0.95 by default; 1 is off.
+    /// The model's own or 0.95 by default; 1 is off.
     #[schema(exclusive_minimum = 0, maximum = 1)]
     top_p: f32,
-    /// 0.05 by default; 0 is off.
+    /// The model's own or 0.05 by default; 0 is off.
     #[schema(minimum = 0, maximum = 1)]
     min_p: f32,
     #[schema(exclusive_minimum = 0, maximum = 1)]
@@ -121,7 +121,12 @@ impl Options {
             context: self.context()?,
             clamps_max_tokens: true,
             stop: fields::stop(self.stop.as_ref())?,
-            unset: fields::unset_params(self.temperature, self.top_p, max_tokens),
+            unset: UnsetParams {
+                top_k: self.top_k.is_none(),
+                min_p: self.min_p.is_none(),
+                repetition_penalty: self.repeat_penalty.is_none(),
+                ..fields::unset_params(self.temperature, self.top_p, max_tokens)
+            },
             ..request
         };
         Ok(fields::with_seed(request, self.seed, 1))
