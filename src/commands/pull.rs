@@ -15,7 +15,8 @@ use crate::output::progress::{PullProgress, interrupt_flag};
 #[derive(Debug, Args)]
 pub struct Pull {
     /// Name from the catalogue (see `ruvllm list`), hf:OWNER/REPO[/FILE.gguf][@REVISION], or path of a GGUF file.
-    /// Of a repository without a file, a GGUF file that fits into memory is fetched (q4_k_m first), otherwise its safetensors
+    /// Of a repository without a file, the best GGUF file that fits into memory with a context of 4096 is fetched (q4_k_m
+    /// first), otherwise its safetensors
     model: String,
     /// Store it under this name
     #[arg(long)]

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use ruvllm_runtime::hardware::Hardware;
-use ruvllm_runtime::{BuildError, BuildProgress, Engine, EngineBuilder};
+use ruvllm_runtime::{BuildError, BuildProgress, Engine, EngineBuilder, largest_file};
 use ruvllm_store::{ModelFile, Store, StoreConfig, default_home};
 
 use crate::output;
@@ -22,8 +22,8 @@ pub fn calibration_folder() -> Result<PathBuf> {
 
 /// Opens the model store of this user.
 pub fn store() -> Result<Store> {
-    let memory_bytes = Hardware::detect().memory_available_bytes;
-    Ok(Store::with_config(StoreConfig { memory_bytes, ..StoreConfig::from_env(&default_home()?) }))
+    let file_bytes_max = Hardware::detect().memory_available_bytes.map(largest_file);
+    Ok(Store::with_config(StoreConfig { file_bytes_max, ..StoreConfig::from_env(&default_home()?) }))
 }
 
 /// Returns the file of a model, fetched if necessary.

@@ -8,7 +8,10 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use ruvllm_store::{Event, Progress};
 
-use super::remark;
+use super::{bytes, remark};
+
+/// Files that were not chosen and are named.
+const OTHERS_MAX: usize = 6;
 
 /// Returns a flag that Ctrl-C sets. The first asks the running work to stop; a second one ends the program.
 pub fn interrupt_flag() -> Arc<AtomicBool> {
@@ -73,6 +76,7 @@ impl Progress for PullProgress {
             Event::WaitingForOtherProcess { name } => {
                 self.remark(&format!("another process is pulling {name}; waiting for it"));
             }
+            Event::Chosen { file, bytes, why, others } => self.remark(&chosen(&file, bytes, &why, &others)),
             Event::TrySource { source } => self.remark(&format!("fetching from {source}")),
             Event::SourceFailed { source, why } => {
                 self.bar.finish_and_clear();
@@ -97,5 +101,18 @@ impl Progress for PullProgress {
 
     fn cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
+    }
+}
+
+/// Says which file was chosen, why, and how to choose another.
+fn chosen(file: &str, size: u64, why: &str, others: &[String]) -> String {
+    let chosen = format!("chose {file} ({}): {why}", bytes(size));
+    match others.len() {
+        0 => chosen,
+        count => {
+            let named = others[..count.min(OTHERS_MAX)].join(", ");
+            let more = if count > OTHERS_MAX { format!(" and {} more", count - OTHERS_MAX) } else { String::new() };
+            format!("{chosen}. There are also {named}{more}: give hf:OWNER/REPO/FILE for one of them")
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::support;
 use ruvllm_model::formats::gguf::{Array, Gguf, Value};
-use ruvllm_runtime::{Engine, Message, Prompt, Request, Sampling, UnsetParams, open_tokenizer};
+use ruvllm_runtime::{Engine, Message, Prompt, Request, Sampling, UnsetParams, memory_of_file, open_tokenizer};
 use ruvllm_text::SpecialTokens;
 use serde_json::json;
 
@@ -22,6 +22,19 @@ fn a_model_file_that_is_cut_short_while_it_is_served_changes_nothing() {
     let file = std::fs::File::options().write(true).open(&copy).expect("the copy");
     file.set_len(1 << 20).expect("it is cut short");
     assert_eq!(answer(), before);
+}
+
+/// Before a file is fetched, only its size is known.
+#[test]
+fn what_a_file_is_estimated_to_take_is_enough_for_a_context_of_use() {
+    for name in ["smollm2", "gemma3:270m"] {
+        let path = support::model(name);
+        let builder = Engine::builder(&path);
+        let context = builder.fit().expect("a sound file").context_max.min(4096);
+        let needed = builder.context(Some(context)).fit().expect("a sound file").memory.min_bytes() as u64;
+        let estimated = memory_of_file(std::fs::metadata(&path).expect("it is there").len());
+        assert!((needed..needed * 3).contains(&estimated), "{name}: {estimated} for {needed}");
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub use draft::can_draft_for;
 pub use error::BuildError;
 pub use expert_place::ExpertPlace;
 pub(crate) use fingerprint::fingerprint;
-pub use fit::{Fit, Quantization};
+pub use fit::{Fit, Quantization, largest_file, memory_of_file};
 pub use kv_choice::KvChoice;
 pub use model_file::open_tokenizer;
 pub use model_memory::ModelMemory;

@@ -49,7 +49,7 @@ mod sampling_defaults;
 
 pub use builder::{
     BuildError, BuildProgress, EngineBuilder, ExpertPlace, Fit, KvChoice, ModelMemory, Quantization, can_draft_for,
-    open_tokenizer,
+    largest_file, memory_of_file, open_tokenizer,
 };
 pub use cancellation::CancellationToken;
 pub use embed::{

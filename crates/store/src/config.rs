@@ -17,8 +17,8 @@ pub struct StoreConfig {
     /// The folder `models` of an Ollama installation, whose models are used where they lie. Only read.
     pub ollama: Option<PathBuf>,
     pub catalogue: Catalogue,
-    /// Memory that a model shall fit into which is chosen among several; `None` where it is not known.
-    pub memory_bytes: Option<u64>,
+    /// Size of the largest model file that fits into memory, for a choice among several; `None` where it is not known.
+    pub file_bytes_max: Option<u64>,
     pub hub: HubConfig,
     pub pip: PipConfig,
 }
@@ -33,7 +33,7 @@ impl StoreConfig {
             shared: std::env::split_paths(&shared).filter(|folder| !folder.as_os_str().is_empty()).collect(),
             ollama: ollama_models(std::env::var_os("OLLAMA_MODELS"), std::env::home_dir()),
             catalogue: Catalogue::built_in(),
-            memory_bytes: None,
+            file_bytes_max: None,
             hub: HubConfig::from_env(),
             pip: PipConfig::default(),
         }

@@ -12,6 +12,13 @@ pub enum Event {
     WaitingForOtherProcess {
         name: String,
     },
+    /// What was chosen of a repository: the main file, the bytes of all, and what else there is.
+    Chosen {
+        file: String,
+        bytes: u64,
+        why: String,
+        others: Vec<String>,
+    },
     TrySource {
         source: String,
     },

@@ -11,7 +11,7 @@ use crate::lock::ModelLock;
 use crate::manifest::{self, Manifest, StoredFile};
 use crate::name::{self, ModelName, is_safe_file_name};
 use crate::progress::{Event, Progress};
-use crate::sources::{FetchError, Fetched, Fetcher, HubEntry, HubFile, HubRepo, Source, choose, offer};
+use crate::sources::{Choice, FetchError, Fetched, Fetcher, HubEntry, HubFile, HubRepo, Source, choose, offer};
 use crate::store::{Meaning, ModelFile, Store, sha256_of, stored};
 
 /// What to fetch, under which name, and from where.
@@ -43,7 +43,7 @@ impl Store {
             Meaning::Hub(file) => Plan::for_hub(file.default_name()?, file),
             Meaning::Repo(repo) => match self.resolve(spec) {
                 Ok(model) => return Ok(model),
-                Err(_) => self.plan_for_repo(repo.default_name()?, &repo)?,
+                Err(_) => self.plan_for_repo(repo.default_name()?, &repo, progress)?,
             },
             Meaning::File(path) => Plan::for_local(self.name_for_local(path)?, path)?,
             Meaning::Name(name) => self.plan_from_manifest(name)?,
@@ -57,7 +57,7 @@ impl Store {
         let plan = match self.meaning_of(spec)? {
             Meaning::Entry(entry, _) => Plan::for_entry(entry, name),
             Meaning::Hub(file) => Plan::for_hub(name, file),
-            Meaning::Repo(repo) => self.plan_for_repo(name, &repo)?,
+            Meaning::Repo(repo) => self.plan_for_repo(name, &repo, progress)?,
             Meaning::File(path) => Plan::for_local(name, path)?,
             Meaning::Name(unknown) => return Err(self.unknown(unknown.as_str())),
         };
@@ -70,7 +70,7 @@ impl Store {
         let plan = match self.meaning_of_name(spec)? {
             Meaning::Entry(entry, name) => Plan::for_entry(entry, name),
             Meaning::Hub(file) => Plan::for_hub(file.default_name()?, file),
-            Meaning::Repo(repo) => self.plan_for_repo(repo.default_name()?, &repo)?,
+            Meaning::Repo(repo) => self.plan_for_repo(repo.default_name()?, &repo, progress)?,
             Meaning::File(_) => return Err(StoreError::NotRemote { spec: spec.to_owned() }),
             Meaning::Name(name) => {
                 // What is here already and cannot be fetched, such as a model of Ollama, is as good as pulled.
@@ -208,14 +208,17 @@ impl Store {
     }
 
     /// Asks the hub what a repository holds, and chooses.
-    fn plan_for_repo(&self, name: ModelName, repo: &HubRepo) -> Result<Plan, StoreError> {
+    fn plan_for_repo(&self, name: ModelName, repo: &HubRepo, progress: &mut dyn Progress) -> Result<Plan, StoreError> {
         let chosen = repo.list(&self.config.hub).and_then(|files| {
-            choose(&files, self.config.memory_bytes).map_err(|why| SourceError::NothingToRun { why })
+            choose(&files, self.config.file_bytes_max).map_err(|why| SourceError::NothingToRun { why })
         });
-        let files = chosen.map_err(|why| StoreError::AllSourcesFailed {
+        let Choice { files, why, others } = chosen.map_err(|why| StoreError::AllSourcesFailed {
             name: name.to_string(),
             failures: vec![SourceFailure { source: repo.to_string(), why }],
         })?;
+        let bytes = files.iter().map(|listed| listed.bytes).fold(0, u64::saturating_add);
+        let file = files.first().map_or_else(String::new, |main| main.file.clone());
+        progress.report(Event::Chosen { file, bytes, why, others });
         let wanted = |listed: &HubEntry| Wanted {
             file: listed.file.clone(),
             bytes: Some(listed.bytes),

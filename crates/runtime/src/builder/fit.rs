@@ -21,6 +21,28 @@ const RECIPES: [Recipe; 5] = [
 /// Shorter contexts are of little use: a model that has no room for one had better be smaller.
 pub(super) const CONTEXT_USEFUL: usize = 4096;
 
+/// Keys and values of a context of use, at most and as a share of the file: small models have more of them for their size.
+const KV_BYTES_MAX: u64 = 640 << 20;
+/// Buffers of a step, tokenizer and queue.
+const BUFFER_BYTES: u64 = 256 << 20;
+
+/// Returns about what a model file of this size takes in memory with a context of use, if nothing else is known of it:
+/// weights and their padding, keys and values, buffers.
+pub fn memory_of_file(file_bytes: u64) -> u64 {
+    let parts = [file_bytes, file_bytes / 16, file_bytes.min(KV_BYTES_MAX), BUFFER_BYTES];
+    parts.into_iter().fold(0, u64::saturating_add)
+}
+
+/// Returns the size of the largest model file that fits into so much memory.
+pub fn largest_file(memory_bytes: u64) -> u64 {
+    let (mut fits, mut too_large) = (0, memory_bytes);
+    while fits + 1 < too_large {
+        let middle = fits + (too_large - fits) / 2;
+        *(if memory_of_file(middle) <= memory_bytes { &mut fits } else { &mut too_large }) = middle;
+    }
+    fits
+}
+
 /// What a model would take, and what there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fit {
@@ -133,5 +155,19 @@ impl EngineBuilder {
         // Round figures, where there are any.
         let round = if fitting >= 2048 { fitting / 1024 * 1024 } else { fitting };
         (round > 0).then_some(round)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_file_is_one_that_just_fits() {
+        for memory in [0, 1, BUFFER_BYTES, 1 << 30, 16 << 30, 1 << 45] {
+            let largest = largest_file(memory);
+            assert!(largest == 0 || memory_of_file(largest) <= memory, "{memory}");
+            assert!(memory_of_file(largest + 1) > memory, "{memory}");
+        }
     }
 }

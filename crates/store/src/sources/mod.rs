@@ -3,6 +3,7 @@
 mod archive;
 mod http;
 mod hub;
+mod hub_choice;
 mod hub_repo;
 mod local;
 mod parallel;
@@ -16,7 +17,8 @@ use std::path::{Path, PathBuf};
 
 pub use archive::{ArchiveMember, PinnedArchive};
 pub use hub::HubFile;
-pub(crate) use hub_repo::{HubEntry, HubRepo, choose, offer};
+pub(crate) use hub_choice::{Choice, choose};
+pub(crate) use hub_repo::{HubEntry, HubRepo, offer};
 pub use wheel::WheelMember;
 
 use crate::config::{HubConfig, PipConfig};

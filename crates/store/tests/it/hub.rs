@@ -354,12 +354,21 @@ fn a_repository_without_a_file_gives_the_gguf_that_fits() {
     let gguf = |bytes: usize| [b"GGUF".to_vec(), content(bytes)].concat();
     let server =
         hub_with(vec![("m-Q8_0.gguf", gguf(90_000)), ("m-Q4_K_M.gguf", gguf(50_000)), ("m-Q3_K_M.gguf", gguf(30_000))]);
-    for (memory_bytes, file) in [(None, "m-Q4_K_M.gguf"), (Some(40_000), "m-Q3_K_M.gguf")] {
+    for (file_bytes_max, file, why) in [
+        (None, "m-Q4_K_M.gguf", "the best for its size"),
+        (Some(40_000), "m-Q3_K_M.gguf", "the best that fits into memory; m-Q4_K_M.gguf (50.0 kB) does not"),
+    ] {
         let home = tempfile::tempdir().unwrap();
         let config = config(home.path(), &server.url, toy(&content(SIZE), vec![hub_source()]));
-        let store = Store::with_config(ruvllm_store::StoreConfig { memory_bytes, ..config });
+        let store = Store::with_config(ruvllm_store::StoreConfig { file_bytes_max, ..config });
         assert!(matches!(store.resolve("hf:Some/Repo"), Err(StoreError::NotPulled { .. })));
-        let model = store.ensure("hf:Some/Repo", &mut quiet).unwrap();
+        let mut told = Vec::new();
+        let model = store.ensure("hf:Some/Repo", &mut |event| told.push(event)).unwrap();
+        let is_told = |event: &Event| {
+            matches!(event, Event::Chosen { file: chosen, why: reason, others, .. }
+                if chosen == file && reason == why && others.len() == 2)
+        };
+        assert!(told.iter().any(is_told), "{told:?}");
         assert_eq!((model.name.as_str(), model.path.file_name().unwrap().to_str()), ("some/repo", Some(file)));
         assert_eq!(store.resolve("hf:Some/Repo").unwrap(), model);
         assert_eq!(store.pull("hf:Some/Repo", &mut quiet).unwrap(), model);
@@ -397,7 +406,7 @@ fn a_repository_that_cannot_be_run_or_listed_says_why() {
         let home = tempfile::tempdir().unwrap();
         store_at(server, &home).pull("hf:Some/Repo", &mut quiet).unwrap_err().to_string()
     };
-    assert!(fail(&hub_with(vec![("README.md", b"#".to_vec())])).contains("neither GGUF files nor config.json"));
+    assert!(fail(&hub_with(vec![("README.md", b"#".to_vec())])).contains("nor config.json with safetensors"));
     assert!(fail(&Server::start(|_, _| Reply::status(401))).contains("HF_TOKEN"));
     let page = Server::start(|request, _| Reply::file(request, b"<html>", "\"a\""));
     assert!(fail(&page).contains("no listing of files"));

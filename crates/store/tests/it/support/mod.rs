@@ -191,7 +191,7 @@ pub fn config(home: &Path, endpoint: &str, catalogue: Catalogue) -> StoreConfig 
         home: home.to_owned(),
         shared: Vec::new(),
         catalogue,
-        memory_bytes: None,
+        file_bytes_max: None,
         hub: HubConfig {
             endpoint: endpoint.to_owned(),
             token: None,
