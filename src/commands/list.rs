@@ -27,7 +27,7 @@ impl List {
                 .iter()
                 .map(|entry| {
                     json!({ "name": entry.name, "bytes": entry.bytes(), "licence": entry.licence,
-                                     "description": entry.description })
+                            "description": entry.description, "pinned": entry.pinned().is_some() })
                 })
                 .collect();
             return output::json(&json!({
@@ -53,8 +53,12 @@ impl List {
             });
         }
         for entry in available {
-            let row = [entry.name.clone(), output::bytes(entry.bytes()), entry.licence.clone()];
-            rows.push([&row[..], &[format!("ruvllm pull {}", entry.name)]].concat());
+            let how = match entry.pinned() {
+                Some(_) => format!("ruvllm pull {}", entry.name),
+                None => format!("ruvllm pull {} (from the hub, not pinned)", entry.name),
+            };
+            let size = entry.bytes().map(output::bytes).unwrap_or_default();
+            rows.push(vec![entry.name.clone(), size, entry.licence.clone(), how]);
         }
         output::table(&rows)
     }

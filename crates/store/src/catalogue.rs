@@ -1,17 +1,19 @@
-//! The models known by name, with everything pinned that must not change behind our back.
+//! The models known by name, most with everything pinned that must not change behind our back.
 
 mod encoders;
+mod hub_only;
 
 use crate::sources::{HubFile, Source, WheelMember};
 
-/// One named model. Sizes and SHA-256 decide what is accepted, so its sources need not be trusted.
+/// One named model. Sizes and SHA-256 decide what is accepted where they are pinned, so its sources need not be trusted.
 #[derive(Debug, Clone)]
 pub struct CatalogueEntry {
     pub name: String,
     pub aliases: Vec<String>,
     pub description: String,
     pub licence: String,
-    /// The file to open, and then those that it needs beside it.
+    /// The file to open, and then those that it needs beside it. Empty where nothing is pinned: then each offer is a file of
+    /// the hub.
     pub files: Vec<PinnedFile>,
     /// Each has a place for every file, in the order of `files`. Tried in this order.
     pub offers: Vec<Vec<Source>>,
@@ -33,9 +35,14 @@ impl PinnedFile {
 }
 
 impl CatalogueEntry {
-    /// Of all files together.
-    pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes).sum()
+    /// Of all files together, where they are pinned.
+    pub fn bytes(&self) -> Option<u64> {
+        self.pinned().map(|files| files.iter().map(|file| file.bytes).sum())
+    }
+
+    /// The files with their sizes and hashes, unless they are not pinned.
+    pub fn pinned(&self) -> Option<&[PinnedFile]> {
+        (!self.files.is_empty()).then_some(&self.files)
     }
 }
 
@@ -56,7 +63,7 @@ impl Catalogue {
     /// be reached that costs one connection attempt.
     pub fn built_in() -> Catalogue {
         let generators = [smollm2(), qwen_coder_half_billion(), qwen_coder_one_and_a_half_billion(), gemma3_smallest()];
-        Catalogue { entries: generators.into_iter().chain(encoders::entries()).collect() }
+        Catalogue { entries: generators.into_iter().chain(encoders::entries()).chain(hub_only::entries()).collect() }
     }
 }
 
@@ -176,8 +183,14 @@ mod tests {
         let catalogue = Catalogue::built_in();
         let mut seen = HashSet::new();
         for entry in &catalogue.entries {
-            assert!(!entry.files.is_empty() && !entry.offers.is_empty(), "{}", entry.name);
-            assert!(entry.offers.iter().all(|offer| offer.len() == entry.files.len()), "{}", entry.name);
+            let is_complete = |offer: &Vec<Source>| match entry.pinned() {
+                Some(files) => offer.len() == files.len(),
+                None => match &offer[..] {
+                    [Source::Hub(file)] => HubFile::parse(&file.to_string()).is_some_and(|file| file.is_ok()),
+                    _ => false,
+                },
+            };
+            assert!(!entry.offers.is_empty() && entry.offers.iter().all(is_complete), "{}", entry.name);
             for file in &entry.files {
                 assert!(is_sha256_hex(&file.sha256), "{} {}", entry.name, file.file);
                 assert!(is_safe_file_path(&file.file), "{} {}", entry.name, file.file);

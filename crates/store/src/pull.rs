@@ -252,12 +252,14 @@ impl Plan {
             bytes: Some(pin.bytes),
             sha256: Some(pin.sha256.clone()),
         };
-        Plan {
-            name,
-            files: entry.files.iter().map(wanted).collect(),
-            licence: Some(entry.licence.clone()),
-            offers: entry.offers.clone(),
-        }
+        // What is not pinned is a file of the hub.
+        let files = match (entry.pinned(), entry.offers.first().and_then(|offer| offer.first())) {
+            (None, Some(Source::Hub(file))) => {
+                vec![Wanted { file: file.file_name().to_owned(), bytes: None, sha256: None }]
+            }
+            _ => entry.files.iter().map(wanted).collect(),
+        };
+        Plan { name, files, licence: Some(entry.licence.clone()), offers: entry.offers.clone() }
     }
 
     fn for_hub(name: ModelName, file: HubFile) -> Plan {

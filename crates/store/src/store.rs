@@ -106,9 +106,7 @@ impl Store {
         let quiet = &mut |_| {};
         match self.meaning_of(name_or_path)? {
             Meaning::File(path) => Ok(in_place(path)),
-            Meaning::Entry(entry, name) => {
-                self.find(&name, Some(&entry.files), quiet)?.ok_or_else(|| not_pulled(&name))
-            }
+            Meaning::Entry(entry, name) => self.find(&name, entry.pinned(), quiet)?.ok_or_else(|| not_pulled(&name)),
             Meaning::Hub(file) => {
                 let name = file.default_name()?;
                 self.find(&name, None, quiet)?
@@ -150,7 +148,7 @@ impl Store {
     /// Removes the model and whatever an unfinished pull left of it. A process that has the file open keeps it.
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
         let spec = name;
-        let (name, pinned) = self.stored_name(spec)?;
+        let (name, _) = self.stored_name(spec)?;
         if self.remove_derived(&name)? {
             return Ok(());
         }
@@ -164,7 +162,8 @@ impl Store {
                 return Err(StoreError::Shared { name: name.to_string(), folder: folder.to_owned() });
             }
             let not_pulled = || StoreError::NotPulled { name: name.to_string(), spec: spec.to_owned() };
-            return Err(pinned.map_or_else(|| self.unknown(name.as_str()), |_| not_pulled()));
+            let entry = self.config.catalogue.find(name.as_str());
+            return Err(entry.map_or_else(|| self.unknown(name.as_str()), |_| not_pulled()));
         }
         self.require_no_derived(&name)?;
         let Some(_lock) = ModelLock::try_take(&self.layout, &name)? else {
@@ -180,7 +179,7 @@ impl Store {
     fn stored_name(&self, spec: &str) -> Result<(ModelName, Option<&[PinnedFile]>), StoreError> {
         let spec = self.without_latest(spec);
         match self.config.catalogue.find(spec) {
-            Some(entry) => Ok((ModelName::parse(&entry.name)?, Some(&entry.files))),
+            Some(entry) => Ok((ModelName::parse(&entry.name)?, entry.pinned())),
             None => match (HubRepo::parse(spec), HubFile::parse(spec)) {
                 (Some(repo), _) => Ok((repo.default_name()?, None)),
                 (None, Some(file)) => Ok((file?.default_name()?, None)),

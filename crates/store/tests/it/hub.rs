@@ -327,6 +327,28 @@ fn a_size_that_nobody_states_is_refused() {
     assert!(error.contains("how large"), "{error}");
 }
 
+#[test]
+fn a_model_of_the_catalogue_that_is_not_pinned_is_what_the_hub_has() {
+    let file = [b"GGUF".to_vec(), content(SIZE)].concat();
+    let served = file.clone();
+    let server = Server::start(move |request, _| match request.path == HUB_PATH {
+        true => Reply::file(request, &served, "\"a\""),
+        false => Reply::status(404),
+    });
+    let home = tempfile::tempdir().unwrap();
+    let mut catalogue = toy(b"", vec![hub_source()]);
+    catalogue.entries[0].files.clear();
+    let store = Store::with_config(config(home.path(), &server.url, catalogue));
+    assert!(matches!(store.resolve("toy"), Err(StoreError::NotPulled { .. })));
+    let model = store.ensure("toy", &mut quiet).unwrap();
+    assert_eq!((fs::read(&model.path).unwrap() == file, model.name.as_str()), (true, "toy"));
+    assert_eq!(model.manifest.as_ref().unwrap().licence.as_deref(), Some("MIT"));
+    assert_eq!(store.resolve("plaything").unwrap(), model);
+    assert_eq!(store.pull("toy", &mut quiet).unwrap(), model);
+    store.remove("toy").unwrap();
+    assert!(matches!(store.remove("toy"), Err(StoreError::NotPulled { .. })));
+}
+
 /// A hub with one repository.
 fn hub_with(files: Vec<(&'static str, Vec<u8>)>) -> Server {
     Server::start(move |request, _| {
