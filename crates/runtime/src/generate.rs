@@ -51,7 +51,7 @@ impl Engine {
         identity: &RequestIdentity,
         cancellation: &CancellationToken,
     ) -> Result<Vec<Stream>, RequestError> {
-        let mut record = RequestRecord::begin(recorder, identity, requests.first());
+        let mut record = RequestRecord::begin(recorder, identity, self.backend(), requests.first());
         let prepared = Prepared::new(recorder.recorder(), &identity.model, requests);
         let Prepared { requests, known_messages, retrieval } =
             prepared.inspect_err(|error| record.clone().refused(error))?;

@@ -17,6 +17,7 @@
 //! module: `prepare` (session, policies), `constrain` (grammar, stop strings), `encode` (template, tokens, truncation),
 //! `submit` (the engine's thread), `stream` (tokens to text) and `record` (witness log, session).
 
+mod backend;
 mod builder;
 mod engine;
 mod kv_calibration;
@@ -46,6 +47,7 @@ pub mod hardware;
 mod perplexity;
 mod rerank;
 
+pub use backend::{Backend, BackendChoice, BackendError, BackendModel, NATIVE, NoBackendError, OtherBackends};
 pub use builder::{
     BuildError, BuildProgress, EngineBuilder, ExpertPlace, Fit, KvChoice, ModelMemory, Quantization, can_draft_for,
     open_tokenizer,

@@ -34,13 +34,20 @@ pub(crate) struct RequestRecord {
 }
 
 impl RequestRecord {
-    pub fn begin(recorder: &RequestRecorder, identity: &RequestIdentity, request: Option<&Request>) -> Self {
+    /// Begins the record of a request to a model that `backend` runs.
+    pub fn begin(
+        recorder: &RequestRecorder,
+        identity: &RequestIdentity,
+        backend: &str,
+        request: Option<&Request>,
+    ) -> Self {
         let entry = WitnessEntry {
             request: identity.request.clone(),
             at_ms: now_ms(),
             tenant: request.map_or_else(String::new, |request| request.tenant.name().to_owned()),
             session: request.and_then(|request| request.session.clone()),
             model: identity.model.clone(),
+            backend: backend.to_owned(),
             ignored: identity.ignored.clone(),
             ..WitnessEntry::default()
         };
