@@ -27,6 +27,8 @@ pub(crate) struct LoadedModel {
     pub threads: Option<usize>,
     /// Length of a hidden state; 0 where the backend gives none.
     pub hidden: usize,
+    /// Whether prefixes stay in the KV cache when their sequence ends.
+    pub caches_prefixes: bool,
     /// Folder of the disk tier, if there is one.
     pub disk_folder: Option<PathBuf>,
     pub cold_format: Option<ColdFormat>,

@@ -86,6 +86,7 @@ impl EngineBuilder {
         };
         let Loaded { runner, weights, draft, threads, kernels } = loaded;
         let memory = self.model_memory(file, context, weights, kv);
+        let caches_prefixes = runner.limits().caches_prefixes;
         let mut core = Core::new(runner, self.core_options(context, kv, fingerprint));
         let cold_format = self.calibrate_cold(&mut core, &text.tokenizer, context, &fingerprint, progress)?;
         if let Some(draft) = draft {
@@ -102,6 +103,7 @@ impl EngineBuilder {
             kernels,
             threads,
             hidden: file.hidden(),
+            caches_prefixes,
             disk_folder,
             cold_format,
             memory,

@@ -142,7 +142,8 @@ impl RequestRecord {
             (self.stored_vector(&response.embeddings.prompt), self.stored_vector(&response.embeddings.answer));
         let turn = self.turn.take().filter(|_| self.entry.error.is_none()).map(|mut turn| {
             turn.messages.push(answer.to_json());
-            turn.kv = Some(kv_state(model, response.usage.prompt_tokens + response.usage.completion_tokens));
+            let tokens = response.usage.prompt_tokens + response.usage.completion_tokens;
+            turn.kv = model.caches_prefixes.then(|| kv_state(model, tokens));
             turn.embedding.clone_from(&prompt_embedding);
             turn.at_ms = now_ms();
             turn
