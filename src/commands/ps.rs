@@ -23,7 +23,7 @@ impl Ps {
         if self.json {
             return output::json(&answer);
         }
-        let heading = ["model", "running", "waiting", "kv memory", "cached", "context", "kernels"];
+        let heading = ["model", "running", "waiting", "kv memory", "cached", "context", "backend", "kernels"];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
         rows.extend(answer["models"].as_array().into_iter().flatten().map(row));
         output::table(&rows)?;
@@ -68,6 +68,7 @@ fn row(model: &Value) -> Vec<String> {
         memory,
         format!("{cached:.0} % of prompts"),
         number("context").to_string(),
+        model["backend"].as_str().unwrap_or_default().to_owned(),
         model["kernels"].as_str().unwrap_or_default().to_owned(),
     ]
 }

@@ -4,14 +4,15 @@ mod fit;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use ruvllm_backends::{EncoderFacts, Purpose, is_encoder};
-use ruvllm_model::architecture_names;
+use ruvllm_backends::{EncoderFacts, GENERATING, Purpose, is_encoder};
+use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_model::formats::gguf::facts::{ModelFacts, PerLayer};
-use ruvllm_runtime::{ColdFormat, SamplingDefaults, hardware};
+use ruvllm_runtime::{BackendChoice, ColdFormat, NATIVE, SamplingDefaults, hardware};
 use ruvllm_store::{ModelFile, StoredFile};
 use serde_json::{Value, json};
 
 use self::fit::ShowFit;
+use crate::flags::backend::BackendFlag;
 use crate::loading::{calibration_folder, store};
 use crate::output;
 use crate::output::progress::{PullProgress, interrupt_flag};
@@ -24,6 +25,9 @@ pub struct Show {
     /// Read the whole file and compare its SHA-256
     #[arg(long)]
     verify: bool,
+    /// Show whether this backend can run the model, as `ruvllm run` takes it
+    #[arg(long, value_name = "BACKEND", default_value = "auto")]
+    backend: BackendFlag,
     #[command(flatten)]
     fit: ShowFit,
     /// Print only the chat template
@@ -46,7 +50,7 @@ impl Show {
             return self.show_encoder(&file);
         }
         if self.fit.fit {
-            return self.fit.execute(&file.path, self.json);
+            return self.fit.execute(&file.path, self.backend, self.json);
         }
         let shown = || format!("cannot read {}", file.path.display());
         let gguf = ruvllm_model::open(&file.path).with_context(shown)?;
@@ -58,22 +62,24 @@ impl Show {
         }
         let manifest = file.manifest.as_ref();
         let licence = facts.license.clone().or_else(|| manifest.and_then(|manifest| manifest.licence.clone()));
-        let backend = backend(&facts)?;
+        let runs_on = runs_on(&gguf, self.backend.choice()?)?;
         if self.json {
             let sha256 = manifest.map(|manifest| manifest.main.sha256.clone());
-            let mut object = to_json(&facts, licence, &backend);
+            let mut object = to_json(&facts, licence, &runs_on);
             object["sampling"] = sampling.to_json();
             object["kv_cold"] = cold.as_ref().map(ColdFormat::to_json).into();
             object["path"] = json!(file.path);
             object["sha256"] = json!(sha256);
             return output::json(&object);
         }
-        let mut rows = rows(&facts, licence, &backend);
-        let cold = cold.map_or_else(|| "measured on the first run".to_owned(), |cold| cold.to_string());
+        let mut rows = rows(&facts, licence, &runs_on);
         if !sampling.is_empty() {
             rows.push(("sampling", sampling.to_string()));
         }
-        rows.push(("oldest KV", cold));
+        if runs_on.backend == Some(NATIVE) {
+            let cold = cold.map_or_else(|| "measured on the first run".to_owned(), |cold| cold.to_string());
+            rows.push(("oldest KV", cold));
+        }
         rows.push(("file", file.path.display().to_string()));
         if let Some(manifest) = manifest {
             let state = if self.verify { " (checked)" } else { "" };
@@ -140,27 +146,29 @@ fn print(rows: Vec<(&str, String)>) -> Result<()> {
     output::table(&rows)
 }
 
-/// Which backend can run the model, and why.
-struct Backend {
-    name: Option<&'static str>,
+/// What can run the model, and why.
+struct RunsOn {
+    backend: Option<&'static str>,
     reason: String,
 }
 
-fn backend(facts: &ModelFacts) -> Result<Backend> {
-    let architecture = facts.architecture.as_deref().unwrap_or("unknown");
-    if architecture_names().contains(&architecture) {
-        let kernels = hardware::chosen_kernels()?;
-        let reason = format!("supports the architecture '{architecture}'; {} kernels", kernels.name());
-        return Ok(Backend { name: Some("native"), reason });
-    }
-    let reason = format!(
-        "no backend supports the architecture '{architecture}' (supported: {})",
-        architecture_names().join(", ")
-    );
-    Ok(Backend { name: None, reason })
+fn runs_on(gguf: &Gguf, choice: BackendChoice) -> Result<RunsOn> {
+    let architecture = gguf.metadata().optional::<&str>("general.architecture")?.unwrap_or("unknown");
+    let supports = format!("supports the architecture '{architecture}'");
+    Ok(match choice.backend(GENERATING, architecture) {
+        Ok(None) => {
+            let kernels = hardware::chosen_kernels()?;
+            RunsOn { backend: Some(NATIVE), reason: format!("{supports}; {} kernels", kernels.name()) }
+        }
+        Ok(Some(other)) => match other.open(gguf) {
+            Ok(_) => RunsOn { backend: Some(other.name()), reason: format!("{supports}; no prefix is cached") },
+            Err(error) => RunsOn { backend: None, reason: format!("{} cannot run the model: {error}", other.name()) },
+        },
+        Err(error) => RunsOn { backend: None, reason: error.to_string() },
+    })
 }
 
-fn rows(facts: &ModelFacts, licence: Option<String>, backend: &Backend) -> Vec<(&'static str, String)> {
+fn rows(facts: &ModelFacts, licence: Option<String>, runs_on: &RunsOn) -> Vec<(&'static str, String)> {
     let number = |value: Option<u64>| value.map_or_else(|| "not stated".to_owned(), |value| value.to_string());
     let text = |value: Option<String>| value.unwrap_or_else(|| "not stated".to_owned());
     let mix: Vec<String> = facts
@@ -181,7 +189,7 @@ fn rows(facts: &ModelFacts, licence: Option<String>, backend: &Backend) -> Vec<(
         ("vocabulary", number(facts.vocabulary_size)),
         ("chat template", facts.chat_template.as_ref().map_or("none".to_owned(), |_| "yes (--template)".to_owned())),
         ("licence", text(licence)),
-        ("backend", format!("{}: {}", backend.name.unwrap_or("none"), backend.reason)),
+        ("backend", format!("{}: {}", runs_on.backend.unwrap_or("none"), runs_on.reason)),
     ]
 }
 
@@ -193,7 +201,7 @@ fn per_layer(value: &Option<PerLayer>) -> String {
     }
 }
 
-fn to_json(facts: &ModelFacts, licence: Option<String>, backend: &Backend) -> Value {
+fn to_json(facts: &ModelFacts, licence: Option<String>, runs_on: &RunsOn) -> Value {
     let heads = |value: &Option<PerLayer>| match value {
         None => Value::Null,
         Some(PerLayer::Same(count)) => json!(count),
@@ -218,6 +226,6 @@ fn to_json(facts: &ModelFacts, licence: Option<String>, backend: &Backend) -> Va
         "vocabulary": facts.vocabulary_size,
         "chat_template": facts.chat_template,
         "licence": licence,
-        "backend": { "name": backend.name, "reason": backend.reason },
+        "backend": { "name": runs_on.backend, "reason": runs_on.reason },
     })
 }

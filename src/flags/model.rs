@@ -11,6 +11,7 @@ use ruvllm_model::quantize::Recipe;
 use ruvllm_runtime::{Engine, EngineBuilder};
 use ruvllm_store::ModelFile;
 
+use super::backend::BackendFlag;
 use super::draft_model::DraftModelFlag;
 use super::experts::ExpertsFlag;
 use super::kv::KvFlags;
@@ -27,6 +28,10 @@ pub struct ModelFlags {
 /// How models are run.
 #[derive(Clone, Debug, Default, Args)]
 pub struct EngineFlags {
+    /// What runs the model: native, candle (for architectures that native does not know; slower, and no prefix is cached), or
+    /// auto: native if it knows the architecture, otherwise candle. `ruvllm show` says which
+    #[arg(long, value_name = "BACKEND", default_value = "auto")]
+    pub backend: BackendFlag,
     /// Number of compute threads [default: one for each core that the process may use]
     #[arg(long, short = 't', value_name = "N")]
     pub threads: Option<usize>,
@@ -84,6 +89,7 @@ impl EngineFlags {
         let chat_template = self.chat_template.as_deref().map(read_template).transpose()?;
         let builder = Engine::builder(file).threads(self.threads).context(self.context).chat_template(chat_template);
         let builder = builder.experts(self.experts.place()?).quantize(self.quantize);
+        let builder = self.backend.apply(builder)?;
         let builder = builder.draft_model(self.draft_model.find(file)?);
         Ok(self.kv.apply(builder)?.calibration_folder(loading::calibration_folder()?))
     }

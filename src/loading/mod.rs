@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
+use ruvllm_backends::GENERATING;
 use ruvllm_runtime::hardware::Hardware;
 use ruvllm_runtime::{BuildError, BuildProgress, Engine, EngineBuilder, largest_file};
 use ruvllm_store::{ModelFile, Store, StoreConfig, default_home};
@@ -65,6 +66,9 @@ fn describe_failure(error: &BuildError, model: &Path) -> String {
     match error {
         BuildError::DiskTooSmall { .. } => {
             "--kv-disk-size is too small for KV pages; give a size such as 1G".to_owned()
+        }
+        BuildError::NoBackend(_) if GENERATING.is_empty() => {
+            format!("cannot run {}; a program that is built with --features candle knows more models", model.display())
         }
         _ => format!("cannot run {}", model.display()),
     }

@@ -2,9 +2,12 @@
 
 #[path = "../support/candle_oracle.rs"]
 mod candle_oracle;
+#[path = "../support/phi2.rs"]
+mod phi2;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod backends;
 mod batching;
 mod embedder;
 mod exact;

@@ -1,4 +1,5 @@
-"""Makes architectures/NAME: a tiny random model of each architecture, and the logits that transformers computes for it.
+"""Makes architectures/NAME: a tiny random model of each architecture, and the logits that transformers computes for it;
+and candle/NAME for those that the candle backend runs.
 
     pip install torch transformers safetensors numpy
     python tests/golden/architectures.py LLAMA_CPP_FOLDER [NAME…]
@@ -23,6 +24,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 FOLDER = Path(__file__).parent / "architectures"
+CANDLE_FOLDER = Path(__file__).parent / "candle"
 VOCABULARY = 256
 LENGTHS = (5, 40, 180)
 WINDOW = 24
@@ -436,7 +438,41 @@ ARCHITECTURES = {
     ),
 }
 
-# NAME: {file: changes of the configuration}: logits of the same weights as llama.cpp understands the GGUF file.
+# The same for the candle backend, which keeps keys and values as floats.
+CANDLE = {
+    "llama": (
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        {"intermediate_size": 32, "rope_parameters": PLAIN},
+        PEAKS,
+        [{"rope_parameters.rope_theta": 1000.0}],
+        [],
+    ),
+    "phi2": (
+        "PhiConfig",
+        "PhiForCausalLM",
+        {"num_key_value_heads": 4, "rope_parameters": PLAIN | {"partial_rotary_factor": 0.5}},
+        PEAKS,
+        [{"rope_parameters.rope_theta": 1000.0}, {"rope_parameters.partial_rotary_factor": 1.0}],
+        [],
+    ),
+    "glm4": (
+        "Glm4Config",
+        "Glm4ForCausalLM",
+        {
+            "head_dim": 32,
+            "intermediate_size": 32,
+            "attention_bias": True,
+            "rope_parameters": PLAIN | {"partial_rotary_factor": 0.5},
+        },
+        PEAKS,
+        [{"rope_parameters.rope_theta": 1000.0}, {"rope_parameters.partial_rotary_factor": 1.0}],
+        [],
+    ),
+}
+ARCHITECTURES |= CANDLE
+
+
 def rounded(tensor):
     """To what bf16 can hold."""
     return tensor.to(torch.bfloat16).float()
@@ -663,7 +699,7 @@ def answers_of(model, name):
         apart = (one_pass(model, tokens) - one_by_one(model, tokens)).abs().max().item()
         assert apart < 1e-4, "one pass and one by one differ"
         # As a KV cache holds them; all else is computed in 32 bits.
-        rounds_cache = True
+        rounds_cache = name not in CANDLE
         logits = one_pass(model, tokens)
         rounds_cache = False
         print(f"{name} {length}: standard deviation {logits.std():.3f}, one by one {apart:.1e}", flush=True)
@@ -676,10 +712,12 @@ def answers_of(model, name):
 
 def make(name, llama_cpp):
     _, kind, _, gains, mutations, _ = ARCHITECTURES[name]
+    root = CANDLE_FOLDER if name in CANDLE else FOLDER
+    root.mkdir(exist_ok=True)
     model = new_model(name)
     set_weights(model, name, gains)
     experts = mxfp4_experts(model) if name == "gpt-oss" else None
-    with tempfile.TemporaryDirectory(dir=FOLDER, prefix=".") as temporary:
+    with tempfile.TemporaryDirectory(dir=root, prefix=".") as temporary:
         folder = Path(temporary) / name
         # Written as bf16 and read again as f32: what the files hold is what is computed with.
         copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
@@ -700,8 +738,12 @@ def make(name, llama_cpp):
             add_window(folder)
         if experts:
             widen(folder)
-        shutil.rmtree(FOLDER / name, ignore_errors=True)
-        folder.rename(FOLDER / name)
+        if name in CANDLE:
+            # Its tests are of GGUF files.
+            (folder / "model.safetensors").unlink()
+            (folder / "config.json").unlink()
+        shutil.rmtree(root / name, ignore_errors=True)
+        folder.rename(root / name)
 
 
 def rewrite(source, target, change=lambda tensor: (tensor.data, tensor.tensor_type), more=lambda writer: None):
@@ -767,7 +809,6 @@ def check(model, name, tokens, mutations):
 def main():
     torch.set_num_threads(1)
     llama_cpp, *names = sys.argv[1:]
-    FOLDER.mkdir(exist_ok=True)
     with torch.no_grad():
         for name in names or ARCHITECTURES:
             make(name, Path(llama_cpp))

@@ -1,5 +1,7 @@
 //! The program as its users start it.
 
+#[path = "../support/phi2.rs"]
+mod phi2;
 #[path = "../../fuzz/replay.rs"]
 mod replay;
 #[path = "../support/server.rs"]
@@ -7,6 +9,7 @@ mod server;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod backends;
 mod cli;
 mod config;
 mod embed;

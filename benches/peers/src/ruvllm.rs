@@ -30,7 +30,7 @@ pub fn load(start: &Start) -> Result<(RuvLlm, About)> {
         .build()?;
     let about = About {
         version: format!("ruvllm {}", env!("CARGO_PKG_VERSION")),
-        system_info: format!("{} kernels, batches of {} rows", engine.kernels().name(), start.batch_rows),
+        system_info: format!("{} kernels, batches of {} rows", engine.kernels(), start.batch_rows),
     };
     Ok((RuvLlm { engine, start: start.clone(), held: None }, about))
 }

@@ -11,8 +11,8 @@ pub use evaluate::EvaluateError;
 
 use std::time::Duration;
 
-use ruvllm_kv::{CacheStats, KvCache, KvOptions, LookupStats, Namespace, Quota, Tiers};
-use ruvllm_runner::{AdapterId, Batch, PAGE_TOKENS, PageFormat, Rotation, Runner, RunnerError, RunnerLimits};
+use ruvllm_kv::{CacheStats, KvCache, KvOptions, LookupStats, Namespace, PageTable, Quota, Tiers};
+use ruvllm_runner::{AdapterId, Batch, PAGE_TOKENS, PageFormat, Rotation, Runner, RunnerError, RunnerLimits, TokenId};
 
 use crate::constraint::{MaskThread, Masks};
 use crate::schedule::{Plan, Schedule, StepLimits};
@@ -92,11 +92,17 @@ pub struct Core {
 
 impl Core {
     pub fn new(mut runner: Box<dyn Runner>, mut options: CoreOptions) -> Self {
-        let RunnerLimits { kv_shape, hidden, state_bytes, .. } = *runner.limits();
+        let RunnerLimits { kv_shape, hidden, state_bytes, caches_prefixes, .. } = *runner.limits();
+        options.keeps_states &= hidden > 0;
         if options.keeps_states {
             options.kv.sidecar_bytes = Self::state_bytes(hidden);
         }
-        options.kv.reserve_states(kv_shape, state_bytes, options.sequences_max);
+        if caches_prefixes {
+            options.kv.reserve_states(kv_shape, state_bytes, options.sequences_max);
+        } else {
+            options.kv.reserve_slots(state_bytes, options.sequences_max);
+            assert!(options.kv.disk.is_none() && options.kv.tiers.is_uniform(), "there is nothing to save or convert");
+        }
         runner.reserve_states(options.kv.state_slots);
         runner.reserve_pages(options.kv.page_memory_bytes(kv_shape), options.kv.rotation);
         let mut cache = KvCache::new(kv_shape, &options.kv);
@@ -377,7 +383,17 @@ impl Core {
         }
         let namespace = sequence.prefix_use.enabled.then_some(sequence.namespace);
         let table = std::mem::take(&mut sequence.table);
-        self.cache.release(namespace, &sequence.tokens[..sequence.computed], table, &mut *self.runner);
+        self.release_table(namespace, &sequence.tokens[..sequence.computed], table);
+    }
+
+    /// Releases the pages and the state of a sequence, inserting pages into the prefix tree if a namespace is given.
+    fn release_table(&mut self, namespace: Option<Namespace>, tokens: &[TokenId], table: PageTable) {
+        // Where that holds the keys and values, they do not count any more.
+        let emptied = table.state().filter(|_| !self.runner.limits().caches_prefixes);
+        self.cache.release(namespace, tokens, table, &mut *self.runner);
+        if let Some(slot) = emptied {
+            self.runner.discard_state(slot);
+        }
     }
 
     /// Runs the forward pass of a plan. Logits are those of the slices that sample, in their order: of the last token and of

@@ -137,7 +137,10 @@ pub enum SubmitError {
     QueueFull(usize),
     #[error("{waiting} of your requests are waiting already, as many as others leave room for; try again later")]
     TenantQueueFull { waiting: usize },
-    #[error("hidden states are wanted, and this engine does not keep them; build it so that it does")]
+    #[error(
+        "hidden states are wanted, and this engine does not keep them; build it so that it does, on a backend that \
+         gives them"
+    )]
     NoStates,
     #[error("the runner has no such adapter; load it first")]
     NoSuchAdapter,

@@ -37,6 +37,18 @@ impl KvOptions {
         let slots_max = self.budget_bytes / 2 / state_bytes;
         (self.state_bytes, self.state_slots) = (state_bytes, (sequences + snapshots).min(slots_max).max(1));
     }
+
+    /// Returns the budget of which `reserve_slots` leaves `paged_bytes` for pages.
+    pub fn budget_with_slots(paged_bytes: usize, state_bytes: usize, sequences: usize) -> usize {
+        paged_bytes.saturating_add(sequences.saturating_mul(state_bytes))
+    }
+
+    /// Sets a part of the budget aside for states of which there are no snapshots: one for each of `sequences` sequences. At
+    /// most half of the budget, but one.
+    pub fn reserve_slots(&mut self, state_bytes: usize, sequences: usize) {
+        let slots_max = self.budget_bytes / 2 / state_bytes.max(1);
+        (self.state_bytes, self.state_slots) = (state_bytes, sequences.min(slots_max).max(1));
+    }
 }
 
 /// A state as it was at the end of a cached page.
@@ -162,5 +174,27 @@ impl States {
     /// Returns the snapshots that are not on disk.
     pub(crate) fn unsaved(&self) -> impl Iterator<Item = PageHash> {
         self.snapshots.iter().filter(|(_, snapshot)| !snapshot.is_saved).map(|(hash, _)| *hash)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ruvllm_runner::PageFormat;
+
+    use super::*;
+    use crate::tiers::Tiers;
+
+    #[test]
+    fn slots_leave_the_pages_that_they_were_budgeted_with() {
+        const SHAPE: KvShape = KvShape::new(1, 1, 16);
+        for (paged, state_bytes, sequences, slots) in
+            [(1 << 20, 1 << 10, 4, 4), (1 << 20, 1 << 10, 1, 1), (4000, 4000, 4, 2), (1000, 5000, 1, 1)]
+        {
+            let mut options = KvOptions::new(Tiers::uniform(PageFormat::F16));
+            options.budget_bytes = KvOptions::budget_with_slots(paged, state_bytes, sequences);
+            options.reserve_slots(state_bytes, sequences);
+            assert_eq!(options.state_slots, slots, "{paged} and {sequences} of {state_bytes}");
+            assert!(options.page_memory_bytes(SHAPE) >= paged);
+        }
     }
 }

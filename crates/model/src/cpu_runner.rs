@@ -51,6 +51,7 @@ impl CpuRunner {
             state_bytes: states.bytes(),
             drafts_max: if states.layers.is_empty() { usize::MAX } else { states.drafts },
             rows_max,
+            caches_prefixes: true,
             numerics: config.numerics(model.context()),
         };
         let pages = HostPages::new(&pool, limits.kv_shape, Rotation::None, 0);
@@ -64,18 +65,13 @@ impl CpuRunner {
         lock(&self.pool).threads()
     }
 
-    /// Refuses what would make the forward pass panic. The engine checks requests, so none of this is expected.
+    /// Refuses what would make the forward pass panic.
     fn check(&self, batch: &Batch) -> Result<(), BatchError> {
-        let RunnerLimits { vocabulary, context, rows_max, .. } = self.limits;
-        if batch.rows() > rows_max {
-            return Err(BatchError::TooManyRows { rows: batch.rows(), rows_max });
-        }
+        self.limits.check(batch)?;
         if batch.sequences().iter().any(|sequence| sequence.adapter.is_some()) {
             return Err(BatchError::NoSuchAdapter);
         }
-        let is_in_context = batch.sequences().iter().all(|sequence| sequence.tokens() <= context);
-        let is_in_vocabulary = batch.tokens().iter().all(|token| (*token as usize) < vocabulary);
-        if is_in_context && is_in_vocabulary { Ok(()) } else { Err(BatchError::OutOfRange) }
+        Ok(())
     }
 }
 

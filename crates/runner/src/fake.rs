@@ -107,6 +107,7 @@ impl FakeRunner {
             state_bytes: 0,
             drafts_max: usize::MAX,
             rows_max,
+            caches_prefixes: true,
             numerics: "fake".to_owned(),
         };
         Self {
@@ -127,6 +128,17 @@ impl FakeRunner {
     pub fn with_states(mut self, drafts_max: usize) -> Self {
         (self.limits.state_bytes, self.limits.drafts_max) = (STATE_BYTES, drafts_max);
         self
+    }
+
+    /// Makes it keep everything of a sequence in its slot: what would share, copy or read that panics.
+    pub fn without_prefixes(mut self) -> Self {
+        self.limits.caches_prefixes = false;
+        self.with_states(0)
+    }
+
+    /// Panics if what is in pages and states cannot be had.
+    fn check_caches_prefixes(&self) {
+        assert!(self.limits.caches_prefixes, "nothing of a sequence can be shared, copied or read");
     }
 
     pub fn faults(&self) -> FaultInjector {
@@ -195,6 +207,9 @@ impl FakeRunner {
                 let found = self.state(state.slot).at(sequence.start);
                 assert_eq!(found, Some(hash), "{} is not of the tokens before {}", state.slot, sequence.start);
             }
+            if let Some(state) = sequence.state.filter(|_| sequence.start == 0 && !self.limits.caches_prefixes) {
+                assert_eq!(self.state(state.slot).tokens, 0, "{} holds another sequence", state.slot);
+            }
             let first_row = self.hashes.len();
             for row in sequence.rows.clone() {
                 let token = batch.tokens()[row];
@@ -258,10 +273,12 @@ fn mix(a: u64, b: u64) -> u64 {
 
 impl PageBytes for FakeRunner {
     fn read(&mut self, range: Range<usize>) -> Cow<'_, [u8]> {
+        self.check_caches_prefixes();
         Cow::Borrowed(&self.memory[range])
     }
 
     fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.check_caches_prefixes();
         self.memory[offset..][..bytes.len()].copy_from_slice(bytes);
     }
 
@@ -270,6 +287,7 @@ impl PageBytes for FakeRunner {
     }
 
     fn convert(&mut self, conversions: &[Conversion]) {
+        self.check_caches_prefixes();
         for Conversion { from, to } in conversions {
             self.memory.copy_within(from.offset..from.offset + PAGE_TOKENS * CELL, to.offset);
             let windowed = [from, to].map(|page| self.windowed_part(*page));
@@ -286,11 +304,13 @@ impl PageBytes for FakeRunner {
     }
 
     fn copy_state(&mut self, from: StateSlot, to: StateSlot, tokens: usize) {
+        self.check_caches_prefixes();
         let hash = self.state(from).at(tokens).expect("a state behind these tokens");
         self.states[to.0 as usize] = FakeState { tokens, hash, drafts: Vec::new() };
     }
 
     fn read_state(&mut self, slot: StateSlot, tokens: usize) -> Cow<'_, [u8]> {
+        self.check_caches_prefixes();
         let hash = self.state(slot).at(tokens).expect("a state behind these tokens");
         Cow::Owned(hash.to_le_bytes().to_vec())
     }

@@ -100,7 +100,7 @@ pub struct RunnerLimits {
     pub vocabulary: usize,
     /// Maximum tokens of a sequence.
     pub context: usize,
-    /// Elements of a hidden state.
+    /// Elements of a hidden state; 0 if the runner does not give any.
     pub hidden: usize,
     pub kv_shape: KvShape,
     /// Bytes of a recurrent state; 0 for models whose layers keep nothing but keys and values.
@@ -109,9 +109,24 @@ pub struct RunnerLimits {
     pub drafts_max: usize,
     /// Maximum rows of a batch. All of them may be logit rows.
     pub rows_max: usize,
+    /// Whether pages and states can be shared, copied and read. Otherwise a sequence's keys and values are in its slot, pages
+    /// only count what they take, and every sequence begins with its first token.
+    pub caches_prefixes: bool,
     /// Tells apart runners whose keys and values must not be mixed, on disk too. Empty for the CPU, whose kernel sets
     /// agree closely enough.
     pub numerics: String,
+}
+
+impl RunnerLimits {
+    /// Refuses a batch that is beyond them. The engine checks requests, so none of this is expected.
+    pub fn check(&self, batch: &Batch) -> Result<(), BatchError> {
+        if batch.rows() > self.rows_max {
+            return Err(BatchError::TooManyRows { rows: batch.rows(), rows_max: self.rows_max });
+        }
+        let is_in_context = batch.sequences().iter().all(|sequence| sequence.tokens() <= self.context);
+        let is_in_vocabulary = batch.tokens().iter().all(|token| (*token as usize) < self.vocabulary);
+        if is_in_context && is_in_vocabulary { Ok(()) } else { Err(BatchError::OutOfRange) }
+    }
 }
 
 #[derive(Debug, thiserror::Error, Clone, PartialEq, Eq)]

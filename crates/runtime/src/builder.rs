@@ -10,6 +10,7 @@ mod kv_choice;
 mod kv_size;
 mod model_file;
 mod model_memory;
+mod options_in_use;
 mod vocabulary;
 
 use std::path::{Path, PathBuf};
@@ -30,14 +31,17 @@ pub use model_file::open_tokenizer;
 pub use model_memory::ModelMemory;
 
 use crate::StepMetrics;
+use crate::backend::{BackendChoice, OtherBackends};
 
 /// Default number of rows of a forward pass: enough to use the weights well, few enough to stay in cache.
 const BATCH_ROWS: usize = 128;
 
 /// Options of an engine. Every option has a default that suits the machine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct EngineBuilder {
     path: PathBuf,
+    backend: BackendChoice,
+    others: OtherBackends,
     threads: Option<usize>,
     cores: Option<Arc<Cores>>,
     kernels: Option<KernelSet>,
@@ -63,6 +67,8 @@ impl EngineBuilder {
     pub(crate) fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
+            backend: BackendChoice::Auto,
+            others: &[],
             threads: None,
             cores: None,
             kernels: None,
@@ -83,6 +89,12 @@ impl EngineBuilder {
             quantize: None,
             step_metrics: StepMetrics::default(),
         }
+    }
+
+    /// Backend that runs the model, and those that there are beside the native one; by default only that.
+    pub fn backend(mut self, choice: BackendChoice, others: OtherBackends) -> Self {
+        (self.backend, self.others) = (choice, others);
+        self
     }
 
     /// Number of threads that compute; by default the cores that this process may use.

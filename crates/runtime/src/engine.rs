@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
 
 use ruvllm_engine::{Core, LookupStats, Tenant, TokenId};
-use ruvllm_kernels::KernelSet;
 use ruvllm_text::Tokenizer;
 
 use crate::constrain::OutputCompiler;
@@ -22,10 +21,14 @@ pub(crate) struct LoadedModel {
     pub outputs: OutputCompiler,
     pub encoder: PromptEncoder,
     pub thread: EngineThread,
-    pub kernels: KernelSet,
-    pub threads: usize,
-    /// Length of a hidden state.
+    /// Name of what runs the model.
+    pub backend: &'static str,
+    pub kernels: &'static str,
+    pub threads: Option<usize>,
+    /// Length of a hidden state; 0 where the backend gives none.
     pub hidden: usize,
+    /// Whether prefixes stay in the KV cache when their sequence ends.
+    pub caches_prefixes: bool,
     /// Folder of the disk tier, if there is one.
     pub disk_folder: Option<PathBuf>,
     pub cold_format: Option<ColdFormat>,
@@ -67,11 +70,18 @@ impl Engine {
         self.0.cold_format.as_ref()
     }
 
-    pub fn kernels(&self) -> KernelSet {
+    /// Returns the name of the backend that runs the model.
+    pub fn backend(&self) -> &'static str {
+        self.0.backend
+    }
+
+    /// Returns the name of what computes: a set of kernels, or another backend.
+    pub fn kernels(&self) -> &'static str {
         self.0.kernels
     }
 
-    pub fn threads(&self) -> usize {
+    /// Returns the number of threads that compute; `None` if the backend decides.
+    pub fn threads(&self) -> Option<usize> {
         self.0.threads
     }
 

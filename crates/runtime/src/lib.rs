@@ -17,6 +17,7 @@
 //! module: `prepare` (session, policies), `constrain` (grammar, stop strings), `encode` (template, tokens, truncation),
 //! `submit` (the engine's thread), `stream` (tokens to text) and `record` (witness log, session).
 
+mod backend;
 mod builder;
 mod engine;
 mod kv_calibration;
@@ -47,6 +48,7 @@ mod perplexity;
 mod rerank;
 mod sampling_defaults;
 
+pub use backend::{Backend, BackendChoice, BackendError, BackendModel, NATIVE, NoBackendError, OtherBackends};
 pub use builder::{
     BuildError, BuildProgress, EngineBuilder, ExpertPlace, Fit, KvChoice, ModelMemory, Quantization, can_draft_for,
     largest_file, memory_of_file, open_tokenizer,

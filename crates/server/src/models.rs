@@ -375,6 +375,7 @@ impl Models {
         runner: Runner,
         share: Share,
     ) -> Arc<ServedModel> {
+        tracing::info!(model = name, backend = runner.backend(), "loaded");
         if let Some(engine) = runner.generator() {
             share.settle(*engine.memory());
         }

@@ -90,7 +90,7 @@ impl ModelBench {
         let ModelBenchFlags { repeat, prefix, arrival, sessions, .. } = self.flags;
         let rates = self.measure_rates(engine, interrupted)?;
         let speculation = self.compare_speculation(engine, interrupted)?;
-        let (threads, kernels) = (engine.threads(), engine.kernels().name());
+        let (threads, kernels) = (engine.threads(), engine.kernels());
         let core = &mut engine.core();
         let prefixes = prefix.then(|| prefix::compare(core, repeat, interrupted)).transpose();
         let prefixes = prefixes.map_err(|error| in_flags("prefix", error))?;

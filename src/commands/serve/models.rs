@@ -18,6 +18,7 @@ use ruvllm_server::{Api, BodyBudget, Lifecycle, OpenApiRouter, Preparing};
 use super::budget::FixedParts;
 use super::describe::describe;
 use super::ollama::OllamaEnvironment;
+use crate::flags::backend::{BackendFlag, parse_backend_of};
 use crate::flags::duration::parse_duration;
 use crate::flags::model::EngineFlags;
 use crate::flags::size::parse_size;
@@ -48,6 +49,9 @@ pub struct ModelsFlags {
     /// Alias of a model, for programs that request a fixed name; can be repeated
     #[arg(long, value_name = "NAME=MODEL", value_parser = parse_alias)]
     alias: Vec<(String, String)>,
+    /// What runs one of the models, whatever --backend says, such as smollm2=candle; can be repeated
+    #[arg(long, value_name = "MODEL=BACKEND", value_parser = parse_backend_of)]
+    backend_of: Vec<(String, BackendFlag)>,
     /// Maximum duration of an answer in seconds; it then ends with an error
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     answer_timeout: u64,
@@ -184,9 +188,20 @@ impl ModelsFlags {
         let builder = self.engine.builder(file)?.sequences(self.sequences).share_prefixes(self.share_prefixes);
         let builder = builder.keep_hidden_states(self.keeps_hidden_states).cores(Arc::clone(&self.cores));
         let builder = builder.memory_bytes(self.for_models).draft_model(self.engine.draft_model.find_if_fitting(file)?);
+        let builder = match self.backend_of(file)? {
+            Some(backend) => backend.apply(builder)?,
+            None => builder,
+        };
         let with_quota =
             |builder: EngineBuilder, (tenant, quota): &(String, Quota)| builder.quota(Tenant::new(tenant), *quota);
         Ok(self.kv_share.iter().fold(builder, with_quota))
+    }
+
+    /// Returns what `--backend-of` says of the model in a file.
+    fn backend_of(&self, file: &Path) -> Result<Option<BackendFlag>> {
+        let store = store()?;
+        let is_meant = |name: &str| store.resolve(name).is_ok_and(|named| named.path == file);
+        Ok(self.backend_of.iter().rfind(|(name, _)| is_meant(name)).map(|(_, backend)| *backend))
     }
 
     /// Loads a model for as long as the server runs, fetched if necessary. Returns `None` if it has to wait until

@@ -7,6 +7,7 @@ use clap::Args;
 use ruvllm_runtime::{Engine, Fit, KvChoice, ModelMemory, Quantization};
 use serde_json::{Value, json};
 
+use crate::flags::backend::BackendFlag;
 use crate::flags::experts::ExpertsFlag;
 use crate::flags::size::parse_size;
 use crate::output;
@@ -31,9 +32,9 @@ pub struct ShowFit {
 }
 
 impl ShowFit {
-    pub fn execute(&self, path: &Path, is_json: bool) -> Result<()> {
+    pub fn execute(&self, path: &Path, backend: BackendFlag, is_json: bool) -> Result<()> {
         let builder = Engine::builder(path).context(self.context).memory_bytes(self.memory).kv(self.kv);
-        let builder = builder.experts(self.experts.place()?);
+        let builder = backend.apply(builder.experts(self.experts.place()?))?;
         let fit = builder.fit().with_context(|| format!("cannot work out what {} takes", path.display()))?;
         if is_json { output::json(&to_json(&fit)) } else { super::print(rows(&fit)) }
     }

@@ -72,6 +72,7 @@ fn print(entry: &WitnessEntry, similar: &[Similar]) -> Result<()> {
         ("tenant", entry.tenant.clone()),
         ("session", entry.session.clone().unwrap_or_default()),
         ("model", entry.model.clone()),
+        ("backend", entry.backend.clone()),
         ("policy", routing.policy.clone().unwrap_or_default()),
         ("sampling", format!("temperature {}, top-p {}", routing.temperature, routing.top_p)),
         (

@@ -6,7 +6,7 @@ use ruvllm_runner::{PAGE_TOKENS, RunnerLimits};
 use super::{Core, CoreOptions};
 use crate::constraint::MaskThread;
 use crate::sequence::Sequence;
-use crate::{Constraint, Event, PrefixReport, Request, SequenceId, StepError, SubmitError};
+use crate::{Constraint, Event, PrefixReport, PrefixUse, Request, SequenceId, StepError, SubmitError};
 
 impl Core {
     /// Checks a request and queues it.
@@ -36,6 +36,9 @@ impl Core {
         let id = SequenceId(self.next_id);
         self.next_id += 1;
         let mut sequence = Sequence::new(id, request, namespace, length_max);
+        if !self.runner.limits().caches_prefixes {
+            sequence.prefix_use = PrefixUse::OFF;
+        }
         sequence.constraint = constraint;
         sequence.submitted = self.now;
         self.schedule.enqueue(sequence);
@@ -145,7 +148,7 @@ impl Core {
         sequence.table = start.table;
         sequence.computed = start.tokens;
         sequence.on_disk = start.on_disk.into();
-        if self.cache.has_states() {
+        if self.cache.has_states() && sequence.prefix_use.enabled {
             sequence.plan_snapshots(start.known_tokens, self.cache.snapshot_spacing());
         }
         let waited = self.now.saturating_sub(sequence.submitted);

@@ -54,11 +54,11 @@ impl Core {
             .map_err(|short| SubmitError::TooLargeForCache { needed: short.needed, pages })?;
         let begun = self.cache.begin_state(&mut table, &mut *self.runner);
         if begun.is_err() {
-            self.cache.release(None, &[], table, &mut *self.runner);
+            self.release_table(None, &[], table);
             return Err(EvaluateError::NoStateSlot);
         }
         let outcome = self.evaluate_chunks(tiers, tokens, wanted, &mut table, visit);
-        self.cache.release(None, &[], table, &mut *self.runner);
+        self.release_table(None, &[], table);
         outcome
     }
 

@@ -33,6 +33,8 @@ enum Device {
     Fake,
     /// The same with recurrent states.
     FakeRecurrent,
+    /// The same with all of a sequence in its slot, of which nothing can be shared, copied or read.
+    FakeSlots,
     /// And with a window of 20 tokens in one of two layers.
     FakeWindowed,
 }
@@ -79,7 +81,7 @@ impl Setting {
                 let pool = Pool::new(2, KernelSet::best());
                 Box::new(CpuRunner::new(recurrent_model(architecture).into(), pool, self.batch_rows))
             }
-            Device::Fake | Device::FakeRecurrent | Device::FakeWindowed => {
+            Device::Fake | Device::FakeRecurrent | Device::FakeSlots | Device::FakeWindowed => {
                 let mut shape = KvShape::new(2, self.heads, self.head_dim);
                 if self.device == Device::FakeWindowed {
                     shape = shape.with_windows(1, 20);
@@ -87,6 +89,9 @@ impl Setting {
                 let mut runner = FakeRunner::new(shape, VOCABULARY as usize, CONTEXT, self.batch_rows);
                 if self.device == Device::FakeRecurrent {
                     runner = runner.with_states(8);
+                }
+                if self.device == Device::FakeSlots {
+                    runner = runner.without_prefixes();
                 }
                 faults = runner.faults();
                 Box::new(runner)
@@ -116,7 +121,7 @@ impl Setting {
     }
 
     fn is_fake(&self) -> bool {
-        matches!(self.device, Device::Fake | Device::FakeRecurrent | Device::FakeWindowed)
+        matches!(self.device, Device::Fake | Device::FakeRecurrent | Device::FakeSlots | Device::FakeWindowed)
     }
 }
 
@@ -493,6 +498,16 @@ fn recurrent_states_are_always_those_of_the_tokens_before() {
         assert!(seen.cached_tokens > 1000 && seen.failed > 5 && seen.drafts_accepted > 10, "{seen:?}");
         assert!(!with_disk || seen.loaded_tokens > 100, "{seen:?}");
     }
+}
+
+/// A runner that keeps everything of a sequence in its slot is never asked for any of it.
+#[test]
+fn a_runner_that_caches_no_prefixes_computes_every_prompt() {
+    let seen =
+        simulate(Setting { device: Device::FakeSlots, seed: 61, budget_bytes: 30 << 11, with_disk: false, ..FAKE });
+    println!("{seen:?}");
+    assert!(seen.answers > 1000 && seen.cancelled > 50 && seen.preemptions > 0 && seen.failed > 50, "{seen:?}");
+    assert_eq!((seen.cached_tokens, seen.evicted, seen.drafts_accepted), (0, 0, 0), "{seen:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub(super) fn bytes_of(trace: &Trace) -> usize {
     let Trace { witness, to_embed, turn } = trace;
     let entry = &witness.entry;
     let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    let strings = [&entry.request, &entry.tenant, &entry.model, &entry.routing.model].map(String::len);
+    let strings = [&entry.request, &entry.tenant, &entry.model, &entry.backend, &entry.routing.model].map(String::len);
     let texts = entry.texts.as_ref().map_or(0, |texts| texts.prompt.len() + texts.answer.len());
     let error = entry.error.as_ref().map_or(0, |error| error.kind.len() + error.message.len());
     let documents: usize = entry.documents.iter().map(String::len).sum();

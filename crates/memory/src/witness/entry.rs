@@ -79,6 +79,9 @@ pub struct WitnessEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     pub model: String,
+    /// What ran the model, such as `native`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub backend: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
     pub routing: Routing,

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use ruvllm_engine::{Core, CoreOptions, KvOptions};
 use ruvllm_kernels::{Cores, KernelSet, Pool};
-use ruvllm_model::{Config, CpuRunner, Model};
+use ruvllm_model::{CpuRunner, Model};
+use ruvllm_runner::Runner;
 use ruvllm_text::{GrammarCompiler, Tokenizer};
 
-use super::draft::DraftFile;
+use super::draft::{DraftFile, LoadedDraft};
 use super::expert_place::WeightBytes;
 use super::kv_size::KvSize;
-use super::model_file::{ModelFile, TextParts};
+use super::model_file::{ModelFile, Plan, TextParts};
 use super::model_memory::{ModelMemory, queue_tokens_max, working_bytes};
 use super::{BuildError, BuildProgress, EngineBuilder, KvChoice, fingerprint};
 use crate::constrain::OutputCompiler;
@@ -34,6 +35,17 @@ struct Machine {
     memory_bytes: Option<u64>,
 }
 
+/// A model that is loaded and can run batches.
+struct Loaded {
+    runner: Box<dyn Runner>,
+    weights: WeightBytes,
+    draft: Option<LoadedDraft>,
+    /// `None` if the backend decides.
+    threads: Option<usize>,
+    /// Name of what computes.
+    kernels: &'static str,
+}
+
 impl EngineBuilder {
     pub fn build(self) -> Result<Engine, BuildError> {
         self.build_with_progress(&mut |_| {})
@@ -41,16 +53,25 @@ impl EngineBuilder {
 
     pub fn build_with_progress(self, progress: &mut dyn FnMut(BuildProgress)) -> Result<Engine, BuildError> {
         self.check()?;
-        let file = ModelFile::open(&self.path, self.quantize)?;
+        let (path, unused) = (self.path.clone(), self.unused());
+        let (builder, file) = self.open()?;
+        if matches!(file.plan, Plan::Other(..)) && !unused.is_empty() {
+            let (file, backend) = (path.display(), file.backend());
+            tracing::warn!("{file} runs on {backend}: {} has no effect on it", unused.join(", "));
+        }
+        builder.build_opened(&file, progress)
+    }
+
+    fn build_opened(self, file: &ModelFile, progress: &mut dyn FnMut(BuildProgress)) -> Result<Engine, BuildError> {
         let text = file.read_text_parts(self.chat_template.as_deref())?;
         let machine = self.machine()?;
-        let weights = self.weights(&file, machine.memory_bytes)?;
-        let context = self.chosen_context(&file, weights, machine.memory_bytes);
-        self.check_memory(&file, context, weights, machine.memory_bytes)?;
+        let weights = self.weights(file, machine.memory_bytes)?;
+        let context = self.chosen_context(file, weights, machine.memory_bytes);
+        self.check_memory(file, context, weights, machine.memory_bytes)?;
         let draft = self.draft_model.as_deref().map(|path| DraftFile::open(path, context)).transpose()?;
         draft.iter().try_for_each(|draft| draft.check_tokens(&text.tokenizer))?;
-        let kv = KvSize::new(&self, &file.config, context, machine.memory_bytes)?;
-        self.check_disk(&file.config)?;
+        let kv = KvSize::new(&self, file, context, machine.memory_bytes)?;
+        self.check_disk(file)?;
         let sampling = SamplingDefaults::of_file(&file.gguf);
         if !sampling.is_empty() {
             tracing::info!(
@@ -60,55 +81,79 @@ impl EngineBuilder {
         }
         // Before the weights are loaded, which releases the file's pages.
         let fingerprint = fingerprint(&file.gguf);
-        let model = file.load_weights(context, self.expert_file(weights)?, progress)?;
-        let draft_bytes = draft.as_ref().map_or(0, DraftFile::memory_bytes);
-        let large_bytes = model.weight_bytes();
-        let mut weights = match weights.disk {
-            0 => WeightBytes::in_memory(model.weight_bytes()),
-            _ => WeightBytes::with_experts_on_disk(model.weight_bytes(), model.expert_bytes(), &file.config),
+        let loaded = match &file.plan {
+            Plan::Native(_) => self.load_native(file, context, weights, draft, &machine, progress)?,
+            Plan::Other(other, model) => Loaded {
+                runner: file.load_other(*other, &**model, context, self.rows_max(), progress)?,
+                weights,
+                draft: None,
+                threads: None,
+                kernels: other.name(),
+            },
         };
-        weights.memory = weights.memory.saturating_add(draft_bytes);
-        let memory = self.model_memory(&file.config, context, weights, kv);
-        let options = self.core_options(context, kv, fingerprint);
-        let runner = self.runner(model, &machine);
-        let threads = runner.threads();
-        let draft = draft.map(|draft| draft.load(&runner, large_bytes)).transpose()?;
-        let mut core = Core::new(Box::new(runner), options);
+        let Loaded { runner, weights, draft, threads, kernels } = loaded;
+        let memory = self.model_memory(file, context, weights, kv);
+        let caches_prefixes = runner.limits().caches_prefixes;
+        let mut core = Core::new(runner, self.core_options(context, kv, fingerprint));
         let cold_format = self.calibrate_cold(&mut core, &text.tokenizer, context, &fingerprint, progress)?;
         if let Some(draft) = draft {
             draft.add_to(&mut core);
         }
         let disk_folder = self.disk.as_ref().map(|disk| disk.folder().to_owned());
-        let (kernels, hidden) = (machine.kernels, file.config.hidden);
         let (outputs, encoder) = text_steps(text, context)?;
         let thread = EngineThread::start(core, self.step_metrics).map_err(BuildError::Thread)?;
-        let model = LoadedModel {
+        Ok(Engine::new(LoadedModel {
             outputs,
             encoder,
             thread,
+            backend: file.backend(),
             kernels,
             threads,
-            hidden,
+            hidden: file.hidden(),
+            caches_prefixes,
             disk_folder,
             cold_format,
             memory,
             sampling,
+        }))
+    }
+
+    /// Loads a model, and one that drafts for it if there is any, for the native backend.
+    fn load_native(
+        &self,
+        file: &ModelFile,
+        context: usize,
+        weights: WeightBytes,
+        draft: Option<DraftFile>,
+        machine: &Machine,
+        progress: &mut dyn FnMut(BuildProgress),
+    ) -> Result<Loaded, BuildError> {
+        let model = file.load_weights(context, self.expert_file(weights)?, progress)?;
+        let draft_bytes = draft.as_ref().map_or(0, DraftFile::memory_bytes);
+        let large_bytes = model.weight_bytes();
+        let mut weights = match weights.disk {
+            0 => WeightBytes::in_memory(large_bytes),
+            _ => WeightBytes::with_experts_on_disk(large_bytes, model.expert_bytes(), file),
         };
-        Ok(Engine::new(model))
+        weights.memory = weights.memory.saturating_add(draft_bytes);
+        let runner = self.runner(model, machine);
+        let draft = draft.map(|draft| draft.load(&runner, large_bytes)).transpose()?;
+        let threads = Some(runner.threads());
+        Ok(Loaded { runner: Box::new(runner), weights, draft, threads, kernels: machine.kernels.name() })
     }
 
     /// Returns the memory that the model will need, without loading it.
     pub fn memory(&self) -> Result<ModelMemory, BuildError> {
-        let file = ModelFile::open(&self.path, self.quantize)?;
+        let (builder, file) = self.clone().open()?;
         let memory_bytes = self.memory_bytes.or_else(|| Hardware::detect().memory_available_bytes);
-        let weights = self.weights(&file, memory_bytes)?;
-        let context = self.chosen_context(&file, weights, memory_bytes);
-        Ok(self.memory_for(&file, context, weights))
+        let weights = builder.weights(&file, memory_bytes)?;
+        let context = builder.chosen_context(&file, weights, memory_bytes);
+        Ok(builder.memory_for(&file, context, weights))
     }
 
     pub(super) fn model_memory(
         &self,
-        config: &Config,
+        file: &ModelFile,
         context: usize,
         weights: WeightBytes,
         kv: KvSize,
@@ -116,7 +161,7 @@ impl EngineBuilder {
         ModelMemory {
             weights_bytes: weights.memory,
             disk_bytes: weights.disk,
-            working_bytes: working_bytes(config, context, self.rows_max()),
+            working_bytes: working_bytes(file, context, self.rows_max()),
             kv_min_bytes: kv.min_bytes.min(kv.budget_bytes),
             kv_max_bytes: kv.budget_bytes,
         }
@@ -144,7 +189,7 @@ impl EngineBuilder {
         let needed = self.memory_for(file, context, weights);
         match memory_bytes.and_then(|bytes| usize::try_from(bytes).ok()) {
             Some(available) if needed.min_bytes() > available => {
-                let remedy = self.fit()?.remedy();
+                let remedy = self.fit_of(file)?.remedy();
                 Err(BuildError::DoesNotFit { needed: Box::new(needed), available, context, remedy })
             }
             _ => Ok(()),
@@ -152,8 +197,8 @@ impl EngineBuilder {
     }
 
     /// Refuses a disk tier that cannot hold a page.
-    fn check_disk(&self, config: &Config) -> Result<(), BuildError> {
-        let page = config.kv_shape().page_bytes(self.kv.tiers().hot);
+    fn check_disk(&self, file: &ModelFile) -> Result<(), BuildError> {
+        let page = file.kv_shape().page_bytes(self.kv.tiers().hot);
         match self.disk.as_ref().map(|disk| disk.budget_bytes()) {
             Some(budget) if budget <= page as u64 => Err(BuildError::DiskTooSmall { budget, page }),
             _ => Ok(()),

@@ -8,10 +8,10 @@ use ruvllm_model::CpuRunner;
 use ruvllm_runner::PageFormat;
 use ruvllm_text::Tokenizer;
 
-use super::build::padded;
-use super::model_file::ModelFile;
+use super::model_file::{ModelFile, Plan};
 use super::model_memory::working_bytes;
 use super::{BuildError, fingerprint};
+use crate::backend::{BackendChoice, NATIVE};
 
 /// Tokens of texts that it keeps: longer texts are not drafted for.
 const TEXT_TOKENS: usize = 8192;
@@ -29,11 +29,12 @@ impl DraftFile {
     /// Opens a model that is to draft texts of up to `context` tokens.
     pub(super) fn open(path: &Path, context: usize) -> Result<Self, BuildError> {
         let refuse = |reason: String| BuildError::DraftModel { path: path.to_owned(), reason };
-        let file = ModelFile::open(path, None).map_err(|error| refuse(error.to_string()))?;
-        if !file.config.state_shape().layers.is_empty() {
+        let native = BackendChoice::Named(NATIVE);
+        let file = ModelFile::open(path, None, native, &[]).map_err(|error| refuse(error.to_string()))?;
+        if matches!(&file.plan, Plan::Native(config) if !config.state_shape().layers.is_empty()) {
             return Err(refuse("it has recurrent layers; take one whose layers are all attention".to_owned()));
         }
-        let context = context.min(file.config.context);
+        let context = context.min(file.context());
         Ok(Self { path: path.to_owned(), file, context })
     }
 
@@ -49,14 +50,14 @@ impl DraftFile {
 
     /// Returns the memory that it takes: weights, buffers, and keys and values.
     pub(super) fn memory_bytes(&self) -> usize {
-        let working = working_bytes(&self.file.config, self.context, BATCH_ROWS);
-        padded(self.file.weights_bytes()).saturating_add(working).saturating_add(self.kv().budget_bytes)
+        let working = working_bytes(&self.file, self.context, BATCH_ROWS);
+        self.file.loaded_bytes().saturating_add(working).saturating_add(self.kv().budget_bytes)
     }
 
     fn kv(&self) -> KvOptions {
         let kv = KvOptions::new(Tiers::uniform(PageFormat::F16));
         let pages = KvCache::pages_for(self.context.min(TEXT_TOKENS)) + 2;
-        KvOptions { budget_bytes: kv.budget_for(self.file.config.kv_shape(), pages), ..kv }
+        KvOptions { budget_bytes: kv.budget_for(self.file.kv_shape(), pages), ..kv }
     }
 
     /// Loads it beside a model that takes `large_bytes` of weights, on the same threads.

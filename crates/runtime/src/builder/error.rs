@@ -11,6 +11,7 @@ use ruvllm_text::{ChatTemplateError, GrammarError, TokenizerError};
 use super::ModelMemory;
 use super::vocabulary::ReadError;
 use crate::hardware::KernelsError;
+use crate::{BackendError, NoBackendError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
@@ -22,6 +23,10 @@ pub enum BuildError {
     Metadata(#[from] MetadataError),
     #[error("the model cannot be loaded: {0}")]
     Model(#[from] LoadError),
+    #[error(transparent)]
+    NoBackend(#[from] NoBackendError),
+    #[error("{backend} cannot run the model: {source}")]
+    Backend { backend: &'static str, source: BackendError },
     #[error("the model has no vocabulary; a folder of safetensors needs tokenizer.json beside its weights")]
     NoVocabulary,
     #[error("the model's vocabulary cannot be used: {0}")]

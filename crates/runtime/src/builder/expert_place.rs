@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, process};
 
-use ruvllm_model::Config;
-
 use super::build::padded;
 use super::draft::DraftFile;
 use super::fit::CONTEXT_USEFUL;
@@ -37,8 +35,8 @@ impl WeightBytes {
     }
 
     /// Counts the experts of one token as memory: with less, every token would wait for all of its experts.
-    pub(super) fn with_experts_on_disk(all: usize, experts: usize, config: &Config) -> Self {
-        let (active, count) = config.active_experts().unwrap_or((1, 1));
+    pub(super) fn with_experts_on_disk(all: usize, experts: usize, file: &ModelFile) -> Self {
+        let (active, count) = file.active_experts().unwrap_or((1, 1));
         Self { memory: all.saturating_sub(experts).saturating_add(experts / count * active), disk: experts }
     }
 }
@@ -46,22 +44,22 @@ impl WeightBytes {
 impl EngineBuilder {
     /// Decides how much of the weights is in memory, and how much on disk.
     pub(super) fn weights(&self, file: &ModelFile, memory_bytes: Option<u64>) -> Result<WeightBytes, BuildError> {
-        let draft = self.draft_model.as_deref().map(|path| DraftFile::open(path, file.config.context)).transpose()?;
+        let draft = self.draft_model.as_deref().map(|path| DraftFile::open(path, file.context())).transpose()?;
         let draft_bytes = draft.map_or(0, |draft| draft.memory_bytes());
-        let all = padded(file.weights_bytes()).saturating_add(draft_bytes);
+        let all = file.loaded_bytes().saturating_add(draft_bytes);
         let experts = padded(file.expert_bytes());
         let in_memory = WeightBytes::in_memory(all);
         let is_on_disk = match &self.experts {
             ExpertPlace::Memory => false,
             ExpertPlace::Disk(_) => true,
             ExpertPlace::DiskIfNeeded(_) => {
-                let context = self.context.unwrap_or(file.config.context.min(CONTEXT_USEFUL));
+                let context = self.context.unwrap_or(file.context().min(CONTEXT_USEFUL));
                 let needed = self.memory_for(file, context, in_memory).min_bytes();
                 memory_bytes.is_some_and(|available| needed as u64 > available)
             }
         };
         if is_on_disk && experts > 0 {
-            return Ok(WeightBytes::with_experts_on_disk(all, experts, &file.config));
+            return Ok(WeightBytes::with_experts_on_disk(all, experts, file));
         }
         Ok(in_memory)
     }

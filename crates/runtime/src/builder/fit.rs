@@ -1,12 +1,12 @@
 //! Whether a model fits into memory, before anything of it is loaded, and what would.
 
 use ruvllm_kernels::WeightType;
-use ruvllm_model::quantize::{Plan, Recipe};
+use ruvllm_model::quantize::{self, Recipe};
 
 use super::build::padded;
 use super::expert_place::WeightBytes;
 use super::kv_size::{KvSize, default_context};
-use super::model_file::ModelFile;
+use super::model_file::{ModelFile, Plan};
 use super::{BuildError, EngineBuilder, ModelMemory};
 use crate::hardware::Hardware;
 
@@ -98,36 +98,42 @@ impl Fit {
 impl EngineBuilder {
     /// Works out what the model would take, without loading it.
     pub fn fit(&self) -> Result<Fit, BuildError> {
-        let file = ModelFile::open(&self.path, self.quantize)?;
+        let (builder, file) = self.clone().open()?;
+        builder.fit_of(&file)
+    }
+
+    pub(super) fn fit_of(&self, file: &ModelFile) -> Result<Fit, BuildError> {
         let hardware = Hardware::detect();
         let memory_bytes = self.memory_bytes.or(hardware.memory_available_bytes);
-        let weights = self.weights(&file, memory_bytes)?;
-        let context = self.chosen_context(&file, weights, memory_bytes);
+        let weights = self.weights(file, memory_bytes)?;
+        let context = self.chosen_context(file, weights, memory_bytes);
         let memory_bytes = memory_bytes.and_then(|bytes| usize::try_from(bytes).ok());
-        let smaller = RECIPES.into_iter().filter_map(|recipe| {
-            let plan = Plan::new(&file.gguf, recipe).ok()?;
+        // Only the native backend runs all that `ruvllm quantize` writes.
+        let recipes = RECIPES.into_iter().filter(|_| matches!(file.plan, Plan::Native(_)));
+        let smaller = recipes.filter_map(|recipe| {
+            let plan = quantize::Plan::new(&file.gguf, recipe).ok()?;
             let bytes: u64 = plan.tensors.iter().map(|tensor| tensor.bytes).sum();
             let in_memory = WeightBytes::in_memory(padded(bytes));
             (bytes < file.weights_bytes()).then(|| Quantization {
                 recipe,
                 file_bytes: plan.file_bytes,
-                context_fits: self.longest_context(&file, in_memory, memory_bytes),
+                context_fits: self.longest_context(file, in_memory, memory_bytes),
             })
         });
         Ok(Fit {
             context,
-            context_max: file.config.context,
-            memory: self.memory_for(&file, context, weights),
+            context_max: file.context(),
+            memory: self.memory_for(file, context, weights),
             memory_bytes,
-            context_fits: self.longest_context(&file, weights, memory_bytes),
+            context_fits: self.longest_context(file, weights, memory_bytes),
             threads: self.threads.unwrap_or(hardware.cores),
             quantizations: smaller.collect(),
         })
     }
 
     pub(super) fn memory_for(&self, file: &ModelFile, context: usize, weights: WeightBytes) -> ModelMemory {
-        let kv = KvSize::bounds(self, &file.config, context);
-        self.model_memory(&file.config, context, weights, kv)
+        let kv = KvSize::bounds(self, file, context);
+        self.model_memory(file, context, weights, kv)
     }
 
     /// Returns the context that was asked for, or what suits the model and the memory.
@@ -135,19 +141,19 @@ impl EngineBuilder {
         self.context.unwrap_or_else(|| {
             let affordable = memory_bytes.and_then(|bytes| usize::try_from(bytes).ok());
             let fitting = self.longest_context(file, weights, affordable);
-            default_context(&file.config, memory_bytes).min(fitting.unwrap_or(usize::MAX))
+            default_context(file, memory_bytes).min(fitting.unwrap_or(usize::MAX))
         })
     }
 
     /// Returns the longest context for which there is memory, up to the model's own.
     fn longest_context(&self, file: &ModelFile, weights: WeightBytes, memory_bytes: Option<usize>) -> Option<usize> {
-        let Some(memory_bytes) = memory_bytes else { return Some(file.config.context) };
+        let Some(memory_bytes) = memory_bytes else { return Some(file.context()) };
         let fits = |context: usize| self.memory_for(file, context, weights).min_bytes() <= memory_bytes;
-        if fits(file.config.context) {
-            return Some(file.config.context);
+        if fits(file.context()) {
+            return Some(file.context());
         }
         // What fits is found by halves: more context never takes less.
-        let (mut fitting, mut too_long) = (0, file.config.context);
+        let (mut fitting, mut too_long) = (0, file.context());
         while fitting + 1 < too_long {
             let middle = fitting + (too_long - fitting) / 2;
             *(if fits(middle) { &mut fitting } else { &mut too_long }) = middle;

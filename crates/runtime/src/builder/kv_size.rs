@@ -2,9 +2,9 @@
 
 use ruvllm_engine::{Core, KvOptions, Quota, Tenant};
 use ruvllm_kv::KvCache;
-use ruvllm_model::Config;
 use ruvllm_runner::{PAGE_TOKENS, PageFormat};
 
+use super::model_file::{ModelFile, Plan};
 use super::{BuildError, EngineBuilder};
 
 /// Longer contexts must be asked for: tables for every position are made at load.
@@ -30,11 +30,11 @@ impl KvSize {
     /// Sizes the KV memory of an engine in `memory_bytes` of memory.
     pub(super) fn new(
         builder: &EngineBuilder,
-        config: &Config,
+        file: &ModelFile,
         context: usize,
         memory_bytes: Option<u64>,
     ) -> Result<Self, BuildError> {
-        let bounds = Self::bounds(builder, config, context);
+        let bounds = Self::bounds(builder, file, context);
         let Self { min_bytes, max_bytes, .. } = bounds;
         let affordable = memory_bytes.and_then(|bytes| usize::try_from(bytes).ok());
         let affordable = affordable.map_or(max_bytes, |bytes| bytes / BUDGET_MEMORY_DIVISOR);
@@ -47,16 +47,21 @@ impl KvSize {
     }
 
     /// Sizes the KV memory as if there were enough of it.
-    pub(super) fn bounds(builder: &EngineBuilder, config: &Config, context: usize) -> Self {
-        let sidecar_bytes = if builder.keeps_hidden_states { Core::state_bytes(config.hidden) } else { 0 };
+    pub(super) fn bounds(builder: &EngineBuilder, file: &ModelFile, context: usize) -> Self {
+        let sidecar_bytes = if builder.keeps_hidden_states { Core::state_bytes(file.hidden()) } else { 0 };
         let kv = KvOptions { sidecar_bytes, ..KvOptions::new(builder.kv.tiers()) };
         let pages = KvCache::pages_for(context);
         let all = pages.saturating_mul(builder.sequences).saturating_mul(KV_SLACK.0) / KV_SLACK.1;
         let guaranteed = guaranteed_bytes(&builder.quotas).saturating_mul(2);
-        let (shape, state_bytes) = (config.kv_shape(), config.state_shape().bytes());
-        let with_states = |pages: usize| KvOptions::budget_with_states(kv.budget_for(shape, pages), state_bytes);
-        let min_bytes = with_states(pages + 2).max(guaranteed);
-        let max_bytes = with_states(all + 1).max(min_bytes);
+        let with_states = |pages: usize, sequences: usize| {
+            let paged = kv.budget_for(file.kv_shape(), pages);
+            match &file.plan {
+                Plan::Native(config) => KvOptions::budget_with_states(paged, config.state_shape().bytes()),
+                Plan::Other(_, model) => KvOptions::budget_with_slots(paged, model.state_bytes(context), sequences),
+            }
+        };
+        let min_bytes = with_states(pages + 2, 1).max(guaranteed);
+        let max_bytes = with_states(all + 1, builder.sequences).max(min_bytes);
         Self { budget_bytes: builder.kv_budget_bytes.unwrap_or(max_bytes), min_bytes, max_bytes }
     }
 }
@@ -66,9 +71,9 @@ fn guaranteed_bytes(quotas: &[(Tenant, Quota)]) -> usize {
 }
 
 /// Returns the context that the model was made for, unless that is very long or its KV pages would fill the memory.
-pub(super) fn default_context(config: &Config, memory_bytes: Option<u64>) -> usize {
-    let model = config.context.min(CONTEXT_DEFAULT_MAX);
-    let token_bytes = (config.kv_shape().page_bytes(PageFormat::F16) / PAGE_TOKENS).max(1);
+pub(super) fn default_context(file: &ModelFile, memory_bytes: Option<u64>) -> usize {
+    let model = file.context().min(CONTEXT_DEFAULT_MAX);
+    let token_bytes = (file.kv_shape().page_bytes(PageFormat::F16) / PAGE_TOKENS).max(1);
     let memory_bytes = memory_bytes.and_then(|bytes| usize::try_from(bytes).ok());
     let affordable = memory_bytes.map_or(model, |bytes| bytes / CONTEXT_MEMORY_DIVISOR / token_bytes);
     model.min(affordable).max(1)

@@ -1,6 +1,6 @@
 //! The memory that a model takes.
 
-use ruvllm_model::Config;
+use super::model_file::ModelFile;
 
 /// Bytes per token of the vocabulary, in the tokenizer and in the token trie of grammars.
 const VOCABULARY_TOKEN_BYTES: usize = 320;
@@ -41,9 +41,9 @@ pub(crate) fn queue_tokens_max(context: usize) -> usize {
 }
 
 /// Returns the memory needed beside weights and KV pages for steps of `rows` rows.
-pub(crate) fn working_bytes(config: &Config, context: usize, rows: usize) -> usize {
-    let vocabulary = config.vocabulary.saturating_mul(VOCABULARY_TOKEN_BYTES);
+pub(super) fn working_bytes(file: &ModelFile, context: usize, rows: usize) -> usize {
+    let vocabulary = file.vocabulary().saturating_mul(VOCABULARY_TOKEN_BYTES);
     let queue = queue_tokens_max(context).saturating_mul(size_of::<u32>());
-    let parts = [config.run_state_bytes(context, rows), vocabulary, queue, SMALL_THINGS_BYTES];
+    let parts = [file.run_state_bytes(context, rows), vocabulary, queue, SMALL_THINGS_BYTES];
     parts.into_iter().fold(0, usize::saturating_add)
 }

@@ -85,7 +85,7 @@ impl Engine {
 /// Embeds with a pass through the model for each text. The engine must keep hidden states.
 impl Embedder for Engine {
     fn name(&self) -> &'static str {
-        "native"
+        self.backend()
     }
 
     fn dimensions(&self) -> usize {

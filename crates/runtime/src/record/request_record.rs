@@ -34,13 +34,20 @@ pub(crate) struct RequestRecord {
 }
 
 impl RequestRecord {
-    pub fn begin(recorder: &RequestRecorder, identity: &RequestIdentity, request: Option<&Request>) -> Self {
+    /// Begins the record of a request to a model that `backend` runs.
+    pub fn begin(
+        recorder: &RequestRecorder,
+        identity: &RequestIdentity,
+        backend: &str,
+        request: Option<&Request>,
+    ) -> Self {
         let entry = WitnessEntry {
             request: identity.request.clone(),
             at_ms: now_ms(),
             tenant: request.map_or_else(String::new, |request| request.tenant.name().to_owned()),
             session: request.and_then(|request| request.session.clone()),
             model: identity.model.clone(),
+            backend: backend.to_owned(),
             ignored: identity.ignored.clone(),
             ..WitnessEntry::default()
         };
@@ -135,7 +142,8 @@ impl RequestRecord {
             (self.stored_vector(&response.embeddings.prompt), self.stored_vector(&response.embeddings.answer));
         let turn = self.turn.take().filter(|_| self.entry.error.is_none()).map(|mut turn| {
             turn.messages.push(answer.to_json());
-            turn.kv = Some(kv_state(model, response.usage.prompt_tokens + response.usage.completion_tokens));
+            let tokens = response.usage.prompt_tokens + response.usage.completion_tokens;
+            turn.kv = model.caches_prefixes.then(|| kv_state(model, tokens));
             turn.embedding.clone_from(&prompt_embedding);
             turn.at_ms = now_ms();
             turn

@@ -55,6 +55,15 @@ impl Runner {
         }
     }
 
+    /// Returns the name of what runs the model.
+    pub fn backend(&self) -> &'static str {
+        match self {
+            Self::Generator(engine) => engine.backend(),
+            Self::Encoder(encoder) => encoder.name(),
+            Self::Reranker(reranker) => reranker.name(),
+        }
+    }
+
     /// Returns the context length in tokens.
     pub fn context(&self) -> usize {
         match self {

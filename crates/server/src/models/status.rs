@@ -16,6 +16,8 @@ pub struct LoadedModel {
     /// Unix time.
     pub loaded_at: u64,
     pub context: usize,
+    /// What runs it, such as `native`.
+    pub backend: String,
     /// What computes: an instruction set, or another backend.
     pub kernels: String,
     /// `null` if the backend decides.
@@ -72,6 +74,7 @@ impl ServedModel {
             kept,
             loaded_at: unix_s(self.loaded_at),
             context: self.runner.context(),
+            backend: self.runner.backend().to_owned(),
             running,
             waiting,
             ..LoadedModel::default()
@@ -81,8 +84,8 @@ impl ServedModel {
             Runner::Reranker(reranker) => described.kernels = reranker.name().to_owned(),
             Runner::Generator(engine) => {
                 let status = engine.status();
-                described.kernels = engine.kernels().name().to_owned();
-                described.threads = Some(engine.threads());
+                described.kernels = engine.kernels().to_owned();
+                described.threads = engine.threads();
                 described.running += status.running;
                 described.waiting += status.waiting;
                 described.kv_used_bytes = status.cache.used_bytes;

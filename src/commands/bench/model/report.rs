@@ -11,7 +11,8 @@ use crate::output;
 
 pub struct Report<'b> {
     pub bench: &'b ModelBench,
-    pub threads: usize,
+    /// `None` if the backend decides.
+    pub threads: Option<usize>,
     pub kernels: &'static str,
     pub load_s: f64,
     pub rates: Rates,
@@ -54,7 +55,11 @@ impl Report<'_> {
         self.print_remarks();
         let Self { threads, kernels, load_s, .. } = self;
         let name = &self.bench.model.model;
-        output::line(&format!("{name}: {threads} threads, {kernels} kernels, loaded in {load_s:.2} s"))?;
+        let how = match threads {
+            Some(threads) => format!("{threads} threads, {kernels} kernels"),
+            None => (*kernels).to_owned(),
+        };
+        output::line(&format!("{name}: {how}, loaded in {load_s:.2} s"))?;
         for (index, table) in self.tables().iter().enumerate() {
             if index > 0 {
                 output::line("")?;
