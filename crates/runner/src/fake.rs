@@ -107,6 +107,7 @@ impl FakeRunner {
             state_bytes: 0,
             drafts_max: usize::MAX,
             rows_max,
+            has_fast_rows: false,
             numerics: "fake".to_owned(),
         };
         Self {

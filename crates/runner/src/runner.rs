@@ -109,6 +109,8 @@ pub struct RunnerLimits {
     pub drafts_max: usize,
     /// Maximum rows of a batch. All of them may be logit rows.
     pub rows_max: usize,
+    /// Whether there is a faster way for rows of prompts, which rounds otherwise ([`Batch::set_fast`]).
+    pub has_fast_rows: bool,
     /// Tells apart runners whose keys and values must not be mixed, on disk too. Empty for the CPU, whose kernel sets
     /// agree closely enough.
     pub numerics: String,

@@ -29,6 +29,7 @@ pub(crate) struct LoadedModel {
     /// Folder of the disk tier, if there is one.
     pub disk_folder: Option<PathBuf>,
     pub cold_format: Option<ColdFormat>,
+    pub fast_prefill: Option<FastPrefill>,
     pub memory: ModelMemory,
 }
 
@@ -63,6 +64,11 @@ impl Engine {
     /// Returns the format chosen for this model's cold KV pages, where it was measured.
     pub fn cold_format(&self) -> Option<&ColdFormat> {
         self.0.cold_format.as_ref()
+    }
+
+    /// Returns what was measured of prompts in bf16, where that was asked for.
+    pub fn fast_prefill(&self) -> Option<&FastPrefill> {
+        self.0.fast_prefill.as_ref()
     }
 
     pub fn kernels(&self) -> KernelSet {

@@ -20,6 +20,7 @@
 mod builder;
 mod engine;
 mod kv_calibration;
+mod prefill_calibration;
 
 // The way of a request, in its order; `generate` calls the steps.
 mod request;
@@ -47,8 +48,8 @@ mod perplexity;
 mod rerank;
 
 pub use builder::{
-    BuildError, BuildProgress, EngineBuilder, ExpertPlace, Fit, KvChoice, ModelMemory, Quantization, can_draft_for,
-    open_tokenizer,
+    BuildError, BuildProgress, EngineBuilder, ExpertPlace, Fit, KvChoice, ModelMemory, Prefill, Quantization,
+    can_draft_for, open_tokenizer,
 };
 pub use cancellation::CancellationToken;
 pub use embed::{
@@ -59,6 +60,7 @@ pub use encode::Truncation;
 pub use engine::Engine;
 pub use error::{GenerateError, RequestError};
 pub use kv_calibration::ColdFormat;
+pub use prefill_calibration::FastPrefill;
 pub use perplexity::{Perplexity, PerplexityError};
 pub use prepare::check_policy;
 pub use record::{RequestIdentity, RequestRecorder};
