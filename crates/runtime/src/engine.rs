@@ -10,7 +10,7 @@ use ruvllm_text::Tokenizer;
 use crate::constrain::OutputCompiler;
 use crate::encode::PromptEncoder;
 use crate::submit::{EngineStopped, EngineThread};
-use crate::{ColdFormat, EngineBuilder, EngineStatus, GenerateError, ModelMemory, Prompt, Tools};
+use crate::{ColdFormat, EngineBuilder, EngineStatus, FastPrefill, GenerateError, ModelMemory, Prompt, Tools};
 
 /// A loaded model, ready to answer. Clones share one engine; dropping the last of them unloads the model.
 #[derive(Clone, Debug)]

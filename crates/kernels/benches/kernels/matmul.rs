@@ -50,7 +50,10 @@ fn one_format(bench: &mut Bench<'_>, name: &str, kind: WeightType, rows: usize, 
             worker.barrier();
         });
     }
-    for tokens in TOKENS.into_iter().filter(|tokens| bench.pool.has_bf16() && *tokens >= COMPUTE_TOKENS) {
+    if !bench.pool.has_bf16() {
+        return;
+    }
+    for tokens in TOKENS.into_iter().filter(|tokens| *tokens >= COMPUTE_TOKENS) {
         let input = Activations::new(&bench.pool, tokens, &copies[..1]).in_bf16(&bench.pool, false);
         let (out, rows_in_bf16) = (Matrix::new(&bench.pool, tokens, rows), BatchRows::new(0, tokens));
         let limit = Limit::Bf16 { operations: 2 * rows * cols * tokens };

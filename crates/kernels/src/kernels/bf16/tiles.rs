@@ -12,8 +12,9 @@ use crate::weights::GROUP;
 
 /// Blocks of rows per call.
 const BLOCKS: usize = 2;
-/// Columns that are summed up before other tiles have their turn: those of all rows of a call stay in the first-level cache.
-const TURN_COLS: usize = 512;
+/// Maximum number of columns that are summed up before other tiles have their turn: those of all rows of a call stay in the
+/// first-level cache.
+const TURN_COLS_MAX: usize = 512;
 /// Numbers of an operand's tile.
 const OPERAND: usize = BLOCK_ROWS * GROUP;
 
@@ -39,8 +40,10 @@ unsafe fn multiply(tiles: UnpackedTiles, x: RowBlocks, out: Sums) {
     unsafe {
         asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, preserves_flags));
         let is_one = x.count <= BLOCK_ROWS;
-        for first in (0..tiles.cols).step_by(TURN_COLS) {
-            let turn = Turn { tiles, x, out, cols: (first, tiles.cols.min(first + TURN_COLS)) };
+        // Equal turns: each costs a store and a load of all sums.
+        let turn_cols = tiles.cols.div_ceil(tiles.cols.div_ceil(TURN_COLS_MAX)).next_multiple_of(GROUP);
+        for first in (0..tiles.cols).step_by(turn_cols) {
+            let turn = Turn { tiles, x, out, cols: (first, tiles.cols.min(first + turn_cols)) };
             let mut tile = 0;
             while tile < tiles.count {
                 match (is_one, tile + 1 < tiles.count) {
