@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use ruvllm_backends::is_encoder;
 use ruvllm_model::quantize::Recipe;
-use ruvllm_runtime::{Engine, EngineBuilder};
+use ruvllm_runtime::{Engine, EngineBuilder, Prefill};
 use ruvllm_store::ModelFile;
 
 use super::backend::BackendFlag;
@@ -53,6 +53,10 @@ pub struct EngineFlags {
     /// `ruvllm quantize` does it once and for all
     #[arg(long, value_name = "TYPE")]
     pub quantize: Option<Recipe>,
+    /// How prompts are computed: exact, as answers are; fast, with weights and activations in bf16, on processors with AMX; or
+    /// auto: fast where a measurement at the first load shows that it pays and leaves predictions as they are
+    #[arg(long, value_name = "WAY", default_value = "exact")]
+    pub prefill: Prefill,
     #[command(flatten)]
     pub kv: KvFlags,
 }
@@ -88,7 +92,7 @@ impl EngineFlags {
         }
         let chat_template = self.chat_template.as_deref().map(read_template).transpose()?;
         let builder = Engine::builder(file).threads(self.threads).context(self.context).chat_template(chat_template);
-        let builder = builder.experts(self.experts.place()?).quantize(self.quantize);
+        let builder = builder.experts(self.experts.place()?).quantize(self.quantize).prefill(self.prefill);
         let builder = self.backend.apply(builder)?;
         let builder = builder.draft_model(self.draft_model.find(file)?);
         Ok(self.kv.apply(builder)?.calibration_folder(loading::calibration_folder()?))

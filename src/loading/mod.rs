@@ -35,7 +35,14 @@ pub fn model_file(name: &str, interrupted: Arc<AtomicBool>) -> Result<ModelFile>
 /// Loads a model and shows the progress.
 pub fn build(builder: EngineBuilder, file: &Path) -> Result<Engine> {
     let bar = byte_bar(0, "loading");
-    let mut is_measured = false;
+    let (mut is_measured, mut is_prefill_measured) = (false, false);
+    let tell = |what: &'static str| {
+        if bar.is_hidden() {
+            output::remark(what);
+        } else {
+            bar.set_message(what);
+        }
+    };
     let engine = builder.build_with_progress(&mut |progress| match progress {
         BuildProgress::Weights { done, total } => {
             bar.set_length(total);
@@ -43,17 +50,23 @@ pub fn build(builder: EngineBuilder, file: &Path) -> Result<Engine> {
         }
         BuildProgress::MeasuringKv => {
             is_measured = true;
-            let what = "measuring which KV formats the model tolerates (once per model)";
-            if bar.is_hidden() {
-                output::remark(what);
-            } else {
-                bar.set_message(what);
-            }
+            tell("measuring which KV formats the model tolerates (once per model)");
+        }
+        BuildProgress::MeasuringPrefill => {
+            is_prefill_measured = true;
+            tell("measuring how prompts are computed best (once per model)");
         }
     });
     bar.finish_and_clear();
     if let Some(cold) = engine.as_ref().ok().and_then(Engine::cold_format).filter(|_| is_measured) {
         output::remark(&format!("measured: the oldest keys and values of this model may be stored as {cold}"));
+    }
+    if let Some(found) = engine.as_ref().ok().and_then(Engine::fast_prefill).filter(|_| is_prefill_measured) {
+        let how = match found.rows_min {
+            Some(rows) => format!("prompts from {rows} tokens on are computed in bf16"),
+            None => "prompts are computed exactly".to_owned(),
+        };
+        output::remark(&format!("measured: {how} (predictions differ by {:.4} nats)", found.divergence));
     }
     engine.map_err(|error| {
         let what = describe_failure(&error, file);

@@ -18,6 +18,7 @@ mod kv_guard;
 mod logits;
 mod model_file;
 mod perplexity;
+mod prefill;
 mod prefix_cache;
 mod quantize;
 mod speculation;

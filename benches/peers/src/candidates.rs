@@ -47,10 +47,11 @@ pub fn prepare(options: &Options) -> Result<Vec<Candidate>> {
     Ok(candidates)
 }
 
-/// Attention differs so much with these that none is the best for all works: kernels and the format of keys and values.
+/// Attention differs so much with these that none is the best for all works: kernels and the format of keys and values. Ours
+/// with prompts computed exactly and fast.
 fn settings(engine: &str) -> &'static [&'static str] {
     match engine {
-        RUVLLM => &["f16", "q8"],
+        RUVLLM => &["f16", "q8", "f16-fast", "q8-fast"],
         LLAMA_CPP => &["no-fa", "fa", "fa-q8"],
         _ => &[""],
     }

@@ -143,8 +143,9 @@ impl Report {
     fn share(&self, model: &Model, measure: Measure, candidate: &CandidateFacts, tok_s: f64) -> Option<f64> {
         let Measure::Of(Task::Work(work)) = measure else { return None };
         // llama.cpp's 8-bit KV has a scale of two bytes for 32 numbers.
-        let kv_bytes_per_number = if candidate.setting.ends_with("q8") { 34.0 / 32.0 } else { 2.0 };
-        ceilings::share(&self.ceilings, model.cost(work, kv_bytes_per_number)?, tok_s)
+        let kv_bytes_per_number = if candidate.setting.contains("q8") { 34.0 / 32.0 } else { 2.0 };
+        let in_bf16 = candidate.setting.ends_with("-fast");
+        ceilings::share(&self.ceilings, model.cost(work, kv_bytes_per_number)?, in_bf16, tok_s)
     }
 
     pub fn write(&self, path: &Path) -> Result<()> {

@@ -5,6 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use peers_protocol::{About, Engine, Start, Timing, Work, prompt};
 use ruvllm_engine::{Core, PrefixUse, Request, SequenceId, Speculation};
+use ruvllm_runtime::Prefill;
 
 pub struct RuvLlm {
     engine: ruvllm_runtime::Engine,
@@ -21,12 +22,17 @@ struct Held {
 }
 
 pub fn load(start: &Start) -> Result<(RuvLlm, About)> {
+    let (kv, prefill) = match start.setting.strip_suffix("-fast") {
+        Some(kv) => (kv, Prefill::Fast),
+        None => (&*start.setting, Prefill::Exact),
+    };
     let engine = ruvllm_runtime::Engine::builder(&start.model)
         .threads(Some(start.threads))
         .context(Some(start.context))
         .sequences(start.sequences)
         .batch_rows(start.batch_rows)
-        .kv(start.setting.parse()?)
+        .kv(kv.parse()?)
+        .prefill(prefill)
         .build()?;
     let about = About {
         version: format!("ruvllm {}", env!("CARGO_PKG_VERSION")),

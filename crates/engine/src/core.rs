@@ -71,6 +71,8 @@ pub struct Core {
     schedule: Schedule,
     tenants: Tenants,
     options: CoreOptions,
+    /// From how many tokens on, cached ones aside, a prompt is computed in the runner's fast way.
+    fast_rows_min: Option<usize>,
     next_id: u64,
     now: Duration,
     row_cost: RowCost,
@@ -114,6 +116,7 @@ impl Core {
             schedule: Schedule::default(),
             tenants,
             options,
+            fast_rows_min: None,
             next_id: 0,
             now: Duration::ZERO,
             row_cost: RowCost::default(),
@@ -177,6 +180,14 @@ impl Core {
         (self.options.kv.tiers.cold, self.options.kv.rotation) = (cold, rotation);
         self.runner.set_rotation(rotation);
         self.cache.set_cold(cold);
+    }
+
+    /// Sets from how many tokens on, cached ones aside, a prompt is computed in the runner's fast way; `None` is never. Panics if
+    /// the runner has none, or pages are in use.
+    pub fn set_fast_rows_min(&mut self, rows: Option<usize>) {
+        assert!(rows.is_none() || self.runner.limits().has_fast_rows, "the runner has no fast way");
+        assert_eq!(self.cache.map().pages_in_use(), 0, "pages in use were computed otherwise");
+        self.fast_rows_min = rows;
     }
 
     /// Changes the memory for keys and values, up to its initial value. Evicts cached prefixes and preempts sequences, all but one
@@ -407,6 +418,9 @@ impl Core {
             let logit_rows = if slice.samples { 1 + drafts.len() } else { 0 };
             let pages = self.cache.locations(&running.table);
             self.batch.push(slice.tokens.start, tokens, logit_rows, pages, running.adapter);
+            if slice.is_fast {
+                self.batch.set_fast();
+            }
             if let Some(slot) = running.table.state() {
                 self.batch.set_state(slot, drafts.len());
             }
@@ -546,6 +560,9 @@ impl Core {
         // Names without them stay what they were.
         if !numerics.is_empty() {
             parts.extend([b"runner".as_slice(), numerics]);
+        }
+        if self.fast_rows_min.is_some() {
+            parts.push(b"fast prefill");
         }
         if let Some(AdapterId(digest)) = &adapter {
             parts.extend([b"adapter".as_slice(), digest]);

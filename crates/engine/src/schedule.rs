@@ -23,6 +23,9 @@ const SHARED_FOR: Duration = Duration::from_secs(30);
 /// Prompts of up to this many tokens are not split for the sake of other tenants.
 const SHORT_PROMPT: usize = 64;
 
+/// Fewer fast rows than this are few.
+const FAST_ROWS_FEW: usize = 64;
+
 /// The rows of one step that belong to one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
@@ -32,6 +35,8 @@ pub(crate) struct Slice {
     pub tokens: Range<usize>,
     /// Whether the last of them gives the next token.
     pub samples: bool,
+    /// Whether they are fast rows.
+    pub is_fast: bool,
     /// Which of the plan's draft tokens are computed behind them.
     pub drafts: Range<usize>,
 }
@@ -228,7 +233,7 @@ impl Schedule {
         let mut push = |index: usize, sequence: &Sequence, count: usize| {
             let tokens = sequence.computed..sequence.computed + count;
             let samples = tokens.end == sequence.tokens.len();
-            plan.slices.push(Slice { running: index, tokens, samples, drafts: 0..0 });
+            plan.slices.push(Slice { running: index, tokens, samples, is_fast: sequence.is_fast(), drafts: 0..0 });
         };
         for (index, sequence) in all().filter(|(_, sequence)| sequence.is_generating()).take(left) {
             push(index, sequence, 1);
@@ -260,7 +265,7 @@ impl Schedule {
         let mut is_limited = prompts.iter().map(|(_, sequence)| sequence.pending()).sum::<usize>() > for_prompts;
         let mut answered: Option<&Tenant> = None;
         for (index, sequence) in prompts {
-            let count = sequence.rows_max().min(for_prompts);
+            let count = portion(sequence, for_prompts);
             // A step that gives a tenant its first token is not made longer by the prompts of others.
             if count == 0 || tenants_share && answered.is_some_and(|tenant| *tenant != sequence.tenant) {
                 is_limited = true;
@@ -273,6 +278,8 @@ impl Schedule {
             for_prompts -= count;
             left -= count;
         }
+        // Runners take exact rows first.
+        plan.slices.sort_by_key(|slice| slice.is_fast);
         if !is_limited {
             self.add_drafts(limits, left, plan);
         }
@@ -280,7 +287,7 @@ impl Schedule {
 
     fn add_drafts(&mut self, limits: StepLimits, mut left: usize, plan: &mut Plan) {
         let mut draft_budget = DraftBudget::new(limits.rows_max - left, limits.row_cost);
-        for slice in plan.slices.iter_mut().filter(|slice| slice.is_generating()) {
+        for slice in plan.slices.iter_mut().filter(|slice| slice.is_generating() && !slice.is_fast) {
             let sequence = &mut self.running[slice.running];
             let count_max = limits.drafts_of(sequence, left);
             let first = plan.drafts.len();
@@ -289,6 +296,14 @@ impl Schedule {
             left -= slice.drafts.len();
         }
     }
+}
+
+/// Returns how many rows of a prompt are computed, if there is room for `rows`. A few fast rows cost as much as many, so none are
+/// left over.
+fn portion(sequence: &Sequence, rows: usize) -> usize {
+    let all = sequence.rows_max();
+    let left = all.saturating_sub(rows);
+    if sequence.is_fast() && (1..FAST_ROWS_FEW).contains(&left) { rows.min(all.div_ceil(2)) } else { all.min(rows) }
 }
 
 /// Priority first, then the tenant that was served least, then who came first.

@@ -27,6 +27,9 @@ pub(crate) struct Sequence {
     pub namespace: Namespace,
     /// Prompt and generated tokens.
     pub tokens: Vec<TokenId>,
+    prompt_tokens: usize,
+    /// Whether rows of the prompt are fast; unknown before the sequence has run. It stays as it was when it runs again.
+    is_fast: Option<bool>,
     /// How many of them have keys and values in the pages. What pages hold beyond is of draft tokens that were wrong; it is
     /// overwritten before anything reads it.
     pub computed: usize,
@@ -83,6 +86,8 @@ impl Sequence {
             draft_source: DraftSource::Text,
             drafts_forced_tokens: request.speculation != Speculation::Off,
             sampler: Sampler::new(request.sampling, &request.prompt),
+            prompt_tokens: request.prompt.len(),
+            is_fast: None,
             tokens: request.prompt,
             computed: 0,
             length_max,
@@ -98,7 +103,10 @@ impl Sequence {
     }
 
     /// Gets ready to run, for the first time or again. Only the first time's report is of interest.
-    pub(crate) fn start(&mut self, prefix: PrefixReport) {
+    pub(crate) fn start(&mut self, prefix: PrefixReport, fast_rows_min: Option<usize>) {
+        let cached = prefix.cached_tokens + self.on_disk.len() * PAGE_TOKENS;
+        let is_long = fast_rows_min.is_some_and(|min| self.prompt_tokens - cached.min(self.prompt_tokens) >= min);
+        self.is_fast.get_or_insert(is_long);
         if self.counts.steps == 0 {
             self.prefix = Some(Box::new(prefix));
         }
@@ -129,10 +137,16 @@ impl Sequence {
         }
     }
 
-    /// Returns how many tokens can be computed at once: a step ends where a snapshot is to be taken.
+    /// Returns how many tokens can be computed at once: a step ends where a snapshot is to be taken, and where fast rows end.
     pub(crate) fn rows_max(&self) -> usize {
         let next = self.snapshots_at.iter().find(|tokens| **tokens > self.computed);
-        next.map_or(self.pending(), |tokens| (tokens - self.computed).min(self.pending()))
+        let end = if self.is_fast() { self.prompt_tokens } else { self.tokens.len() };
+        next.map_or(end, |tokens| end.min(*tokens)) - self.computed
+    }
+
+    /// Whether the next row is a fast one: a row's place in its text decides, and nothing that happens to run beside it.
+    pub(crate) fn is_fast(&self) -> bool {
+        self.is_fast == Some(true) && self.computed < self.prompt_tokens
     }
 
     /// Whether a snapshot of the state is to be taken after a step: where it was planned, and at the end of each page that is

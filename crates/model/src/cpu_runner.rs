@@ -31,15 +31,21 @@ pub struct CpuRunner {
 impl CpuRunner {
     /// A runner for batches of up to `rows_max` rows.
     pub fn new(model: Arc<Model>, pool: Pool, rows_max: usize) -> Self {
-        Self::on(model, Arc::new(Mutex::new(pool)), rows_max)
+        Self::on(model, Arc::new(Mutex::new(pool)), rows_max, false)
+    }
+
+    /// A runner that can multiply rows of prompts in bf16, if the model and the pool's kernels allow that.
+    pub fn with_fast_rows(model: Arc<Model>, pool: Pool, rows_max: usize) -> Self {
+        let has_fast_rows = model.has_fast_rows(&pool);
+        Self::on(model, Arc::new(Mutex::new(pool)), rows_max, has_fast_rows)
     }
 
     /// A runner of another model on the threads of this one, by turns.
     pub fn beside(&self, model: Arc<Model>, rows_max: usize) -> Self {
-        Self::on(model, Arc::clone(&self.pool), rows_max)
+        Self::on(model, Arc::clone(&self.pool), rows_max, false)
     }
 
-    fn on(model: Arc<Model>, shared: Arc<Mutex<Pool>>, rows_max: usize) -> Self {
+    fn on(model: Arc<Model>, shared: Arc<Mutex<Pool>>, rows_max: usize, has_fast_rows: bool) -> Self {
         let pool = lock(&shared);
         let config = model.config();
         let states = config.state_shape();
@@ -52,10 +58,11 @@ impl CpuRunner {
             drafts_max: if states.layers.is_empty() { usize::MAX } else { states.drafts },
             rows_max,
             caches_prefixes: true,
+            has_fast_rows,
             numerics: config.numerics(model.context()),
         };
         let pages = HostPages::new(&pool, limits.kv_shape, Rotation::None, 0);
-        let state = model.run_state(&pool, rows_max, rows_max);
+        let state = model.run_state(&pool, rows_max, rows_max, has_fast_rows);
         drop(pool);
         let (scan, run_time) = (CandidateScan::default(), Duration::ZERO);
         Self { model, pool: shared, pages, state, limits, scan, run_time }
@@ -68,6 +75,9 @@ impl CpuRunner {
     /// Refuses what would make the forward pass panic.
     fn check(&self, batch: &Batch) -> Result<(), BatchError> {
         self.limits.check(batch)?;
+        if batch.exact_rows() < batch.rows() && !self.limits.has_fast_rows {
+            return Err(BatchError::NoFastRows);
+        }
         if batch.sequences().iter().any(|sequence| sequence.adapter.is_some()) {
             return Err(BatchError::NoSuchAdapter);
         }

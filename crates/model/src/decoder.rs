@@ -4,8 +4,8 @@ use std::fs::File;
 use std::sync::Arc;
 
 use ruvllm_kernels::ops::{
-    Activations, ExpertBuffers, HostPages, HostStates, Linear, Matrix, RopeTable, SplitResults, matmul, matmul_rows,
-    normalize, softcap,
+    Activations, BatchRows, ExpertBuffers, HostPages, HostStates, Linear, Matrix, RopeTable, SplitResults, matmul,
+    normalize, normalize_rows, softcap,
 };
 use ruvllm_kernels::{PackedMatrix, Pool, Worker};
 use ruvllm_runner::{CheckedBatch, TokenId};
@@ -17,7 +17,7 @@ use crate::error::LoadError;
 use crate::formats::gguf::Gguf;
 use crate::load::Tensors;
 use crate::rope::RopeConfig;
-use crate::run_state::{RecurrentBuffers, RunState, Widths};
+use crate::run_state::{RecurrentBuffers, RunState, Widths, inputs_of};
 
 /// Immutable weights of a model, ready to run.
 #[derive(Debug)]
@@ -119,6 +119,12 @@ impl Model {
         experts.flat_map(|experts| experts.gate_up.iter().chain(&experts.down)).map(Linear::bytes).sum()
     }
 
+    /// Whether rows can be multiplied in bf16 by the kernels of `pool`.
+    pub fn has_fast_rows(&self, pool: &Pool) -> bool {
+        let inputs = self.layer_inputs.iter().map(LayerInputs::projection);
+        pool.has_bf16() && self.layers.iter().flat_map(Layer::weights).chain(inputs).all(Linear::can_take_bf16)
+    }
+
     /// Writes the vector of a token to `out`.
     fn embed(&self, token: TokenId, out: &mut [f32]) {
         match &self.embedding {
@@ -140,8 +146,8 @@ impl Model {
     /// Runs the rows of `batch`, appends their keys and values to `pages`, and leaves the logits of its logit rows in
     /// `state`. Panics if the batch is larger than `state`, or a token or position is out of range.
     pub fn forward(&self, pool: &mut Pool, state: &mut RunState, pages: &HostPages, batch: CheckedBatch<'_>) {
-        let rows = batch.rows();
-        assert!(rows <= state.rows_max() && batch.logit_rows().len() <= state.logit_rows_max);
+        let rows = BatchRows::of(&batch);
+        assert!(rows.count() <= state.rows_max() && batch.logit_rows().len() <= state.logit_rows_max);
         for (row, token) in batch.tokens().iter().enumerate() {
             self.embed(*token, state.x.row_mut(row));
         }
@@ -156,7 +162,7 @@ impl Model {
             if let Some(inputs) = &self.layer_inputs {
                 inputs.run(worker, state, rows);
             }
-            normalize(worker, &state.x, &state.all_rows[..rows], self.layers[0].mixer.norm(), &state.normed);
+            normalize(worker, &state.x, rows, self.layers[0].mixer.norm(), &state.normed);
             worker.barrier();
             for (i, layer) in self.layers.iter().enumerate() {
                 // A layer leaves its output normalized for the next.
@@ -175,11 +181,12 @@ impl Model {
     }
 
     fn logits(&self, worker: &mut Worker<'_>, state: &RunState, batch: &CheckedBatch<'_>) {
-        let (rows, logit_rows) = (batch.rows(), batch.logit_rows());
-        if logit_rows == &state.all_rows[..rows] {
-            matmul(worker, &self.output, &state.normed, rows, &state.logits);
-        } else if !logit_rows.is_empty() {
-            matmul_rows(worker, &self.output, &state.normed, logit_rows, &state.gathered, &state.logits);
+        let logit_rows = batch.logit_rows();
+        if !logit_rows.is_empty() {
+            // Always exact, so from the stream itself.
+            normalize_rows(worker, &state.x, logit_rows, &self.output_norm, &state.gathered);
+            worker.barrier();
+            matmul(worker, &self.output, &state.gathered, logit_rows.len(), &state.logits);
         }
         if let Some(cap) = self.config.logit_softcap {
             worker.barrier();
@@ -196,18 +203,19 @@ impl Model {
         }
     }
 
-    /// Allocates the buffers of forward passes of up to `rows` rows, of which `logit_rows` give logits.
-    pub fn run_state(&self, pool: &Pool, rows: usize, logit_rows: usize) -> RunState {
+    /// Allocates the buffers of forward passes of up to `rows` rows, of which `logit_rows` give logits, and which may have fast
+    /// rows if `has_fast_rows`.
+    pub fn run_state(&self, pool: &Pool, rows: usize, logit_rows: usize, has_fast_rows: bool) -> RunState {
         let (hidden, vocabulary, epsilon) = (self.config.hidden, self.config.vocabulary, self.stream_epsilon());
         let kv_shape = self.config.kv_shape();
         let attentions = || self.layers.iter().filter_map(|layer| layer.mixer.attention());
         let recurrent = || self.layers.iter().filter(|layer| layer.mixer.attention().is_none());
         let recurrent = recurrent().next().is_some().then(|| RecurrentBuffers {
             input: Matrix::new(pool, rows, self.config.recurrent_cols().0),
-            output: Activations::new(pool, rows, recurrent().map(|layer| layer.mixer.weights()[1])),
+            output: inputs_of(pool, rows, has_fast_rows, recurrent().map(|layer| layer.mixer.weights()[1])),
             states: HostStates::new(pool, self.config.state_shape(), 0),
         });
-        let normed = self.layers.iter().flat_map(Layer::takes_normed).chain([&self.output]);
+        let normed = self.layers.iter().flat_map(Layer::takes_normed);
         let gated = self.layers.iter().filter_map(|layer| layer.feed_forward.takes_gated());
         let inputs: Vec<&LayerInputBlock> = self.layers.iter().filter_map(|layer| layer.input.as_ref()).collect();
         let experts = self.layers.iter().filter_map(|layer| layer.feed_forward.experts());
@@ -216,20 +224,26 @@ impl Model {
         let has_experts = experts.clone().next().is_some();
         let keeps_results = self.config.layers.iter().any(|layer| layer.keeps_result());
         let has_shared = self.layers.iter().any(|layer| layer.feed_forward.has_shared_expert());
+        let normed = Activations::new(pool, rows, normed).normalized(pool, epsilon);
         RunState {
             logit_rows_max: logit_rows,
-            all_rows: (0..rows).collect(),
+            rows_max: rows,
             x: Matrix::new(pool, rows, hidden),
-            normed: Activations::new(pool, rows, normed).normalized(pool, epsilon),
+            normed: if has_fast_rows { normed.in_bf16(pool, has_experts) } else { normed },
             qkv: Widths::<Matrix>::new(pool, rows, attentions().map(|attention| attention.weights()[0].rows())),
             split_results: SplitResults::new(pool, attentions().map(|one| one.kinds(kv_shape)), self.context),
-            attended: Widths::<Activations>::new(pool, rows, attentions().map(|attention| attention.weights()[1])),
+            attended: Widths::<Activations>::new(
+                pool,
+                rows,
+                has_fast_rows,
+                attentions().map(|attention| attention.weights()[1]),
+            ),
             recurrent,
-            gated: Widths::<Activations>::new(pool, rows, gated),
+            gated: Widths::<Activations>::new(pool, rows, has_fast_rows, gated),
             experts: has_experts.then(|| ExpertBuffers::new(pool, rows, epsilon, experts)),
             routed: (!routers.is_empty()).then(|| Activations::new(pool, rows, routers).normalized(pool, epsilon)),
             expert_results: Matrix::new(pool, if has_routers { rows } else { 0 }, hidden),
-            layer_inputs: self.layer_inputs.as_ref().map(|all| all.buffers(pool, rows, &inputs)),
+            layer_inputs: self.layer_inputs.as_ref().map(|all| all.buffers(pool, rows, has_fast_rows, &inputs)),
             projected: Matrix::new(pool, if keeps_results { rows } else { 0 }, hidden),
             shared_gate: Matrix::new(pool, if has_shared { rows } else { 0 }, 1),
             gathered: Activations::new(pool, logit_rows, [&self.output]).normalized(pool, epsilon),

@@ -12,8 +12,7 @@ use crate::blocks::LayerInputBuffers;
 #[derive(Debug)]
 pub struct RunState {
     pub(crate) logit_rows_max: usize,
-    /// `0..rows_max`, for operations that take a selection of rows.
-    pub(crate) all_rows: Vec<usize>,
+    pub(crate) rows_max: usize,
     /// The residual stream. `[rows, hidden]`
     pub(crate) x: Matrix,
     /// The residual stream as the next block's input. `[rows, hidden]`
@@ -64,14 +63,30 @@ impl Widths<Matrix> {
 }
 
 impl Widths<Activations> {
-    pub(crate) fn new<'a>(pool: &Pool, rows: usize, consumers: impl IntoIterator<Item = &'a Linear>) -> Self {
+    pub(crate) fn new<'a>(
+        pool: &Pool,
+        rows: usize,
+        has_fast_rows: bool,
+        consumers: impl IntoIterator<Item = &'a Linear>,
+    ) -> Self {
         let mut by_width: BTreeMap<usize, Vec<&Linear>> = BTreeMap::new();
         for consumer in consumers {
             by_width.entry(consumer.cols()).or_default().push(consumer);
         }
-        let buffers = by_width.into_iter().map(|(cols, consumers)| (cols, Activations::new(pool, rows, consumers)));
-        Self(buffers.collect())
+        let buffers = by_width.into_iter();
+        Self(buffers.map(|(cols, consumers)| (cols, inputs_of(pool, rows, has_fast_rows, consumers))).collect())
     }
+}
+
+/// Room for `rows` inputs of `consumers`, which take rows of prompts in bf16 where there are such.
+pub(crate) fn inputs_of<'a>(
+    pool: &Pool,
+    rows: usize,
+    has_fast_rows: bool,
+    consumers: impl IntoIterator<Item = &'a Linear>,
+) -> Activations {
+    let inputs = Activations::new(pool, rows, consumers);
+    if has_fast_rows { inputs.in_bf16(pool, false) } else { inputs }
 }
 
 /// What recurrent layers need: buffers, and the states of sequences, which stay between forward passes.
@@ -110,7 +125,7 @@ impl RunState {
     }
 
     pub fn rows_max(&self) -> usize {
-        self.all_rows.len()
+        self.rows_max
     }
 
     /// Returns the logits of the `i`-th logit row of the last forward pass.

@@ -13,6 +13,8 @@ pub struct SequenceRows {
     /// Position of the first row's token in its sequence.
     pub start: usize,
     pub adapter: Option<AdapterId>,
+    /// Whether these are rows of a prompt that may be computed in the device's fast way.
+    pub is_fast: bool,
     /// Of models with recurrent layers.
     pub state: Option<RowsState>,
     /// Its page table, in the locations of the batch.
@@ -55,6 +57,10 @@ pub enum BatchError {
     OutOfRange,
     #[error("the runner has no such adapter")]
     NoSuchAdapter,
+    #[error("the runner has no fast way to compute rows")]
+    NoFastRows,
+    #[error("rows that must be exact follow others")]
+    ExactRowsLast,
     #[error("a sequence has no recurrent state, or one in a slot that is not there")]
     NoState,
     #[error("{0} is used by two sequences")]
@@ -98,7 +104,12 @@ impl Batch {
         assert!(!rows.is_empty() && logit_rows <= rows.len(), "{logit_rows} logit rows of {}", rows.len());
         self.logit_rows.extend(rows.end - logit_rows..rows.end);
         let pages = first_page..self.locations.len();
-        self.sequences.push(SequenceRows { rows, start, adapter, state: None, pages });
+        self.sequences.push(SequenceRows { rows, start, adapter, is_fast: false, state: None, pages });
+    }
+
+    /// Lets the rows pushed last be computed in the device's fast way. Only such rows may follow.
+    pub fn set_fast(&mut self) {
+        self.sequences.last_mut().expect("rows were pushed").is_fast = true;
     }
 
     /// Sets the recurrent state that the rows pushed last go on from, of which the last `drafts` are of draft tokens. A
@@ -118,6 +129,12 @@ impl Batch {
 
     pub fn rows(&self) -> usize {
         self.tokens.len()
+    }
+
+    /// Returns how many rows come before those that may be computed in the device's fast way.
+    pub fn exact_rows(&self) -> usize {
+        let first = self.sequences.iter().find(|sequence| sequence.is_fast);
+        first.map_or(self.rows(), |sequence| sequence.rows.start)
     }
 
     pub fn tokens(&self) -> &[TokenId] {
@@ -159,6 +176,10 @@ impl Batch {
         }
         if let Some(page) = self.locations.iter().find(|page| range(page).end > bytes) {
             return Err(BatchError::OutOfBounds { offset: page.offset, bytes });
+        }
+        let exact = self.exact_rows();
+        if self.sequences.iter().any(|sequence| sequence.rows.start >= exact && !sequence.is_fast) {
+            return Err(BatchError::ExactRowsLast);
         }
         self.check_written(range)?;
         self.check_states()?;

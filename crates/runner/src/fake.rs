@@ -108,6 +108,7 @@ impl FakeRunner {
             drafts_max: usize::MAX,
             rows_max,
             caches_prefixes: true,
+            has_fast_rows: false,
             numerics: "fake".to_owned(),
         };
         Self {

@@ -112,6 +112,8 @@ pub struct RunnerLimits {
     /// Whether pages and states can be shared, copied and read. Otherwise a sequence's keys and values are in its slot, pages
     /// only count what they take, and every sequence begins with its first token.
     pub caches_prefixes: bool,
+    /// Whether there is a faster way for rows of prompts, which rounds otherwise ([`Batch::set_fast`]).
+    pub has_fast_rows: bool,
     /// Tells apart runners whose keys and values must not be mixed, on disk too. Empty for the CPU, whose kernel sets
     /// agree closely enough.
     pub numerics: String,

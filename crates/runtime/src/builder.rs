@@ -11,6 +11,7 @@ mod kv_size;
 mod model_file;
 mod model_memory;
 mod options_in_use;
+mod prefill;
 mod vocabulary;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ pub use fit::{Fit, Quantization, largest_file, memory_of_file};
 pub use kv_choice::KvChoice;
 pub use model_file::open_tokenizer;
 pub use model_memory::ModelMemory;
+pub use prefill::Prefill;
 
 use crate::StepMetrics;
 use crate::backend::{BackendChoice, OtherBackends};
@@ -60,6 +62,7 @@ pub struct EngineBuilder {
     experts: ExpertPlace,
     draft_model: Option<PathBuf>,
     quantize: Option<Recipe>,
+    prefill: Prefill,
     step_metrics: StepMetrics,
 }
 
@@ -87,6 +90,7 @@ impl EngineBuilder {
             experts: ExpertPlace::Memory,
             draft_model: None,
             quantize: None,
+            prefill: Prefill::default(),
             step_metrics: StepMetrics::default(),
         }
     }
@@ -204,6 +208,12 @@ impl EngineBuilder {
         self
     }
 
+    /// How prompts are computed; exactly by default.
+    pub fn prefill(mut self, prefill: Prefill) -> Self {
+        self.prefill = prefill;
+        self
+    }
+
     /// What weights of 16 or 32 bits are quantized to while they are loaded; nothing by default.
     pub fn quantize(mut self, recipe: Option<Recipe>) -> Self {
         self.quantize = recipe;
@@ -235,4 +245,6 @@ pub enum BuildProgress {
     Weights { done: u64, total: u64 },
     /// The smallest usable KV format is measured, once for each model.
     MeasuringKv,
+    /// Prompts are computed in both ways, once for each model and machine.
+    MeasuringPrefill,
 }

@@ -9,7 +9,9 @@ use ruvllm_text::Tokenizer;
 use crate::constrain::OutputCompiler;
 use crate::encode::PromptEncoder;
 use crate::submit::{EngineStopped, EngineThread};
-use crate::{ColdFormat, EngineBuilder, EngineStatus, GenerateError, ModelMemory, Prompt, SamplingDefaults, Tools};
+use crate::{
+    ColdFormat, EngineBuilder, EngineStatus, FastPrefill, GenerateError, ModelMemory, Prompt, SamplingDefaults, Tools,
+};
 
 /// A loaded model, ready to answer. Clones share one engine; dropping the last of them unloads the model.
 #[derive(Clone, Debug)]
@@ -32,6 +34,7 @@ pub(crate) struct LoadedModel {
     /// Folder of the disk tier, if there is one.
     pub disk_folder: Option<PathBuf>,
     pub cold_format: Option<ColdFormat>,
+    pub fast_prefill: Option<FastPrefill>,
     pub memory: ModelMemory,
     /// For requests that leave them open.
     pub sampling: SamplingDefaults,
@@ -68,6 +71,11 @@ impl Engine {
     /// Returns the format chosen for this model's cold KV pages, where it was measured.
     pub fn cold_format(&self) -> Option<&ColdFormat> {
         self.0.cold_format.as_ref()
+    }
+
+    /// Returns what was measured of prompts in bf16, where that was asked for.
+    pub fn fast_prefill(&self) -> Option<&FastPrefill> {
+        self.0.fast_prefill.as_ref()
     }
 
     /// Returns the name of the backend that runs the model.

@@ -4,6 +4,7 @@
 //! nothing in a file says which. So the model reads a text with its older tokens in each format, from the smallest up, until its
 //! predictions stay the same.
 
+use std::ops::Range;
 use std::path::Path;
 use std::{fmt, fs, io};
 
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use crate::builder::fingerprint;
 use crate::encode::encode_text;
 
-const TEXT: &str = include_str!("kv_calibration/text.txt");
+pub(crate) const TEXT: &str = include_str!("kv_calibration/text.txt");
 /// Formats from the smallest up; a rotation costs time at every token and so comes after none. The last is taken without being
 /// measured.
 const CANDIDATES: [(PageFormat, Rotation); 5] = [
@@ -117,8 +118,7 @@ impl ColdFormat {
                 return Ok(Self { format, rotation, measured });
             }
             let found = predictions(core, &tokens, format, rotation)?;
-            let sum: f64 = exact.iter().zip(&found).map(|(exact, found)| divergence(exact, found)).sum();
-            let mean = sum / exact.len() as f64;
+            let mean = mean_divergence(&exact, &found);
             measured.push((format, rotation, mean));
             if mean <= DIVERGENCE_MAX {
                 return Ok(Self { format, rotation, measured });
@@ -137,8 +137,7 @@ fn predictions(
 ) -> Result<Vec<Vec<f32>>, EvaluateError> {
     core.set_cold(cold, rotation);
     let tiers = Tiers { hot_tokens: 16, warm: cold, cold, warm_tokens: 16, ..Tiers::with_cold(cold) };
-    let scored = SCORED_FROM.min(tokens.len() / 2)..tokens.len();
-    let every = scored.len().div_ceil(SCORED_MAX);
+    let (scored, every) = scored(tokens);
     let mut all = Vec::new();
     core.evaluate_in(&tiers, tokens, scored, |position, logits| {
         if position.is_multiple_of(every) {
@@ -146,6 +145,17 @@ fn predictions(
         }
     })?;
     Ok(all)
+}
+
+/// Returns which predictions of a text are looked at: those in a range, and of these every so many.
+pub(crate) fn scored(tokens: &[TokenId]) -> (Range<usize>, usize) {
+    let scored = SCORED_FROM.min(tokens.len() / 2)..tokens.len();
+    let every = scored.len().div_ceil(SCORED_MAX);
+    (scored, every)
+}
+
+pub(crate) fn mean_divergence(exact: &[Vec<f32>], found: &[Vec<f32>]) -> f64 {
+    exact.iter().zip(found).map(|(exact, found)| divergence(exact, found)).sum::<f64>() / exact.len() as f64
 }
 
 /// Returns the Kullback-Leibler divergence of the second prediction from the first.

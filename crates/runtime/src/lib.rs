@@ -21,6 +21,7 @@ mod backend;
 mod builder;
 mod engine;
 mod kv_calibration;
+mod prefill_calibration;
 
 // The way of a request, in its order; `generate` calls the steps.
 mod request;
@@ -50,8 +51,8 @@ mod sampling_defaults;
 
 pub use backend::{Backend, BackendChoice, BackendError, BackendModel, NATIVE, NoBackendError, OtherBackends};
 pub use builder::{
-    BuildError, BuildProgress, EngineBuilder, ExpertPlace, Fit, KvChoice, ModelMemory, Quantization, can_draft_for,
-    largest_file, memory_of_file, open_tokenizer,
+    BuildError, BuildProgress, EngineBuilder, ExpertPlace, Fit, KvChoice, ModelMemory, Prefill, Quantization,
+    can_draft_for, largest_file, memory_of_file, open_tokenizer,
 };
 pub use cancellation::CancellationToken;
 pub use embed::{
@@ -63,6 +64,7 @@ pub use engine::Engine;
 pub use error::{GenerateError, RequestError};
 pub use kv_calibration::ColdFormat;
 pub use perplexity::{Perplexity, PerplexityError};
+pub use prefill_calibration::FastPrefill;
 pub use prepare::check_policy;
 pub use record::{RequestIdentity, RequestRecorder};
 pub use request::{Divergence, Message, Prompt, Request, Response, Timings, ToolCall, Tools, UnsetParams, Usage};

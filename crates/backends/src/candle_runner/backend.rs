@@ -130,6 +130,7 @@ impl BackendModel for CheckedModel {
             drafts_max: 0,
             rows_max,
             caches_prefixes: false,
+            has_fast_rows: false,
             numerics: CANDLE.to_owned(),
         };
         Ok(Box::new(CandleRunner::new(model, limits)))

@@ -152,7 +152,8 @@ impl Core {
             sequence.plan_snapshots(start.known_tokens, self.cache.snapshot_spacing());
         }
         let waited = self.now.saturating_sub(sequence.submitted);
-        sequence.start(PrefixReport { cached_tokens: start.tokens, loaded_tokens: 0, waited, divergence });
+        let report = PrefixReport { cached_tokens: start.tokens, loaded_tokens: 0, waited, divergence };
+        sequence.start(report, self.fast_rows_min);
         self.schedule.start(sequence);
         self.row_cost.restart();
         true

@@ -76,6 +76,9 @@ impl Core {
             let logit_rows = || (0..chunk.len()).filter(|row| wanted.contains(&(start + row)));
             self.batch.clear();
             self.batch.push(start, chunk.iter().copied(), 0, self.cache.locations(table), None);
+            if self.fast_rows_min.is_some_and(|min| tokens.len() >= min) {
+                self.batch.set_fast();
+            }
             if let Some(slot) = table.state() {
                 self.batch.set_state(slot, 0);
             }

@@ -1,7 +1,7 @@
 //! Matmul for each weight format and several batch sizes.
 
 use ruvllm_kernels::WeightType;
-use ruvllm_kernels::ops::{Activations, Linear, Matrix, matmul};
+use ruvllm_kernels::ops::{Activations, BatchRows, Linear, Matrix, matmul};
 
 use crate::Shape;
 use crate::measure::{Bench, Limit};
@@ -10,7 +10,7 @@ use crate::support::{Random, linear};
 /// Formats of common files.
 const FORMATS: [WeightType; 5] =
     [WeightType::Q4_0, WeightType::Q4_1, WeightType::Q8_0, WeightType::Q4K, WeightType::Q6K];
-const TOKENS: [usize; 4] = [1, 8, 64, 512];
+const TOKENS: [usize; 5] = [1, 8, 64, 128, 512];
 /// Small batches go through so many bytes of weights before the first come again: more than a last-level cache holds.
 const CYCLE_BYTES: usize = 512 << 20;
 /// From here on products take longer than reading, and one matrix will do.
@@ -47,6 +47,18 @@ fn one_format(bench: &mut Bench<'_>, name: &str, kind: WeightType, rows: usize, 
         let count = if small { copies.len() } else { 1 };
         bench.time(format!("{name} x{tokens}"), limit, |worker, round| {
             matmul(worker, &copies[round % count], &input, tokens, &out);
+            worker.barrier();
+        });
+    }
+    if !bench.pool.has_bf16() {
+        return;
+    }
+    for tokens in TOKENS.into_iter().filter(|tokens| *tokens >= COMPUTE_TOKENS) {
+        let input = Activations::new(&bench.pool, tokens, &copies[..1]).in_bf16(&bench.pool, false);
+        let (out, rows_in_bf16) = (Matrix::new(&bench.pool, tokens, rows), BatchRows::new(0, tokens));
+        let limit = Limit::Bf16 { operations: 2 * rows * cols * tokens };
+        bench.time(format!("{name} x{tokens} bf16"), limit, |worker, _| {
+            matmul(worker, &copies[0], &input, rows_in_bf16, &out);
             worker.barrier();
         });
     }

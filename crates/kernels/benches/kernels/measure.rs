@@ -26,6 +26,8 @@ pub enum Limit {
     Bytes { operations: usize },
     /// Multiplications and additions of floats.
     Floats { operations: usize },
+    /// Multiplications and additions of bf16.
+    Bf16 { operations: usize },
 }
 
 #[derive(Debug)]
@@ -70,6 +72,7 @@ impl Bench<'_> {
             Limit::Memory { .. } => Some(self.ceilings.read_bytes_s),
             Limit::Bytes { .. } => self.ceilings.byte_ops_max_s(),
             Limit::Floats { .. } => self.ceilings.float_ops_s,
+            Limit::Bf16 { .. } => self.ceilings.bf16_ops_s,
         }
     }
 }
@@ -78,14 +81,14 @@ impl Limit {
     fn amount(self) -> f64 {
         match self {
             Self::Memory { bytes } => bytes as f64,
-            Self::Bytes { operations } | Self::Floats { operations } => operations as f64,
+            Self::Bytes { operations } | Self::Floats { operations } | Self::Bf16 { operations } => operations as f64,
         }
     }
 
     fn unit(self) -> &'static str {
         match self {
             Self::Memory { .. } => "GB/s",
-            Self::Bytes { .. } | Self::Floats { .. } => "GOP/s",
+            Self::Bytes { .. } | Self::Floats { .. } | Self::Bf16 { .. } => "GOP/s",
         }
     }
 }

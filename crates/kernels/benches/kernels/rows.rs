@@ -1,7 +1,7 @@
 //! What is done row by row on its own: the norm (with rounding to 8 bits) before the first layer.
 
 use ruvllm_kernels::WeightType;
-use ruvllm_kernels::ops::{Activations, Matrix, normalize};
+use ruvllm_kernels::ops::{Activations, Matrix, normalize_rows};
 
 use crate::Shape;
 use crate::measure::{Bench, Limit};
@@ -24,7 +24,7 @@ pub fn run(bench: &mut Bench<'_>, shape: Shape) {
         // Floats in, a byte for each out, scales left aside.
         let bytes = rows * shape.hidden * (size_of::<f32>() + 1);
         bench.time(format!("norm and rounding {} x{rows}", shape.name), Limit::Memory { bytes }, |worker, _| {
-            normalize(worker, &x, &all, &weight, &normed);
+            normalize_rows(worker, &x, &all, &weight, &normed);
             worker.barrier();
         });
     }

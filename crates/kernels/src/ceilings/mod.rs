@@ -27,6 +27,8 @@ pub struct Ceilings {
     pub byte_ops_s: Option<f64>,
     /// Products of byte matrices in tile registers (AMX).
     pub tile_ops_s: Option<f64>,
+    /// Products of bf16 matrices in tile registers.
+    pub bf16_ops_s: Option<f64>,
 }
 
 impl Ceilings {
@@ -40,6 +42,7 @@ impl Ceilings {
             float_ops_s: rate(float_exercise()),
             byte_ops_s: rate(byte_exercise()),
             tile_ops_s: rate(tile_exercise()),
+            bf16_ops_s: rate(bf16_exercise()),
         }
     }
 
@@ -56,9 +59,7 @@ type Exercise = fn(rounds: u64) -> u64;
 use x86_64::{byte_exercise, float_exercise};
 
 #[cfg(target_arch = "x86_64")]
-fn tile_exercise() -> Option<Exercise> {
-    tiles::exercise()
-}
+use tiles::{bf16_exercise, byte_exercise as tile_exercise};
 
 #[cfg(target_arch = "aarch64")]
 use aarch64::{byte_exercise, float_exercise};
@@ -75,6 +76,11 @@ fn byte_exercise() -> Option<Exercise> {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn tile_exercise() -> Option<Exercise> {
+    None
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn bf16_exercise() -> Option<Exercise> {
     None
 }
 
@@ -108,10 +114,11 @@ mod tests {
 
     #[test]
     fn every_ceiling_of_this_processor_is_a_positive_number() {
-        for (exercise, name) in [(float_exercise(), "float"), (byte_exercise(), "byte"), (tile_exercise(), "tile")] {
+        let exercises = [float_exercise(), byte_exercise(), tile_exercise(), bf16_exercise()];
+        for (number, exercise) in exercises.into_iter().enumerate() {
             if let Some(exercise) = exercise {
                 let rate = together(2, |_| exercise(1000));
-                assert!(rate.is_finite() && rate > 0.0, "{name}");
+                assert!(rate.is_finite() && rate > 0.0, "{number}");
             }
         }
     }

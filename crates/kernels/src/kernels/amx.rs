@@ -219,7 +219,7 @@ unsafe fn configure<F: Format>() {
 ///
 /// # Safety
 /// AMX is there.
-unsafe fn release() {
+pub(super) unsafe fn release() {
     // SAFETY: nothing but the tile registers changes.
     unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) }
 }
@@ -311,7 +311,7 @@ const fn operand_offset<F: Format>(result: usize) -> usize {
     result / per_group::<F>() * size_of::<Arranged>() + result % per_group::<F>() * sub
 }
 
-/// Whether the processor has int8 tiles and the system lets this process use them. Asks for that once.
+/// Whether the processor has int8 and bf16 tiles and the system lets this process use them. Asks for that once.
 pub(super) fn is_permitted() -> bool {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
     use std::sync::OnceLock;
@@ -321,8 +321,10 @@ pub(super) fn is_permitted() -> bool {
     static PERMITTED: OnceLock<bool> = OnceLock::new();
     *PERMITTED.get_or_init(|| {
         let features = if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).edx } else { 0 };
-        let (tiles, int8) = (features >> 24 & 1, features >> 25 & 1);
+        // Every processor so far that has the one has the other.
+        let (bf16, tiles, int8) = (features >> 22 & 1, features >> 24 & 1, features >> 25 & 1);
         // SAFETY: this call changes nothing but the permission of the process.
-        tiles == 1 && int8 == 1 && unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) } == 0
+        [bf16, tiles, int8] == [1; 3]
+            && unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) } == 0
     })
 }

@@ -8,7 +8,7 @@ mod bytes;
 mod cell;
 mod channels;
 mod half;
-mod integers;
+pub(super) mod integers;
 
 pub(crate) use cell::{Cell, Chunk};
 
@@ -233,7 +233,7 @@ fn runs<F: PartialEq>(cells: &[Cell], format: impl Fn(&Cell) -> F + Copy) -> imp
 
 /// A half float that is no less than zero and finite.
 #[inline(always)]
-unsafe fn positive_half(at: *const u8) -> f32 {
+pub(super) unsafe fn positive_half(at: *const u8) -> f32 {
     /// Between the exponents of the two kinds of floats.
     const SCALE: f32 = f32::from_bits((127 + 112) << 23);
     // SAFETY: the caller gives two bytes.

@@ -77,8 +77,8 @@ impl IntegerTiles {
 
 /// Scales and offsets of a group: one each, or two for its halves.
 pub(super) struct GroupScales<L: Lanes> {
-    scale: [L::F; 2],
-    offset: [L::F; 2],
+    pub scale: [L::F; 2],
+    pub offset: [L::F; 2],
 }
 
 impl<L: Lanes> GroupScales<L> {

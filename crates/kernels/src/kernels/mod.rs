@@ -8,6 +8,7 @@
 pub(crate) mod amx;
 pub(crate) mod append;
 pub(crate) mod attention;
+pub(crate) mod bf16;
 pub(crate) mod byte_rows;
 pub(crate) mod convert;
 pub(crate) mod matmul;

@@ -6,6 +6,7 @@
 use std::sync::OnceLock;
 
 use super::attention::{Cell, Chunk, Partial, Queries};
+use super::bf16::Bf16;
 use super::matmul::{FloatColumns, IntegerTiles, QuantColumns, TileSums};
 use super::recurrent::DeltaRow;
 use super::rows::Quantized;
@@ -29,6 +30,8 @@ pub(crate) struct Table {
     pub float_tile: unsafe fn(WeightType, *const u8, usize, FloatColumns, usize, TileSums),
     /// Where there is a better way for many tokens.
     pub wide: Option<Wide>,
+    /// Where rows of prompts are multiplied faster so.
+    pub bf16: Option<Bf16>,
     pub weigh: Weigh,
     pub sum: unsafe fn(&[f32]) -> f32,
     pub add: unsafe fn(&mut [f32], &[f32]),
@@ -105,6 +108,7 @@ macro_rules! compile_kernels {
                 integer_tiles,
                 float_tile,
                 wide: None,
+                bf16: None,
                 weigh,
                 sum,
                 add,
@@ -277,7 +281,7 @@ compile_kernels!(avx2, Avx2, [1 2], "avx2,fma,f16c");
 compile_kernels!(avx512, Avx512, [1 2 3 4 5 6 7 8], "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
 /// The tile unit for many tokens, AVX-512 for all else.
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(test)))]
-static AMX: Table = Table { wide: Some(super::amx::WIDE), ..avx512::TABLE };
+static AMX: Table = Table { wide: Some(super::amx::WIDE), bf16: Some(super::bf16::tiles::BF16), ..avx512::TABLE };
 #[cfg(all(target_arch = "aarch64", not(test)))]
 compile_kernels!(neon, Neon, [1 2]);
 #[cfg(all(target_arch = "aarch64", not(test)))]

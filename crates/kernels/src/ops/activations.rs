@@ -1,12 +1,14 @@
-//! The input of matmuls: numbers rounded to 8 bits for integer weights, floats for float weights, or both.
+//! The input of matmuls: numbers rounded to 8 bits for integer weights, floats for float weights, or both; rows of prompts as
+//! bf16.
 
 use std::ops::Range;
 use std::slice::from_raw_parts_mut;
 
 use super::matrix::Span;
-use super::{Linear, Matrix, own_rows};
+use super::{BatchRows, Linear, Matrix, own_rows};
 use crate::aligned::Number;
 use crate::kernels::Wide;
+use crate::kernels::bf16::BLOCK_ROWS;
 use crate::kernels::matmul::{FloatColumns, QuantColumns};
 use crate::kernels::rows::Quantized;
 use crate::threads::{Access, Pool, Shared, Worker};
@@ -25,7 +27,17 @@ pub struct Activations {
     cols: usize,
     floats: Option<Matrix>,
     quantized: Option<QuantizedRows>,
+    bf16: Option<Bf16Rows>,
     normalized: Option<Normalized>,
+}
+
+/// Rows of prompts.
+#[derive(Debug)]
+struct Bf16Rows {
+    /// `[blocks of 16 rows, cols / 32, 16, 32]`, from the first row of a prompt on.
+    values: Shared<u16>,
+    /// Whether some consumer takes rows of prompts as it takes others, so that they are kept in both ways.
+    also_exact: bool,
 }
 
 #[derive(Debug)]
@@ -86,7 +98,18 @@ impl Activations {
             scaled_sums: Shared::zeroed(pool, len / GROUP),
             arranged: Shared::zeroed(pool, arranged),
         });
-        Self { rows, cols, floats: floats.then(|| Matrix::new(pool, rows, cols)), quantized, normalized: None }
+        let floats = floats.then(|| Matrix::new(pool, rows, cols));
+        Self { rows, cols, floats, quantized, bf16: None, normalized: None }
+    }
+
+    /// Makes room for rows of prompts in bf16, which all consumers take so, or all but some (`also_exact`). Panics if the kernels
+    /// cannot multiply them.
+    pub fn in_bf16(mut self, pool: &Pool, also_exact: bool) -> Self {
+        let bf16 = pool.kernels().bf16.expect("kernels that multiply bf16");
+        assert!(self.cols.is_multiple_of(GROUP));
+        let values = Shared::zeroed(pool, self.rows.next_multiple_of(bf16.rows) * self.cols);
+        self.bf16 = Some(Bf16Rows { values, also_exact });
+        self
     }
 
     /// Makes it the input of a layer that begins with a root-mean-square norm.
@@ -104,13 +127,22 @@ impl Activations {
         self.cols
     }
 
-    /// Quantizes `values` (and keeps them as floats where needed) into the columns of `part`.
+    /// Puts `values` into the columns of `part`, rounded as the matmuls of that row take them.
     ///
     /// # Safety
     /// The part is this worker's; its columns start at a whole group, and end at one or with the row.
-    pub(crate) unsafe fn put(&self, worker: &Worker<'_>, part: &Span, values: &[f32]) {
+    pub(crate) unsafe fn put(&self, worker: &Worker<'_>, rows: BatchRows, part: &Span, values: &[f32]) {
         let Span { access, row, cols } = part;
         assert!(*row < self.rows && cols.len() == values.len() && cols.end <= self.cols);
+        if let Some(to) = &self.bf16
+            && rows.in_bf16().contains(row)
+        {
+            // SAFETY: the caller's promise.
+            unsafe { self.put_bf16(worker, to, *row - rows.in_bf16().start, part, values) };
+            if !to.also_exact {
+                return;
+            }
+        }
         if let Some(floats) = &self.floats {
             // SAFETY: the caller's promise.
             unsafe { floats.own_span(worker, part) }.copy_from_slice(values);
@@ -130,6 +162,18 @@ impl Activations {
         }
     }
 
+    /// # Safety
+    /// As `put`; `row` is that among the rows of prompts.
+    unsafe fn put_bf16(&self, worker: &Worker<'_>, to: &Bf16Rows, row: usize, part: &Span, values: &[f32]) {
+        let bf16 = worker.kernels().bf16.expect("asked before there was room");
+        let (block, groups) = (row / BLOCK_ROWS * self.cols / GROUP, part.cols.start / GROUP);
+        let at = ((block + groups) * BLOCK_ROWS + row % BLOCK_ROWS) * GROUP;
+        assert!(part.cols.start.is_multiple_of(GROUP) && values.len().is_multiple_of(GROUP));
+        assert!((row / BLOCK_ROWS + 1) * BLOCK_ROWS * self.cols <= to.values.len());
+        // SAFETY: in bounds, since the row is; lines belong to the worker that has their columns.
+        unsafe { (bf16.round)(values, to.values.write(worker, part.access).add(at)) };
+    }
+
     /// `put` for a normalized input: `x` times `weight`, and the squares of `x`. `space` is as long as `x`.
     ///
     /// # Safety
@@ -137,6 +181,7 @@ impl Activations {
     pub(crate) unsafe fn put_normalized(
         &self,
         worker: &Worker<'_>,
+        rows: BatchRows,
         part: &Span,
         x: &[f32],
         weight: &[f32],
@@ -152,7 +197,7 @@ impl Activations {
             let start = normalized.squares.write(worker, *access).add(row * normalized.groups + groups.start);
             let squares = from_raw_parts_mut(start, groups.len());
             (worker.kernels().weigh)(x, &weight[cols.clone()], space, squares);
-            self.put(worker, part, space);
+            self.put(worker, rows, part, space);
         }
     }
 
@@ -191,6 +236,13 @@ impl Activations {
             let mean = unsafe { (worker.kernels().sum)(squares) } / self.cols as f32;
             *factor = 1.0 / (mean + normalized.epsilon).sqrt();
         }
+    }
+
+    /// Returns rows of prompts in blocks, from `first` on (among them), of which at least `rows` are readable.
+    pub(crate) fn bf16_rows<'w>(&'w self, worker: &'w Worker<'_>, first: usize, rows: usize) -> &'w [u16] {
+        let from = self.bf16.as_ref().expect("room for rows of prompts");
+        assert!(first.is_multiple_of(BLOCK_ROWS));
+        &from.values.read(worker)[first * self.cols..][..rows * self.cols]
     }
 
     /// Arranges some rows for the kernel for many tokens, each worker its share; complete after the next barrier. They begin

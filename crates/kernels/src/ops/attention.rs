@@ -4,15 +4,18 @@
 //! of chunks, so that one long sequence keeps all of them busy as well as many short ones do. The few items that fall to
 //! more than one worker are put together after a barrier.
 
+mod fast;
+
 use std::ops::Range;
 
 use ruvllm_runner::{Batch, CheckedBatch, KvHeads, PAGE_TOKENS, PageLocation, SequenceRows};
 
+use self::fast::FAST_QUERIES;
 use super::append::append;
 use super::host_pages::Cells;
 use super::matrix::Span;
 use super::rotation::apply_rotation;
-use super::{Activations, HEAD_DIM_MAX, HeadTransform, HostPages, Matrix, own_rows};
+use super::{Activations, BatchRows, HEAD_DIM_MAX, HeadTransform, HostPages, Matrix, own_rows};
 use crate::kernels::attention::{
     CHUNK_PAGES, CHUNK_TOKENS, Cell, Chunk, Partial, QUERIES_MAX, QuantizedQueries, Queries, Visible,
 };
@@ -96,12 +99,13 @@ impl Attention<'_> {
         assert!(self.sinks.is_none_or(|sinks| sinks.len() == self.shape.heads));
         self.transform.check(kv.dim);
         // A single new token is seen by its own row only, so the worker that attends to it can append it as well.
-        let at_once = self.batch.sequences().iter().any(|sequence| sequence.rows.len() > 1);
+        let at_once = self.batch.sequences().iter().any(|sequence| sequence.rows.len() > 1 || sequence.is_fast);
         if at_once && !self.is_reader {
             self.append_rows(worker);
             worker.barrier();
         }
         let appended = at_once || self.is_reader;
+        self.attend_fast(worker, &partition);
         let split = self.attend_own(worker, &partition, appended);
         if split {
             worker.barrier();
@@ -129,7 +133,7 @@ impl Attention<'_> {
         let mut scratch = worker.scratch();
         let mut any_split = false;
         let mut before = 0;
-        for item in self.items(partition) {
+        for item in self.items(partition, false) {
             let (cost, chunks) = (item.cost(partition), item.chunks.len());
             let owners = work.owner(before)..=work.owner(before + (chunks - 1) * cost);
             any_split |= owners.start() != owners.end();
@@ -246,15 +250,11 @@ impl Attention<'_> {
         let per_head = item.rows.len() * partition.group;
         let partials = Partial::of(partial, item.queries(partition));
         let mut visible = [Visible::default(); QUERIES_MAX];
-        let before = cursor.chunk * CHUNK_TOKENS;
-        let in_chunk = |position: usize| position.saturating_sub(before).min(CHUNK_TOKENS);
         for i in 0..item.kv_heads.len() {
             for first in (0..per_head).step_by(QUERIES_MAX) {
                 let count = QUERIES_MAX.min(per_head - first);
                 for (q, visible) in visible[..count].iter_mut().enumerate() {
-                    let row = item.rows.start + (first + q) / partition.group;
-                    let seen = self.shape.visible(item.sequence.position(row));
-                    *visible = Visible { start: in_chunk(seen.start), end: in_chunk(seen.end) };
+                    *visible = self.visible_in(partition, item, cursor.chunk, first + q);
                 }
                 let at = i * per_head + first;
                 let vectors = &vectors[at * dim..][..count * dim];
@@ -319,7 +319,7 @@ impl Attention<'_> {
             }
             let part = Span { access: Access::WriteHeads, row, cols };
             // SAFETY: each row and head is in one item, whose result one worker puts; `HeadPartition` made these whole groups.
-            unsafe { self.out.put(worker, &part, space) };
+            unsafe { self.out.put(worker, BatchRows::of(&self.batch), &part, space) };
         }
     }
 
@@ -328,7 +328,7 @@ impl Attention<'_> {
         let work = WorkSplit::new(self, partition, worker.count());
         let dim = self.kv_heads().dim;
         let mut before = 0;
-        for item in self.items(partition) {
+        for item in self.items(partition, false) {
             let (cost, chunks) = (item.cost(partition), item.chunks.len());
             let (first, last) = (work.owner(before), work.owner(before + (chunks - 1) * cost));
             if first == worker.index() && last != first {
@@ -352,12 +352,14 @@ impl Attention<'_> {
         }
     }
 
-    /// All items; those of one KV head follow each other, so that its keys and values stay in a worker's cache.
-    fn items(&self, partition: &HeadPartition) -> impl Iterator<Item = Item<'_>> {
-        let (span, kv_heads, block_rows, shape) =
-            (partition.span, partition.kv_heads, partition.block_rows, self.shape);
+    /// All items of exact rows or of fast ones; those of one KV head follow each other, so that its keys and values stay in a
+    /// worker's cache.
+    fn items(&self, partition: &HeadPartition, fast: bool) -> impl Iterator<Item = Item<'_>> {
+        let (span, kv_heads, shape) = (partition.span, partition.kv_heads, self.shape);
+        let block_rows = if fast { partition.fast_block_rows } else { partition.block_rows };
         let batch: &Batch = &self.batch;
-        batch.sequences().iter().flat_map(move |sequence| {
+        let sequences = batch.sequences().iter().filter(move |sequence| sequence.is_fast == fast);
+        sequences.flat_map(move |sequence| {
             (0..kv_heads).step_by(span).flat_map(move |head| {
                 sequence.rows.clone().step_by(block_rows).map(move |row| {
                     let rows = row..sequence.rows.end.min(row + block_rows);
@@ -407,6 +409,7 @@ struct HeadPartition {
     kv_heads: usize,
     /// Maximum number of rows of an item.
     block_rows: usize,
+    fast_block_rows: usize,
 }
 
 impl HeadPartition {
@@ -415,7 +418,13 @@ impl HeadPartition {
         let group = shape.heads / kv_heads;
         assert_eq!(shape.heads, group * kv_heads);
         let span = if (group * kv.dim).is_multiple_of(GROUP) { 1 } else { SPAN_MAX };
-        Self { group, span, kv_heads, block_rows: (QUERIES_MAX / group).max(1) }
+        Self {
+            group,
+            span,
+            kv_heads,
+            block_rows: (QUERIES_MAX / group).max(1),
+            fast_block_rows: (FAST_QUERIES / group).max(1),
+        }
     }
 
     /// Returns the maximum number of queries of a row in an item.
@@ -502,7 +511,7 @@ struct WorkSplit {
 
 impl WorkSplit {
     fn new(attention: &Attention<'_>, partition: &HeadPartition, workers: usize) -> Self {
-        let total = attention.items(partition).map(|item| item.chunks.len() * item.cost(partition)).sum();
+        let total = attention.items(partition, false).map(|item| item.chunks.len() * item.cost(partition)).sum();
         Self { total, workers }
     }
 

@@ -5,7 +5,7 @@ use ruvllm_runner::{CheckedBatch, SequenceRows};
 use super::host_states::{DeltaShape, HostStates};
 use super::matrix::Span;
 use super::slices::rms_norm_with;
-use super::{Activations, Matrix};
+use super::{Activations, BatchRows, Matrix};
 use crate::kernels::recurrent::DeltaRow;
 use crate::threads::{Access, Worker};
 use crate::weights::GROUP;
@@ -95,11 +95,12 @@ impl DeltaNet<'_> {
                 own.note(number - certain, step.decay, &step.key[..shape.key_dim], &step.update[..shape.value_dim]);
             }
         }
+        let rows = BatchRows::of(&self.batch);
         for row in sequence.rows.clone() {
             let cols = heads.start * shape.value_dim..heads.end * shape.value_dim;
             let part = Span { access: Access::WriteStates, row, cols };
             // SAFETY: the columns of these heads are this worker's, and whole groups.
-            unsafe { self.out.put(worker, &part, &scratch.result[(row - first_row) * width..][..width]) };
+            unsafe { self.out.put(worker, rows, &part, &scratch.result[(row - first_row) * width..][..width]) };
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::matmul::{Group, gated_groups, matmul_groups};
 use super::matrix::Span;
-use super::{Activation, Activations, Linear, Matrix, matmul, own_rows};
+use super::{Activation, Activations, BatchRows, Linear, Matrix, matmul, own_rows};
 use crate::threads::{Access, Pool, Shared, Worker};
 
 /// How rows choose experts.
@@ -87,13 +87,14 @@ impl Experts {
         &self,
         worker: &mut Worker<'_>,
         normed: &Activations,
-        rows: usize,
+        rows: impl Into<BatchRows>,
         buffers: &ExpertBuffers,
         x: &Matrix,
         next_norm: &[f32],
         out: &Activations,
     ) {
-        let places = self.compute(worker, normed, normed, rows, buffers);
+        let rows = rows.into();
+        let places = self.compute(worker, normed, normed, rows.count(), buffers);
         worker.barrier();
         self.combine(worker, rows, &places, buffers, x, next_norm, out);
     }
@@ -135,7 +136,8 @@ impl Experts {
         let places = Places::new(worker, &self.routing, self.gate_up.len(), rows, buffers);
         buffers.gathered.gather(worker, normed, &places.sources);
         worker.barrier();
-        gated_groups(worker, &places.groups(&self.gate_up), self.activation, &buffers.gathered, &buffers.gated);
+        let rows = places.sources.len().into();
+        gated_groups(worker, &places.groups(&self.gate_up), rows, self.activation, &buffers.gathered, &buffers.gated);
         worker.barrier();
         matmul_groups(worker, &places.groups(&self.down), &buffers.gated, &buffers.results);
         places
@@ -175,7 +177,7 @@ impl Experts {
     fn combine(
         &self,
         worker: &Worker<'_>,
-        rows: usize,
+        rows: BatchRows,
         places: &Places,
         buffers: &ExpertBuffers,
         x: &Matrix,
@@ -184,13 +186,13 @@ impl Experts {
     ) {
         let mut scratch = worker.scratch();
         scratch.sums.resize(x.cols);
-        for row in own_rows(worker, rows) {
+        for row in own_rows(worker, rows.count()) {
             let part = Span { access: Access::WriteRows, row, cols: 0..x.cols };
             // SAFETY: the row is this worker's.
             let x = unsafe { x.own_span(worker, &part) };
             self.add_results(worker, row, places, buffers, x);
             // SAFETY: as above.
-            unsafe { out.put_normalized(worker, &part, x, next_norm, &mut scratch.sums) };
+            unsafe { out.put_normalized(worker, rows, &part, x, next_norm, &mut scratch.sums) };
         }
     }
 
@@ -259,7 +261,7 @@ impl Places {
 
     /// The rows of each expert that was chosen, with its weights.
     fn groups<'a>(&self, weights: &'a [Linear]) -> Vec<Group<'a>> {
-        let of_expert = |(weights, (start, end)): (&'a Linear, &(usize, usize))| Group { weights, rows: *start..*end };
-        weights.iter().zip(&self.of_experts).map(of_expert).filter(|group| !group.rows.is_empty()).collect()
+        let of_expert = |(weights, (start, end)): (&'a Linear, &(usize, usize))| Group::exact(weights, *start..*end);
+        weights.iter().zip(&self.of_experts).map(of_expert).filter(|group| !group.is_empty()).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! Weight matrices that share an input.
 
-use crate::weights::PackedMatrix;
+use crate::weights::{GROUP, PackedMatrix};
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LinearError {
@@ -48,6 +48,11 @@ impl Linear {
             row -= part.rows();
         }
         panic!("there are {} rows, and row {row} beyond them was asked for", self.rows());
+    }
+
+    /// Whether its columns are whole groups of those that kernels take in bf16.
+    pub fn can_take_bf16(&self) -> bool {
+        self.cols().is_multiple_of(GROUP)
     }
 
     /// Memory held by the weights.

@@ -5,8 +5,9 @@
 use std::ops::Range;
 
 use super::matrix::Span;
-use super::{Activation, Activations, Linear, Matrix};
+use super::{Activation, Activations, BatchRows, Linear, Matrix};
 use crate::kernels::Wide;
+use crate::kernels::bf16::{Bf16, RowBlocks, Sums, UnpackedTiles};
 use crate::kernels::matmul::{IntegerTiles, TileSums};
 use crate::threads::{Access, Buffer, Scratch, Worker};
 use crate::weights::{GROUP, PackedMatrix, TILE_ROWS};
@@ -22,9 +23,16 @@ const UNIT_TILES_MAX: usize = 64;
 const UNITS_EACH: usize = 4;
 
 /// `out[t] = weights * input[t] + bias` for the first `rows` rows `t`.
-pub fn matmul(worker: &mut Worker<'_>, weights: &Linear, input: &Activations, rows: usize, out: &Matrix) {
-    assert!(out.cols == weights.rows() && rows <= out.rows);
-    multiply(worker, &[Group::all(weights, rows)], 1, input, |worker, _, part, block| {
+pub fn matmul(
+    worker: &mut Worker<'_>,
+    weights: &Linear,
+    input: &Activations,
+    rows: impl Into<BatchRows>,
+    out: &Matrix,
+) {
+    let rows = rows.into();
+    assert!(out.cols == weights.rows() && rows.count() <= out.rows);
+    multiply(worker, &Group::of(weights, rows), 1, input, |worker, _, part, block| {
         let before: usize = weights.parts()[..part].iter().map(PackedMatrix::rows).sum();
         let cols = before + block.cols.start..before + block.cols.end;
         // SAFETY: every tile is in one unit, which one worker takes.
@@ -41,14 +49,15 @@ pub fn matmul_residual(
     worker: &mut Worker<'_>,
     weights: &Linear,
     input: &Activations,
-    rows: usize,
+    rows: impl Into<BatchRows>,
     x: &Matrix,
     norm: &[f32],
     out: &Activations,
 ) {
+    let rows = rows.into();
     assert!(weights.parts().len() == 1);
-    assert!(x.cols == weights.rows() && out.cols() == x.cols && rows <= x.rows);
-    multiply(worker, &[Group::all(weights, rows)], 1, input, |worker, _, _, mut block| {
+    assert!(x.cols == weights.rows() && out.cols() == x.cols && rows.count() <= x.rows);
+    multiply(worker, &Group::of(weights, rows), 1, input, |worker, _, _, mut block| {
         let part = block.span(block.cols.clone());
         // SAFETY: every pair of tiles is in one unit, which one worker takes, so columns start at whole groups.
         unsafe {
@@ -57,7 +66,7 @@ pub fn matmul_residual(
                 (worker.kernels().add)(block.products_mut(0), &bias[part.cols.clone()]);
             }
             (worker.kernels().add)(x, block.products(0));
-            out.put_normalized(worker, &part, x, norm, block.products_mut(0));
+            out.put_normalized(worker, rows, &part, x, norm, block.products_mut(0));
         }
     });
 }
@@ -82,21 +91,23 @@ pub fn matmul_gated(
     gate_up: &Linear,
     activation: Activation,
     input: &Activations,
-    rows: usize,
+    rows: impl Into<BatchRows>,
     out: &Activations,
 ) {
-    gated_groups(worker, &[Group::all(gate_up, rows)], activation, input, out);
+    let rows = rows.into();
+    gated_groups(worker, &Group::of(gate_up, rows), rows, activation, input, out);
 }
 
-/// `matmul_gated` of each group of rows with weights of its own.
+/// `matmul_gated` of each group of `rows` with weights of its own.
 pub(super) fn gated_groups(
     worker: &mut Worker<'_>,
     groups: &[Group<'_>],
+    rows: BatchRows,
     activation: Activation,
     input: &Activations,
     out: &Activations,
 ) {
-    for Group { weights, rows } in groups {
+    for Group { weights, rows, .. } in groups {
         assert!(weights.parts().len() == 2 && weights.rows() == 2 * out.cols() && rows.end <= out.rows());
     }
     multiply(worker, groups, 2, input, |worker, group, _, mut block| {
@@ -111,14 +122,14 @@ pub(super) fn gated_groups(
         // SAFETY: lengths match; columns are this worker's, as above.
         unsafe {
             (worker.kernels().gated(activation))(up, gate);
-            out.put(worker, &part, gate);
+            out.put(worker, rows, &part, gate);
         }
     });
 }
 
 /// `matmul` of each group of rows with weights of its own, which are one matrix.
 pub(super) fn matmul_groups(worker: &mut Worker<'_>, groups: &[Group<'_>], input: &Activations, out: &Matrix) {
-    for Group { weights, rows } in groups {
+    for Group { weights, rows, .. } in groups {
         assert!(weights.parts().len() == 1 && weights.rows() == out.cols && rows.end <= out.rows);
     }
     multiply(worker, groups, 1, input, |worker, group, _, block| {
@@ -133,20 +144,46 @@ pub(super) fn matmul_groups(worker: &mut Worker<'_>, groups: &[Group<'_>], input
 
 /// Neighbouring rows of an input, and the weights that they are multiplied with.
 pub(super) struct Group<'a> {
-    pub weights: &'a Linear,
-    pub rows: Range<usize>,
+    weights: &'a Linear,
+    rows: Range<usize>,
+    in_bf16: bool,
+}
+
+/// How a group is multiplied.
+#[derive(Clone, Copy)]
+enum Path {
+    /// A few tokens at a time, weights as they are.
+    Narrow,
+    /// Many tokens, weights unpacked to bytes.
+    Wide(Wide),
+    /// Rows of prompts, weights unpacked to bf16.
+    Bf16(Bf16),
 }
 
 impl<'a> Group<'a> {
-    /// The first rows.
-    fn all(weights: &'a Linear, rows: usize) -> Self {
-        Self { weights, rows: 0..rows }
+    pub(super) fn exact(weights: &'a Linear, rows: Range<usize>) -> Self {
+        Self { weights, rows, in_bf16: false }
     }
 
-    /// Returns the kernels for many tokens, where there are enough.
-    fn wide(&self, worker: &Worker<'_>) -> Option<Wide> {
+    /// All rows of a batch; either group may have none.
+    fn of(weights: &'a Linear, rows: BatchRows) -> [Self; 2] {
+        [Self::exact(weights, rows.exact()), Self { weights, rows: rows.in_bf16(), in_bf16: true }]
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn path(&self, worker: &Worker<'_>) -> Path {
+        let kernels = worker.kernels();
+        if self.in_bf16 {
+            return Path::Bf16(kernels.bf16.expect("asked before there were such rows"));
+        }
         let has_integers = self.weights.parts().iter().any(|part| !part.is_float());
-        worker.kernels().wide.filter(|wide| self.rows.len() >= wide.rows_min && has_integers)
+        match kernels.wide {
+            Some(wide) if self.rows.len() >= wide.rows_min && has_integers => Path::Wide(wide),
+            _ => Path::Narrow,
+        }
     }
 }
 
@@ -189,12 +226,12 @@ fn multiply(
     input: &Activations,
     mut finish: impl FnMut(&Worker<'_>, &Group<'_>, usize, Block<'_>),
 ) {
-    for Group { weights, rows } in groups {
+    for Group { weights, rows, .. } in groups {
         assert!(weights.cols() == input.cols() && rows.end <= input.rows());
     }
     let mut is_arranged = false;
-    for group in groups {
-        if let Some(wide) = group.wide(worker) {
+    for group in groups.iter().filter(|group| !group.is_empty()) {
+        if let Path::Wide(wide) = group.path(worker) {
             input.arrange(worker, wide, group.rows.clone());
             is_arranged = true;
         }
@@ -217,7 +254,7 @@ fn multiply(
 /// Some tiles of one matrix, or the same tiles of two that are taken together.
 struct Unit<'a> {
     group: &'a Group<'a>,
-    wide: Option<Wide>,
+    path: Path,
     parts: &'a [PackedMatrix],
     tiles: Range<usize>,
 }
@@ -225,13 +262,13 @@ struct Unit<'a> {
 impl<'a> Unit<'a> {
     /// The unit of a number, and of which matrix (or matrices) it is; `None` after the last.
     fn find(worker: &Worker<'_>, groups: &'a [Group<'a>], together: usize, mut number: usize) -> Option<(usize, Self)> {
-        for group in groups {
-            let wide = group.wide(worker);
+        for group in groups.iter().filter(|group| !group.is_empty()) {
+            let path = group.path(worker);
             for (stack, parts) in group.weights.parts().chunks(together).enumerate() {
-                let (all, each) = (parts[0].tiles(), unit_tiles(parts, wide, worker.count()));
+                let (all, each) = (parts[0].tiles(), unit_tiles(parts, path, worker.count()));
                 let first = number * each;
                 if first < all {
-                    return Some((stack, Self { group, wide, parts, tiles: first..all.min(first + each) }));
+                    return Some((stack, Self { group, path, parts, tiles: first..all.min(first + each) }));
                 }
                 number -= all.div_ceil(each);
             }
@@ -246,27 +283,39 @@ impl<'a> Unit<'a> {
         scratch: &mut Scratch,
         mut finish: impl FnMut(Block<'_>),
     ) {
-        let Scratch { unpacked, sums, factors, .. } = scratch;
-        let (wide, rows) = (self.wide, self.group.rows.clone());
+        let Scratch { unpacked, unpacked_bf16, sums, factors, .. } = scratch;
+        let rows = self.group.rows.clone();
         assert!(self.parts.iter().all(|part| part.rows() == self.parts[0].rows()));
-        let step = wide.map_or(worker.kernels().tokens, |wide| wide.tokens);
+        let step = match self.path {
+            Path::Narrow => worker.kernels().tokens,
+            Path::Wide(wide) => wide.tokens,
+            Path::Bf16(bf16) => bf16.rows,
+        };
         let len = self.tiles.len() * TILE_ROWS;
         // Tokens a power of two apart would fall into few sets of the first-level cache.
         let stride = self.parts.len() * len + TILE_ROWS;
         sums.resize(step * stride);
-        if let Some(wide) = wide {
-            self.unpack(wide, unpacked);
+        match self.path {
+            Path::Narrow => {}
+            Path::Wide(wide) => self.unpack(wide, unpacked),
+            Path::Bf16(bf16) => self.unpack_bf16(bf16, unpacked_bf16),
         }
         for first in rows.clone().step_by(step) {
             let tokens = Tokens { input, first, count: step.min(rows.end - first), factors: &factors[first..] };
             for (i, part) in self.parts.iter().enumerate() {
                 let out = &mut sums[i * len..];
-                match wide.filter(|wide| tokens.count >= wide.tokens_min && !part.is_float()) {
-                    Some(wide) => {
-                        let values = &unpacked[i * self.tiles.len() * wide.column_bytes * part.cols()..];
+                let at = i * self.tiles.len() * part.cols();
+                match self.path {
+                    Path::Bf16(bf16) => {
+                        let values = &unpacked_bf16[at * TILE_ROWS..][..len * part.cols()];
+                        let tokens = Tokens { first: first - rows.start, ..tokens };
+                        bf16_products(worker, bf16, part.cols(), values, &tokens, out, stride);
+                    }
+                    Path::Wide(wide) if tokens.count >= wide.tokens_min && !part.is_float() => {
+                        let values = &unpacked[at * wide.column_bytes..];
                         wide_products(worker, wide, part, self.tiles.clone(), values, &tokens, out, stride);
                     }
-                    None => narrow_products(worker, part, self.tiles.clone(), &tokens, out, stride),
+                    _ => narrow_products(worker, part, self.tiles.clone(), &tokens, out, stride),
                 }
             }
             let cols = self.tiles.start * TILE_ROWS..self.parts[0].rows().min(self.tiles.end * TILE_ROWS);
@@ -287,21 +336,41 @@ impl<'a> Unit<'a> {
             }
         }
     }
+
+    fn unpack_bf16(&self, bf16: Bf16, unpacked: &mut Buffer<u16>) {
+        let tile_len = TILE_ROWS * self.parts[0].cols();
+        unpacked.resize(self.parts.len() * self.tiles.len() * tile_len);
+        let tiles = self.parts.iter().flat_map(|part| self.tiles.clone().map(move |tile| (part, tile)));
+        for ((part, tile), to) in tiles.zip(unpacked.chunks_exact_mut(tile_len)) {
+            assert!(part.cols().is_multiple_of(GROUP));
+            // SAFETY: the tile is there, and `to` is as long as one.
+            unsafe {
+                if part.is_float() {
+                    let codes = part.tile_codes(tile).as_ptr();
+                    (bf16.unpack_floats)(part.kind(), codes, part.cols(), to.as_mut_ptr());
+                } else {
+                    (bf16.unpack)(part.kind(), integer_tiles(part, tile..tile + 1), to.as_mut_ptr());
+                }
+            }
+        }
+    }
 }
 
 /// How many tiles of each of some matrices make a unit.
-fn unit_tiles(parts: &[PackedMatrix], wide: Option<Wide>, workers: usize) -> usize {
-    let tile_bytes = |part: &PackedMatrix| match wide {
-        Some(wide) if !part.is_float() => wide.column_bytes * part.cols(),
+fn unit_tiles(parts: &[PackedMatrix], path: Path, workers: usize) -> usize {
+    let tile_bytes = |part: &PackedMatrix| match path {
+        Path::Bf16(_) => size_of::<u16>() * TILE_ROWS * part.cols(),
+        Path::Wide(wide) if !part.is_float() => wide.column_bytes * part.cols(),
         _ => part.tile_codes(0).len() + part.tile_scales(0).len(),
     };
-    let bytes_max = if wide.is_some() { WIDE_UNIT_BYTES_MAX } else { NARROW_UNIT_BYTES_MAX };
+    let bytes_max = if matches!(path, Path::Narrow) { NARROW_UNIT_BYTES_MAX } else { WIDE_UNIT_BYTES_MAX };
     let fit = bytes_max / parts.iter().map(tile_bytes).sum::<usize>();
     let fair = parts[0].tiles().div_ceil(workers * UNITS_EACH);
     fit.min(fair).next_multiple_of(PAIR).clamp(PAIR, UNIT_TILES_MAX)
 }
 
 /// Some rows of the input.
+#[derive(Clone, Copy)]
 struct Tokens<'a> {
     input: &'a Activations,
     first: usize,
@@ -342,6 +411,26 @@ fn wide_products(
     unsafe {
         (wide.multiply)(part.kind(), integer_tiles(part, tiles), values.as_ptr(), x, tokens.factors.as_ptr(), to)
     };
+}
+
+/// The products of rows of prompts, which `tokens` counts from the first of them on.
+fn bf16_products(
+    worker: &Worker<'_>,
+    bf16: Bf16,
+    cols: usize,
+    values: &[u16],
+    tokens: &Tokens<'_>,
+    out: &mut [f32],
+    stride: usize,
+) {
+    let tiles = UnpackedTiles { values: values.as_ptr(), count: values.len() / TILE_ROWS / cols, cols };
+    assert!(tokens.count <= bf16.rows && tokens.factors.len() >= tokens.count);
+    assert!(out.len() >= (bf16.rows - 1) * stride + tiles.count * TILE_ROWS);
+    let rows = tokens.input.bf16_rows(worker, tokens.first, bf16.rows).as_ptr();
+    let rows = RowBlocks { values: rows, count: tokens.count };
+    let to = TileSums { start: out.as_mut_ptr(), stride };
+    // SAFETY: tiles and rows are there, and the results fit, as asserted.
+    unsafe { (bf16.multiply)(tiles, rows, Sums { to, adds: false, factors: tokens.factors.as_ptr() }) };
 }
 
 fn narrow_products(

@@ -6,6 +6,7 @@
 mod activations;
 mod append;
 mod attention;
+mod batch_rows;
 mod byte_rows;
 mod delta_net;
 mod experts;
@@ -24,6 +25,7 @@ pub mod slices;
 
 pub use activations::Activations;
 pub use attention::{Attention, AttentionShape, SplitResults};
+pub use batch_rows::BatchRows;
 pub use byte_rows::{ByteRow, ByteRows};
 pub use delta_net::{DELTA_DIM_MAX, DeltaNet};
 pub use experts::{ExpertBuffers, Experts, Routing, Scoring};
@@ -35,7 +37,9 @@ pub use matmul::{matmul, matmul_gated, matmul_residual, matmul_rows};
 pub use matrix::Matrix;
 pub use ranges::keep_in_range;
 pub use rope::{RopeStyle, RopeTable};
-pub use rows::{add_gated, add_norms, gate_rows, mix_rows, normalize, put_rows, residual_norm, softcap};
+pub use rows::{
+    add_gated, add_norms, gate_rows, mix_rows, normalize, normalize_rows, put_rows, residual_norm, softcap,
+};
 pub use short_conv::CausalConv;
 pub use slices::Activation;
 

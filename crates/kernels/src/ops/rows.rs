@@ -5,30 +5,47 @@ use std::f32::consts::FRAC_1_SQRT_2;
 
 use super::matrix::Span;
 use super::slices::rms_norm_with;
-use super::{Activation, Activations, Matrix, own_rows};
+use super::{Activation, Activations, BatchRows, Matrix, own_rows};
 use crate::Worker;
 use crate::threads::{Access, Scratch};
 
+/// `out[t]` = the norm of `x[t]` with weights `weight`, for the first rows `t`.
+pub fn normalize(worker: &Worker<'_>, x: &Matrix, rows: impl Into<BatchRows>, weight: &[f32], out: &Activations) {
+    let rows = rows.into();
+    normalize_each(worker, x, rows, |row| row, weight, out);
+}
+
 /// `out[i]` = the norm of `x[rows[i]]` with weights `weight`.
-pub fn normalize(worker: &Worker<'_>, x: &Matrix, rows: &[usize], weight: &[f32], out: &Activations) {
-    assert!(out.cols() == x.cols && rows.len() <= out.rows());
+pub fn normalize_rows(worker: &Worker<'_>, x: &Matrix, rows: &[usize], weight: &[f32], out: &Activations) {
+    normalize_each(worker, x, rows.len().into(), |i| rows[i], weight, out);
+}
+
+fn normalize_each(
+    worker: &Worker<'_>,
+    x: &Matrix,
+    rows: BatchRows,
+    source: impl Fn(usize) -> usize,
+    weight: &[f32],
+    out: &Activations,
+) {
+    assert!(out.cols() == x.cols && rows.count() <= out.rows());
     let mut scratch = worker.scratch();
     scratch.sums.resize(x.cols);
-    for i in own_rows(worker, rows.len()) {
-        let from = x.read_row(worker, rows[i]);
-        let part = Span { access: Access::WriteRows, row: i, cols: 0..x.cols };
-        // SAFETY: `i` is one of this worker's rows.
-        unsafe { out.put_normalized(worker, &part, from, weight, &mut scratch.sums) };
+    for row in own_rows(worker, rows.count()) {
+        let from = x.read_row(worker, source(row));
+        let part = Span { access: Access::WriteRows, row, cols: 0..x.cols };
+        // SAFETY: the row is this worker's.
+        unsafe { out.put_normalized(worker, rows, &part, from, weight, &mut scratch.sums) };
     }
 }
 
 /// `out[t]` = `x[t]` for the first `rows` rows `t`.
-pub fn put_rows(worker: &Worker<'_>, x: &Matrix, rows: usize, out: &Activations) {
-    assert!(out.cols() == x.cols && rows <= x.rows.min(out.rows()));
-    for row in own_rows(worker, rows) {
+pub fn put_rows(worker: &Worker<'_>, x: &Matrix, rows: BatchRows, out: &Activations) {
+    assert!(out.cols() == x.cols && rows.count() <= x.rows.min(out.rows()));
+    for row in own_rows(worker, rows.count()) {
         let part = Span { access: Access::WriteRows, row, cols: 0..x.cols };
         // SAFETY: the row is this worker's.
-        unsafe { out.put(worker, &part, x.read_row(worker, row)) };
+        unsafe { out.put(worker, rows, &part, x.read_row(worker, row)) };
     }
 }
 
@@ -39,21 +56,21 @@ pub fn gate_rows(
     gate: &Matrix,
     activation: Activation,
     (up, first): (&Matrix, usize),
-    rows: usize,
+    rows: BatchRows,
     out: &Activations,
 ) {
     assert!(out.cols() == gate.cols && first + gate.cols <= up.cols);
-    assert!(rows <= gate.rows.min(up.rows).min(out.rows()));
+    assert!(rows.count() <= gate.rows.min(up.rows).min(out.rows()));
     let mut scratch = worker.scratch();
     scratch.sums.resize(gate.cols);
-    for row in own_rows(worker, rows) {
+    for row in own_rows(worker, rows.count()) {
         scratch.sums.copy_from_slice(gate.read_row(worker, row));
         let up = &up.read_row(worker, row)[first..first + gate.cols];
         let part = Span { access: Access::WriteRows, row, cols: 0..gate.cols };
         // SAFETY: lengths match; the row is this worker's.
         unsafe {
             (worker.kernels().gated(activation))(up, &mut scratch.sums);
-            out.put(worker, &part, &scratch.sums);
+            out.put(worker, rows, &part, &scratch.sums);
         }
     }
 }
@@ -116,15 +133,16 @@ pub fn residual_norm(
     y: &Matrix,
     post_norm: Option<(&[f32], f32)>,
     scale: f32,
-    rows: usize,
+    rows: impl Into<BatchRows>,
     x: &Matrix,
     next_norm: &[f32],
     out: &Activations,
 ) {
-    assert!(y.cols == x.cols && out.cols() == x.cols && rows <= x.rows.min(y.rows).min(out.rows()));
+    let rows = rows.into();
+    assert!(y.cols == x.cols && out.cols() == x.cols && rows.count() <= x.rows.min(y.rows).min(out.rows()));
     let mut scratch = worker.scratch();
     scratch.sums.resize(x.cols);
-    for row in own_rows(worker, rows) {
+    for row in own_rows(worker, rows.count()) {
         let y = y.read_row(worker, row);
         let part = Span { access: Access::WriteRows, row, cols: 0..x.cols };
         // SAFETY: the row is this worker's, and the slices are as long as it.
@@ -140,7 +158,7 @@ pub fn residual_norm(
             if scale != 1.0 {
                 x.iter_mut().for_each(|x| *x *= scale);
             }
-            out.put_normalized(worker, &part, x, next_norm, &mut scratch.sums);
+            out.put_normalized(worker, rows, &part, x, next_norm, &mut scratch.sums);
         }
     }
 }

@@ -4,7 +4,7 @@ use ruvllm_runner::{CheckedBatch, SequenceRows};
 
 use super::host_states::{ConvState, HostStates, TAPS_MAX};
 use super::matrix::Span;
-use super::{Activations, Matrix};
+use super::{Activations, BatchRows, Matrix};
 use crate::threads::{Access, Worker};
 
 /// Channels of a unit of work.
@@ -53,7 +53,7 @@ impl CausalConv<'_> {
                 space.iter_mut().zip(c).for_each(|(y, c)| *y *= c);
                 let part = Span { access: Access::WriteStates, row, cols: cols.clone() };
                 // SAFETY: each channel of a sequence is one worker's unit; these are whole groups.
-                unsafe { out.put(worker, &part, space) };
+                unsafe { out.put(worker, BatchRows::of(&self.batch), &part, space) };
             }
         });
     }

@@ -8,6 +8,6 @@ mod shared;
 
 pub use cores::Cores;
 pub use pool::{Pool, Worker};
-pub(crate) use scratch::{Buffer, QuantizedBuffers, Scratch};
+pub(crate) use scratch::{AttentionOperands, Buffer, QuantizedBuffers, Scratch};
 pub(crate) use shared::Access;
 pub use shared::Shared;

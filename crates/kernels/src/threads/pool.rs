@@ -124,6 +124,11 @@ impl Pool {
         self.group.kernels
     }
 
+    /// Whether its kernels multiply bf16.
+    pub fn has_bf16(&self) -> bool {
+        self.kernels().bf16.is_some()
+    }
+
     pub fn threads(&self) -> usize {
         self.group.size
     }

@@ -9,10 +9,14 @@ use crate::aligned::{AlignedVec, Number};
 pub(crate) struct Scratch {
     /// Weights unpacked to bytes.
     pub unpacked: Buffer<i8>,
+    /// Weights unpacked to bf16.
+    pub unpacked_bf16: Buffer<u16>,
     /// Products before they go on.
     pub sums: Buffer<f32>,
     /// A factor for each row of a batch.
     pub factors: Buffer<f32>,
+    /// Operands of attention in bf16.
+    pub bf16: AttentionOperands,
     /// Query vectors of attention.
     pub queries: Buffer<f32>,
     /// The same rounded to bytes.
@@ -21,6 +25,15 @@ pub(crate) struct Scratch {
     pub partial: Buffer<f32>,
     /// Attention to all chunks so far.
     pub result: Buffer<f32>,
+}
+
+/// What attention multiplies in bf16: queries, keys and values of a chunk, weights.
+#[derive(Debug, Default)]
+pub(crate) struct AttentionOperands {
+    pub queries: Buffer<u16>,
+    pub keys: Buffer<u16>,
+    pub values: Buffer<u16>,
+    pub weights: Buffer<u16>,
 }
 
 /// Numbers rounded to bytes, with what goes with them (see `kernels::rows::Quantized`).

@@ -1,7 +1,7 @@
 //! A mixture of experts on every kernel set: against a plain formula, and the same bits whatever else is in the batch.
 
 use crate::support::{Random, linear, matrix, pools};
-use ruvllm_kernels::ops::{Activation, Activations, ExpertBuffers, Experts, Linear, Routing, Scoring, normalize};
+use ruvllm_kernels::ops::{Activation, Activations, ExpertBuffers, Experts, Linear, Routing, Scoring, normalize_rows};
 use ruvllm_kernels::{Arena, PackedMatrix, Pool, WeightType, dequantize_row, reference};
 
 const HIDDEN: usize = 64;
@@ -97,7 +97,7 @@ fn run(pool: &mut Pool, experts: &Experts, rows: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let buffers = ExpertBuffers::new(pool, count, EPSILON, [experts].into_iter());
     let all: Vec<usize> = (0..count).collect();
     pool.run(|worker| {
-        normalize(worker, &x, &all, &ones, &normed);
+        normalize_rows(worker, &x, &all, &ones, &normed);
         worker.barrier();
         experts.run(worker, &normed, count, &buffers, &x, &ones, &normed);
     });

@@ -1,7 +1,7 @@
 //! Matmul of every weight type on every kernel set, against f64 sums of the dequantized weights.
 
 use crate::support::{Random, linear, matrix, pools};
-use ruvllm_kernels::ops::{Activations, Linear, Matrix, matmul, normalize};
+use ruvllm_kernels::ops::{Activations, BatchRows, Linear, Matrix, matmul, normalize, normalize_rows};
 use ruvllm_kernels::{Arena, KernelSet, PackError, PackedMatrix, Pool, WeightType, dequantize_row};
 
 /// A normalized batch times one matrix, through the same calls as a forward pass.
@@ -16,7 +16,7 @@ fn multiply(pool: &mut Pool, weights: &Linear, x: &[Vec<f32>]) -> Vec<Vec<f32>> 
     let all: Vec<usize> = (0..x.len()).collect();
     let ones = vec![1.0; weights.cols()];
     pool.run(|worker| {
-        normalize(worker, &input, &all, &ones, &activations);
+        normalize_rows(worker, &input, &all, &ones, &activations);
         worker.barrier();
         matmul(worker, weights, &activations, x.len(), &out);
     });
@@ -165,4 +165,50 @@ fn packing_refuses_wrong_sizes_and_scales_that_are_not_finite() {
     let mut rows = vec![0u8; 18 * 40];
     rows[18 * 33..][..2].copy_from_slice(&half::f16::NAN.to_le_bytes());
     assert_eq!(pack(40, 32, &rows).unwrap_err(), PackError::NotFinite { row: 33 });
+}
+
+/// The same with all rows but the first `exact` as those of prompts.
+fn multiply_in_bf16(pool: &mut Pool, weights: &Linear, x: &[Vec<f32>], exact: usize) -> Vec<Vec<f32>> {
+    let (input, rows) = (matrix(pool, x), BatchRows::new(exact, x.len()));
+    let activations = Activations::new(pool, x.len(), [weights]).normalized(pool, 1e-6).in_bf16(pool, false);
+    let mut out = Matrix::new(pool, x.len(), weights.rows());
+    let ones = vec![1.0; weights.cols()];
+    pool.run(|worker| {
+        normalize(worker, &input, rows, &ones, &activations);
+        worker.barrier();
+        matmul(worker, weights, &activations, rows, &out);
+    });
+    (0..x.len()).map(|t| out.row_mut(t).to_vec()).collect()
+}
+
+#[test]
+fn rows_of_prompts_are_the_f64_product_within_the_rounding_of_bf16_whatever_runs_beside_them() {
+    let mut random = Random(11);
+    for (set, mut pool) in pools().filter(|(_, pool)| pool.has_bf16()) {
+        for kind in WeightType::ALL {
+            // More columns than a turn has, for some.
+            let cols = kind.block_len().max(32) * [1, 3, 17][random.below(3)];
+            let (rows, exact, count) = (1 + random.below(100), random.below(20), 1 + random.below(70));
+            let bytes = random.weights(kind, rows, cols);
+            let weights = linear(kind, rows, cols, &bytes);
+            let x: Vec<Vec<f32>> = (0..exact + count).map(|_| random.floats(cols)).collect();
+            let got = multiply_in_bf16(&mut pool, &weights, &x, exact);
+            let what = format!("{kind} on {}: {rows} x {cols}, {exact} + {count}", set.name());
+            let alone = multiply_in_bf16(&mut pool, &weights, &x[exact..exact + 1], 0);
+            assert_eq!(got[exact], alone[0], "{what}");
+            if exact > 0 {
+                assert_eq!(got[..exact], multiply(&mut pool, &weights, &x[..exact]), "{what}");
+            }
+            let mut floats = vec![0f32; cols];
+            for (r, raw) in bytes.chunks_exact(kind.row_bytes(cols).unwrap()).enumerate() {
+                dequantize_row(kind, raw, &mut floats);
+                for (t, row) in x.iter().enumerate().skip(exact) {
+                    let products = normalized(row).into_iter().zip(&floats).map(|(x, w)| x * f64::from(*w));
+                    let (want, size) = products.fold((0.0, 0.0), |(sum, size), p| (sum + p, size + p.abs()));
+                    let error = (f64::from(got[t][r]) - want).abs();
+                    assert!(error <= size / 250.0 + 1e-6, "{what}: row {t}, {r}: {} is not {want}", got[t][r]);
+                }
+            }
+        }
+    }
 }

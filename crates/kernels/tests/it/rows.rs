@@ -1,7 +1,9 @@
 //! Row kernels on every kernel set, against plain f64 formulas.
 
 use crate::support::{Random, floats, linear, matrix, pools, readable, rounded};
-use ruvllm_kernels::ops::{Activation, Activations, Linear, Matrix, matmul, matmul_gated, matmul_residual, normalize};
+use ruvllm_kernels::ops::{
+    Activation, Activations, Linear, Matrix, matmul, matmul_gated, matmul_residual, normalize_rows,
+};
 use ruvllm_kernels::{Arena, PackedMatrix, Pool, WeightType};
 
 const EPSILON: f32 = 1e-5;
@@ -12,7 +14,7 @@ fn normed(pool: &mut Pool, x: &[Vec<f32>], weight: &[f32]) -> Activations {
     let input = matrix(pool, x);
     let out = readable(pool, x.len(), weight.len()).normalized(pool, EPSILON);
     let rows: Vec<usize> = (0..x.len()).collect();
-    pool.run(|worker| normalize(worker, &input, &rows, weight, &out));
+    pool.run(|worker| normalize_rows(worker, &input, &rows, weight, &out));
     out
 }
 
@@ -37,7 +39,7 @@ fn through_swiglu(pool: &mut Pool, x: &[Vec<f32>], gate_up: &Linear, epsilon: f3
     let out = readable(pool, x.len(), gate_up.rows() / 2);
     let (all, ones): (Vec<usize>, _) = ((0..x.len()).collect(), vec![1.0; gate_up.cols()]);
     pool.run(|worker| {
-        normalize(worker, &input, &all, &ones, &normed);
+        normalize_rows(worker, &input, &all, &ones, &normed);
         worker.barrier();
         matmul_gated(worker, gate_up, Activation::Silu, &normed, x.len(), &out);
     });
@@ -82,7 +84,7 @@ fn norm_takes_the_rows_named_in_their_order() {
         let all = floats(&mut pool, &all, 6);
         let input = matrix(&pool, &x);
         let some = readable(&pool, 3, 32).normalized(&pool, EPSILON);
-        pool.run(|worker| normalize(worker, &input, &[5, 0, 3], &weight, &some));
+        pool.run(|worker| normalize_rows(worker, &input, &[5, 0, 3], &weight, &some));
         let some = floats(&mut pool, &some, 3);
         assert_eq!(some, [all[5].clone(), all[0].clone(), all[3].clone()], "{}", set.name());
     }
@@ -177,7 +179,7 @@ fn a_residual_is_added_and_normalized_for_the_next_layer() {
             let out = readable(&pool, tokens, rows).normalized(&pool, EPSILON);
             let (all, ones): (Vec<usize>, _) = ((0..tokens).collect(), vec![1.0; cols]);
             pool.run(|worker| {
-                normalize(worker, &input, &all, &ones, &normed);
+                normalize_rows(worker, &input, &all, &ones, &normed);
                 worker.barrier();
                 matmul(worker, &weights, &normed, tokens, &product);
                 worker.barrier();

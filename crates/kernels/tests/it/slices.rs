@@ -2,7 +2,8 @@
 
 use crate::support::{Random, linear, matrix, pools};
 use ruvllm_kernels::ops::{
-    Activation, Activations, Linear, Matrix, matmul, matmul_residual, matmul_rows, normalize, residual_norm, slices,
+    Activation, Activations, Linear, Matrix, matmul, matmul_residual, matmul_rows, normalize_rows, residual_norm,
+    slices,
 };
 use ruvllm_kernels::{Pool, WeightType, reference};
 
@@ -47,7 +48,7 @@ fn slices_equal_their_references() {
 fn input(pool: &mut Pool, rows: &[Vec<f32>], weights: &Linear) -> Activations {
     let (x, all) = (matrix(pool, rows), (0..rows.len()).collect::<Vec<_>>());
     let normed = Activations::new(pool, rows.len(), [weights]).normalized(pool, EPSILON);
-    pool.run(|worker| normalize(worker, &x, &all, &vec![1.0; weights.cols()], &normed));
+    pool.run(|worker| normalize_rows(worker, &x, &all, &vec![1.0; weights.cols()], &normed));
     normed
 }
 

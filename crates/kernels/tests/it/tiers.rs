@@ -234,3 +234,38 @@ fn a_window_sees_its_last_tokens_in_pages_of_any_format() {
         }
     }
 }
+
+#[test]
+fn rows_in_bf16_are_near_the_formula_in_every_format_and_have_the_same_bits_whatever_rows_are_beside_them() {
+    let mut random = Random(21);
+    let formats: Vec<PageFormat> = PageFormat::all().collect();
+    for &(head_dim, group) in SHAPES {
+        for (set, pool) in pools().filter(|(_, pool)| pool.has_bf16()) {
+            let mut model = Model::new(pool, head_dim, group, Rotation::None);
+            let rows = model.rows(&mut random, TOKENS);
+            let before = 144;
+            let hot = model.pages(PageFormat::F16, TOKENS);
+            model.step(&hot, 0, &rows[..before]);
+            for format in formats.iter().map(|format| vec![*format]).chain([formats.clone()]) {
+                for window in [None, Some(50)] {
+                    let pages = model.copies(&hot);
+                    model.convert(&pages[..before / PAGE_TOKENS], &format);
+                    let what = format!("{} {format:?} {head_dim} {window:?}", set.name());
+                    let got = model.fast_step(&pages, before, &rows[before..], window);
+                    for t in [0, 1, 77, TOKENS - before - 1] {
+                        let end = before + t + 1;
+                        let seen = end - window.map_or(end, |window| end.min(window))..end;
+                        let want = model.formula_in_window(&pages, seen, &rows[before + t]);
+                        assert_close(&got[t], &want, 0.02, &what);
+                    }
+                    // In two parts, which end in the middle of a block.
+                    let again = model.copies(&pages);
+                    let mut parts = model.fast_step(&again, before, &rows[before..before + 21], window);
+                    parts.extend(model.fast_step(&again, before + 21, &rows[before + 21..], window));
+                    assert_eq!(got, parts, "{what}");
+                    pages.iter().chain(&again).for_each(|page| model.kv.free(*page));
+                }
+            }
+        }
+    }
+}

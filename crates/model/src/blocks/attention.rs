@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ruvllm_kernels::Worker;
 use ruvllm_kernels::ops::{
-    Attention, AttentionShape, HeadTransform, HostPages, Linear, QkNorm, RopeTable, Temperature, matmul,
+    Attention, AttentionShape, BatchRows, HeadTransform, HostPages, Linear, QkNorm, RopeTable, Temperature, matmul,
 };
 use ruvllm_runner::{CheckedBatch, KvHeads, KvShape};
 
@@ -117,7 +117,7 @@ impl AttentionBlock {
         batch: CheckedBatch<'_>,
         next_norm: &[f32],
     ) {
-        let rows = batch.rows();
+        let rows = BatchRows::of(&batch);
         let (qkv, attended) = (state.qkv.of(self.qkv.rows()), state.attended.of(self.output.weights.cols()));
         matmul(worker, &self.qkv, &state.normed, rows, qkv);
         worker.barrier();

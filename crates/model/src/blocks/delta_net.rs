@@ -1,7 +1,7 @@
 //! Norm, projection, convolution, gated delta rule, projection: Qwen3.5's layers without attention.
 
 use ruvllm_kernels::Worker;
-use ruvllm_kernels::ops::{CausalConv, DeltaNet, Linear, matmul};
+use ruvllm_kernels::ops::{BatchRows, CausalConv, DeltaNet, Linear, matmul};
 use ruvllm_runner::CheckedBatch;
 
 use super::{Projection, linear};
@@ -62,8 +62,8 @@ impl DeltaNetBlock {
 
     pub(crate) fn run(&self, worker: &mut Worker<'_>, state: &RunState, batch: CheckedBatch<'_>, next_norm: &[f32]) {
         let recurrent = state.recurrent();
-        let (states, layer) = (&recurrent.states, self.number);
-        matmul(worker, &self.input, &state.normed, batch.rows(), &recurrent.input);
+        let (states, layer, rows) = (&recurrent.states, self.number, BatchRows::of(&batch));
+        matmul(worker, &self.input, &state.normed, rows, &recurrent.input);
         worker.barrier();
         CausalConv { kernel: &self.kernel, batch, states, layer }.silu(worker, &recurrent.input);
         worker.barrier();
@@ -80,7 +80,7 @@ impl DeltaNetBlock {
         };
         delta_net.run(worker);
         worker.barrier();
-        self.output.run(worker, state, &recurrent.output, batch.rows(), next_norm);
+        self.output.run(worker, state, &recurrent.output, rows, next_norm);
     }
 
     pub(crate) fn weights(&self) -> [&Linear; 2] {

@@ -3,7 +3,7 @@
 
 use ruvllm_kernels::Worker;
 use ruvllm_kernels::ops::{
-    Activation, Experts, Linear, Routing, add_norms, matmul, matmul_gated, normalize, residual_norm,
+    Activation, BatchRows, Experts, Linear, Routing, add_norms, matmul, matmul_gated, normalize, residual_norm,
 };
 
 use super::linear;
@@ -63,22 +63,21 @@ impl DenseAndExperts {
         })
     }
 
-    pub(super) fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: usize, next_norm: &[f32]) {
+    pub(super) fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: BatchRows, next_norm: &[f32]) {
         let gated = state.gated.of(self.down.cols());
         let routed = state.routed.as_ref().expect("made for models with such blocks");
         let buffers = state.experts.as_ref().expect("made for models with experts");
-        let all_rows = &state.all_rows[..rows];
         matmul_gated(worker, &self.gate_up, self.activation, &state.normed, rows, gated);
         worker.barrier();
         matmul(worker, &self.down, gated, rows, &state.projected);
-        normalize(worker, &state.x, all_rows, &self.router_norm, routed);
-        normalize(worker, &state.x, all_rows, &self.experts_norm, &state.normed);
+        normalize(worker, &state.x, rows, &self.router_norm, routed);
+        normalize(worker, &state.x, rows, &self.experts_norm, &state.normed);
         worker.barrier();
-        self.experts.run_apart(worker, routed, &state.normed, rows, buffers, &state.expert_results);
+        self.experts.run_apart(worker, routed, &state.normed, rows.count(), buffers, &state.expert_results);
         worker.barrier();
         let dense = (&state.projected, &self.dense_post_norm[..]);
         let experts = (&state.expert_results, &self.experts_post_norm[..]);
-        add_norms(worker, dense, experts, self.epsilon, rows);
+        add_norms(worker, dense, experts, self.epsilon, rows.count());
         worker.barrier();
         let post_norm = Some((&self.post_norm[..], self.epsilon));
         residual_norm(worker, &state.projected, post_norm, self.scale, rows, &state.x, next_norm, &state.normed);

@@ -1,7 +1,7 @@
 //! Norm, then gate and up, activation, down: of one block, or of a few experts.
 
 use ruvllm_kernels::Worker;
-use ruvllm_kernels::ops::{Activation, Experts, Linear, Routing, add_gated, matmul, matmul_gated};
+use ruvllm_kernels::ops::{Activation, BatchRows, Experts, Linear, Routing, add_gated, matmul, matmul_gated};
 
 use super::dense_and_experts::DenseAndExperts;
 use super::{Projection, linear};
@@ -72,7 +72,7 @@ impl FeedForwardBlock {
         Ok(Self { norm, kind })
     }
 
-    pub(crate) fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: usize, next_norm: &[f32]) {
+    pub(crate) fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: BatchRows, next_norm: &[f32]) {
         match &self.kind {
             Kind::Dense { gate_up, activation, down } => {
                 let gated = state.gated.of(down.weights.cols());
@@ -153,7 +153,7 @@ impl FeedForwardBlock {
 
 impl SharedExpert {
     /// Adds its result to the residual stream, which is left as the chosen experts want it.
-    fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: usize) {
+    fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: BatchRows) {
         let gated = state.gated.of(self.down.cols());
         matmul_gated(worker, &self.gate_up, self.activation, &state.normed, rows, gated);
         worker.barrier();
@@ -161,7 +161,7 @@ impl SharedExpert {
         worker.barrier();
         matmul(worker, &self.down, gated, rows, &state.projected);
         worker.barrier();
-        add_gated(worker, &state.shared_gate, &state.projected, rows, &state.x);
+        add_gated(worker, &state.shared_gate, &state.projected, rows.count(), &state.x);
         worker.barrier();
     }
 }

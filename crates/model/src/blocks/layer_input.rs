@@ -2,7 +2,7 @@
 //! embedding. A layer ends with adding what a gate lets through of it.
 
 use ruvllm_kernels::ops::{
-    Activation, Activations, Linear, Matrix, gate_rows, matmul, mix_rows, put_rows, residual_norm,
+    Activation, Activations, BatchRows, Linear, Matrix, gate_rows, matmul, mix_rows, put_rows, residual_norm,
 };
 use ruvllm_kernels::{PackedMatrix, Pool, Worker};
 use ruvllm_runner::TokenId;
@@ -12,6 +12,7 @@ use crate::RunState;
 use crate::config::Config;
 use crate::error::LoadError;
 use crate::load::Tensors;
+use crate::run_state::inputs_of;
 
 /// Where the inputs of all layers come from.
 #[derive(Debug)]
@@ -73,15 +74,19 @@ impl LayerInputs {
     }
 
     /// Makes the inputs of all layers of the embeddings in the residual stream.
-    pub(crate) fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: usize) {
+    pub(crate) fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: BatchRows) {
         let buffers = state.layer_inputs();
         put_rows(worker, &state.x, rows, &buffers.stream);
         worker.barrier();
         matmul(worker, &self.projection, &buffers.stream, rows, &buffers.inputs);
         worker.barrier();
         let factor = (self.norm.len() as f32).sqrt();
-        mix_rows(worker, &buffers.inputs, (&self.norm, self.epsilon), &buffers.tokens, factor, rows);
+        mix_rows(worker, &buffers.inputs, (&self.norm, self.epsilon), &buffers.tokens, factor, rows.count());
         worker.barrier();
+    }
+
+    pub(crate) fn projection(&self) -> &Linear {
+        &self.projection
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -89,15 +94,21 @@ impl LayerInputs {
     }
 
     /// Allocates buffers for batches of up to `rows` rows.
-    pub(crate) fn buffers(&self, pool: &Pool, rows: usize, blocks: &[&LayerInputBlock]) -> LayerInputBuffers {
+    pub(crate) fn buffers(
+        &self,
+        pool: &Pool,
+        rows: usize,
+        has_fast_rows: bool,
+        blocks: &[&LayerInputBlock],
+    ) -> LayerInputBuffers {
         let (all, width) = (self.projection.rows(), self.norm.len());
         let takes_stream = blocks.iter().map(|block| &block.gate).chain([&self.projection]);
         LayerInputBuffers {
-            stream: Activations::new(pool, rows, takes_stream),
+            stream: inputs_of(pool, rows, has_fast_rows, takes_stream),
             tokens: Matrix::new(pool, rows, all),
             inputs: Matrix::new(pool, rows, all),
             gate: Matrix::new(pool, rows, width),
-            gated: Activations::new(pool, rows, blocks.iter().map(|block| &block.projection)),
+            gated: inputs_of(pool, rows, has_fast_rows, blocks.iter().map(|block| &block.projection)),
         }
     }
 }
@@ -123,7 +134,7 @@ impl LayerInputBlock {
         })
     }
 
-    pub(crate) fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: usize, next_norm: &[f32]) {
+    pub(crate) fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: BatchRows, next_norm: &[f32]) {
         let LayerInputBuffers { stream, inputs, gate, gated, .. } = state.layer_inputs();
         put_rows(worker, &state.x, rows, stream);
         worker.barrier();

@@ -18,7 +18,7 @@ pub(crate) use layer_input::{LayerInputBlock, LayerInputBuffers, LayerInputs};
 pub(crate) use mixer::MixerBlock;
 use short_conv::ShortConvBlock;
 
-use ruvllm_kernels::ops::{Activations, Linear, matmul, matmul_residual, residual_norm};
+use ruvllm_kernels::ops::{Activations, BatchRows, Linear, matmul, matmul_residual, residual_norm};
 use ruvllm_kernels::{PackedMatrix, Worker};
 
 use crate::RunState;
@@ -36,7 +36,7 @@ pub(crate) struct Projection {
 
 impl Projection {
     /// Adds the projection of `input` to the residual stream, and leaves that normalized with `next_norm`.
-    fn run(&self, worker: &mut Worker<'_>, state: &RunState, input: &Activations, rows: usize, next_norm: &[f32]) {
+    fn run(&self, worker: &mut Worker<'_>, state: &RunState, input: &Activations, rows: BatchRows, next_norm: &[f32]) {
         let (x, normed) = (&state.x, &state.normed);
         match &self.post_norm {
             None => matmul_residual(worker, &self.weights, input, rows, x, next_norm, normed),

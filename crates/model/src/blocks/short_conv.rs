@@ -1,7 +1,7 @@
 //! Norm, projection, a gated convolution over the last tokens, projection: LFM2's layers without attention.
 
 use ruvllm_kernels::Worker;
-use ruvllm_kernels::ops::{CausalConv, Linear, matmul};
+use ruvllm_kernels::ops::{BatchRows, CausalConv, Linear, matmul};
 use ruvllm_runner::CheckedBatch;
 
 use super::{Projection, linear};
@@ -44,13 +44,13 @@ impl ShortConvBlock {
     }
 
     pub(crate) fn run(&self, worker: &mut Worker<'_>, state: &RunState, batch: CheckedBatch<'_>, next_norm: &[f32]) {
-        let recurrent = state.recurrent();
-        matmul(worker, &self.input, &state.normed, batch.rows(), &recurrent.input);
+        let (recurrent, rows) = (state.recurrent(), BatchRows::of(&batch));
+        matmul(worker, &self.input, &state.normed, rows, &recurrent.input);
         worker.barrier();
         let conv = CausalConv { kernel: &self.kernel, batch, states: &recurrent.states, layer: self.number };
         conv.gated(worker, &recurrent.input, &recurrent.output);
         worker.barrier();
-        self.output.run(worker, state, &recurrent.output, batch.rows(), next_norm);
+        self.output.run(worker, state, &recurrent.output, rows, next_norm);
     }
 
     pub(crate) fn weights(&self) -> [&Linear; 2] {

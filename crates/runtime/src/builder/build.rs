@@ -1,5 +1,6 @@
 //! The steps from a model file to an engine, in their order.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,12 +15,14 @@ use super::expert_place::WeightBytes;
 use super::kv_size::KvSize;
 use super::model_file::{ModelFile, Plan, TextParts};
 use super::model_memory::{ModelMemory, queue_tokens_max, working_bytes};
-use super::{BuildError, BuildProgress, EngineBuilder, KvChoice, fingerprint};
+use super::prefill::FAST_ROWS_MIN;
+use super::{BuildError, BuildProgress, EngineBuilder, KvChoice, Prefill, fingerprint};
 use crate::constrain::OutputCompiler;
 use crate::encode::PromptEncoder;
 use crate::engine::LoadedModel;
 use crate::hardware::{self, Hardware};
 use crate::kv_calibration::ColdFormat;
+use crate::prefill_calibration::FastPrefill;
 use crate::submit::EngineThread;
 use crate::{Engine, SamplingDefaults};
 
@@ -96,6 +99,8 @@ impl EngineBuilder {
         let caches_prefixes = runner.limits().caches_prefixes;
         let mut core = Core::new(runner, self.core_options(context, kv, fingerprint));
         let cold_format = self.calibrate_cold(&mut core, &text.tokenizer, context, &fingerprint, progress)?;
+        let on = format!("{kernels}-{}", threads.unwrap_or_default());
+        let fast_prefill = self.calibrate_prefill(&mut core, &text.tokenizer, &fingerprint, &on, progress)?;
         if let Some(draft) = draft {
             draft.add_to(&mut core);
         }
@@ -113,6 +118,7 @@ impl EngineBuilder {
             caches_prefixes,
             disk_folder,
             cold_format,
+            fast_prefill,
             memory,
             sampling,
         }))
@@ -208,7 +214,8 @@ impl EngineBuilder {
     /// Joins a model with the threads that run it.
     fn runner(&self, model: Model, machine: &Machine) -> CpuRunner {
         let pool = Pool::sharing(Arc::clone(&machine.cores), machine.threads, machine.kernels);
-        CpuRunner::new(Arc::new(model), pool, self.rows_max())
+        let make = if self.prefill == Prefill::Exact { CpuRunner::new } else { CpuRunner::with_fast_rows };
+        make(Arc::new(model), pool, self.rows_max())
     }
 
     /// Returns the maximum number of rows of a batch.
@@ -251,19 +258,49 @@ impl EngineBuilder {
             None => {
                 progress(BuildProgress::MeasuringKv);
                 let found = ColdFormat::measure(core, tokenizer).map_err(BuildError::Calibration)?;
-                store(&found, folder, fingerprint);
+                store(folder, |folder| found.write(folder, fingerprint));
                 found
             }
         };
         core.set_cold(found.format, found.rotation);
         Ok(Some(found))
     }
+
+    /// Lets prompts be computed in bf16 from where that pays, as measured now or before.
+    fn calibrate_prefill(
+        &self,
+        core: &mut Core,
+        tokenizer: &Tokenizer,
+        fingerprint: &[u8; 32],
+        machine: &str,
+        progress: &mut dyn FnMut(BuildProgress),
+    ) -> Result<Option<FastPrefill>, BuildError> {
+        if !core.limits().has_fast_rows {
+            return Ok(None);
+        }
+        if self.prefill == Prefill::Fast {
+            core.set_fast_rows_min(Some(FAST_ROWS_MIN));
+            return Ok(None);
+        }
+        let folder = self.calibration_folder.as_deref();
+        let found = match folder.and_then(|folder| FastPrefill::read(folder, fingerprint, machine)) {
+            Some(found) => found,
+            None => {
+                progress(BuildProgress::MeasuringPrefill);
+                let found = FastPrefill::measure(core, tokenizer).map_err(BuildError::Calibration)?;
+                store(folder, |folder| found.write(folder, fingerprint, machine));
+                found
+            }
+        };
+        core.set_fast_rows_min(found.rows_min);
+        Ok(Some(found))
+    }
 }
 
-/// Stores a measured format for the next load. If that fails, the model is measured again then.
-fn store(found: &ColdFormat, folder: Option<&Path>, fingerprint: &[u8; 32]) {
-    if let Some(Err(error)) = folder.map(|folder| found.write(folder, fingerprint)) {
-        tracing::warn!("the measured KV formats cannot be kept: {error}");
+/// Stores what was measured for the next load. If that fails, the model is measured again then.
+fn store(folder: Option<&Path>, write: impl Fn(&Path) -> io::Result<()>) {
+    if let Some(Err(error)) = folder.map(write) {
+        tracing::warn!("what was measured of the model cannot be kept: {error}");
     }
 }
 

@@ -4,7 +4,7 @@ use ruvllm_engine::Tiers;
 use ruvllm_runner::PageFormat;
 
 use super::model_file::{ModelFile, Plan};
-use super::{BuildError, EngineBuilder, ExpertPlace, KvChoice};
+use super::{BuildError, EngineBuilder, ExpertPlace, KvChoice, Prefill};
 
 /// What other backends keep no pages in: pages count 16 tokens in this format.
 const PLAIN: KvChoice = KvChoice::Tiers(Tiers::uniform(PageFormat::F16));
@@ -39,6 +39,7 @@ impl EngineBuilder {
             ("--experts disk", matches!(self.experts, ExpertPlace::Disk(_))),
             ("--draft-model", self.draft_model.is_some()),
             ("--quantize", self.quantize.is_some()),
+            ("--prefill fast", self.prefill == Prefill::Fast),
             ("--threads", self.threads.is_some()),
         ];
         all.into_iter().filter_map(|(flag, is_set)| is_set.then_some(flag)).collect()

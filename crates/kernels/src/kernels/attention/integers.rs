@@ -17,7 +17,7 @@ const WEIGHT_MAX: f32 = 32767.0;
 const GROUPS_MAX: usize = HEAD_DIM_MAX / VALUE_GROUP;
 
 /// A format of integer values.
-pub(super) trait Codes {
+pub(in crate::kernels) trait Codes {
     /// Lines of 16 dimensions and all tokens.
     const LINES: usize;
     /// Whether tokens have zero points.
@@ -45,7 +45,7 @@ pub(super) trait Codes {
     unsafe fn tokens<L: Lanes>(lines: *const u8, half: usize, pair: usize) -> L::W;
 }
 
-pub(super) struct Bytes;
+pub(in crate::kernels) struct Bytes;
 
 impl Codes for Bytes {
     const LINES: usize = 4;
@@ -64,7 +64,7 @@ impl Codes for Bytes {
     }
 }
 
-pub(super) struct Nibbles;
+pub(in crate::kernels) struct Nibbles;
 
 impl Codes for Nibbles {
     const LINES: usize = 2;

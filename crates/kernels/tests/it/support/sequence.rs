@@ -74,9 +74,34 @@ impl Model {
         rows: &[Vec<f32>],
         window: Option<usize>,
     ) -> Vec<Vec<f32>> {
+        self.run(pages, start, rows, window, false)
+    }
+
+    /// The same in bf16.
+    pub fn fast_step(
+        &mut self,
+        pages: &[PageId],
+        start: usize,
+        rows: &[Vec<f32>],
+        window: Option<usize>,
+    ) -> Vec<Vec<f32>> {
+        self.run(pages, start, rows, window, true)
+    }
+
+    fn run(
+        &mut self,
+        pages: &[PageId],
+        start: usize,
+        rows: &[Vec<f32>],
+        window: Option<usize>,
+        is_fast: bool,
+    ) -> Vec<Vec<f32>> {
         let shape = AttentionShape { heads: self.heads, scale: SCALE, window, softcap: None };
         let mut batch = Batch::default();
         self.kv.push(&mut batch, pages, start, rows.len());
+        if is_fast {
+            batch.set_fast();
+        }
         let batch = batch.check(self.kv.shape(), self.kv.bytes.bytes()).unwrap();
         let qkv = matrix(&self.pool, rows);
         let out = Activations::new(&self.pool, rows.len(), [&self.picked]);

@@ -1,0 +1,61 @@
+//! Prompts in bf16: the same in any company, and no farther from float arithmetic than prompts that are computed exactly.
+
+use crate::support::{distance, golden, run_together, smollm2};
+use ruvllm_engine::{PrefixUse, Request, Sampling, Speculation};
+use ruvllm_runtime::{Engine, Prefill};
+
+fn build(sequences: usize, batch_rows: usize, threads: usize, prefill: Prefill) -> Engine {
+    let builder = Engine::builder(smollm2()).context(Some(1024)).sequences(sequences).prefill(prefill);
+    builder.batch_rows(batch_rows).threads(Some(threads)).build().expect("the default model loads")
+}
+
+/// Prompts that are long enough, and short ones between them.
+fn prompts() -> Vec<Vec<u32>> {
+    let texts = golden().into_iter().map(|prompt| prompt.tokens);
+    let mut all: Vec<Vec<u32>> = texts.filter(|tokens| tokens.len() < 400).collect();
+    let long: Vec<u32> = all.iter().flatten().copied().take(300).collect();
+    all.push(long[..65].to_vec());
+    all.push(long);
+    all
+}
+
+#[test]
+fn fast_prompts_give_the_same_tokens_alone_in_company_and_in_any_portions() {
+    let request = |prompt: Vec<u32>| {
+        let sampling = Sampling::greedy();
+        let (speculation, prefix_use) = (Speculation::Off, PrefixUse::OFF);
+        Request { sampling, max_tokens: Some(16), speculation, prefix_use, ..Request::new(prompt) }
+    };
+    let requests: Vec<Request> = prompts().into_iter().map(request).collect();
+    let tokens = |engine: &mut Engine, requests: &[Request]| -> Vec<Vec<u32>> {
+        let events = run_together(engine, requests);
+        events.iter().map(|events| events.iter().map(|event| event.sampled.token).collect()).collect()
+    };
+    let mut alone = build(1, 512, 2, Prefill::Fast);
+    let expected: Vec<Vec<u32>> =
+        requests.iter().map(|one| tokens(&mut alone, std::slice::from_ref(one)).remove(0)).collect();
+    for (sequences, batch_rows, threads) in [(8, 512, 2), (3, 33, 1), (8, 64, 3)] {
+        let mut engine = build(sequences, batch_rows, threads, Prefill::Fast);
+        let got = tokens(&mut engine, &requests);
+        assert_eq!(got, expected, "{sequences} sequences, {batch_rows} rows, {threads} threads");
+    }
+}
+
+#[test]
+fn fast_prompts_are_as_near_to_float_arithmetic_as_exact_ones() {
+    let mean = |prefill: Prefill| {
+        let mut engine = build(1, 512, 2, prefill);
+        let mut errors = Vec::new();
+        for prompt in golden().iter().filter(|prompt| prompt.tokens.len() >= 64) {
+            let (last, mut got) = (prompt.tokens.len() - 1, Vec::new());
+            let pick = |_: usize, logits: &[f32]| got = prompt.top.iter().map(|(id, _)| logits[*id as usize]).collect();
+            engine.core().evaluate(&prompt.tokens, last..last + 1, pick).expect("it fits");
+            errors.push(distance(&got, &prompt.exact));
+        }
+        assert!(!errors.is_empty());
+        errors.iter().sum::<f64>() / errors.len() as f64
+    };
+    let (exact, fast) = (mean(Prefill::Exact), mean(Prefill::Fast));
+    println!("from float arithmetic: exact {exact:.4}, fast {fast:.4}");
+    assert!(fast <= exact * 1.1, "fast {fast}, exact {exact}");
+}
