@@ -23,7 +23,9 @@ impl BackendFlag {
             Self::Native => BackendChoice::Named(NATIVE),
             Self::Candle if GENERATING.iter().any(|backend| backend.name() == CANDLE) => BackendChoice::Named(CANDLE),
             Self::Candle => {
-                bail!("--backend candle: this program was built without it; build it with --features candle")
+                bail!(
+                    "--backend candle: this program was built without it; build it with --profile candle --features candle"
+                )
             }
             Self::MistralRs => bail!(
                 "--backend mistralrs: mistral.rs is no backend of RuvLLM. It gives text, not logits, so grammars, stop strings \
