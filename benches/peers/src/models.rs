@@ -86,7 +86,7 @@ impl Model {
                 let kv = self.kv_bytes_per_token as f64 * kv_bytes_per_number / 2.0 * context;
                 Some(Cost::ReadBytes(self.weight_bytes_per_token as f64 + kv))
             }
-            Work::Sequences { .. } => None,
+            Work::NextTurn { .. } | Work::Sequences { .. } => None,
         }
     }
 }

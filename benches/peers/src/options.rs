@@ -24,6 +24,8 @@ use crate::schedule::Task;
         load                 from the start of loading to the first prompt, file in the page cache, fresh processes\n  \
         prefill:N[@DEPTH]    N prompt tokens, after DEPTH tokens that are computed already\n  \
         decode[:N][@DEPTH]   N generated tokens (64), one after the other\n  \
+        turn@DEPTH           the second turn of a chat after DEPTH prompt tokens: its prompt tokens by the time to its first\n  \
+                             token, to be compared with a cold prefill of as many\n  \
         sequences:N          N texts at once, each 128 prompt tokens and 64 generated: all generated tokens per second\n  \
         memory               the most that a fresh process held after loading, 2048 prompt tokens and 64 generated\n\n\
         PEERS\n  \

@@ -44,6 +44,7 @@ fn weight(task: Task) -> f64 {
         Task::Memory => 2048.0 + 64.0 * 10.0,
         Task::Work(Work::Prefill { tokens, .. }) => tokens as f64,
         Task::Work(Work::Decode { tokens, .. }) => tokens as f64 * 10.0,
+        Task::Work(Work::NextTurn { depth }) => depth as f64,
         Task::Work(Work::Sequences { count, prompt, tokens }) => (count * (prompt + tokens * 5)) as f64,
     }
 }

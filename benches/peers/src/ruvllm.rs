@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use peers_protocol::{About, Engine, Start, Timing, Work, prompt};
+use peers_protocol::{About, Engine, Start, TURN_ANSWER, Timing, Work, next_turn, prompt};
 use ruvllm_engine::{Core, PrefixUse, Request, SequenceId, Speculation};
 use ruvllm_runtime::Prefill;
 
@@ -11,6 +11,8 @@ pub struct RuvLlm {
     engine: ruvllm_runtime::Engine,
     start: Start,
     held: Option<Held>,
+    /// Second turns of chats so far.
+    turns: usize,
 }
 
 /// A sequence that decodes go on with, so that its prompt is not computed for each.
@@ -38,7 +40,7 @@ pub fn load(start: &Start) -> Result<(RuvLlm, About)> {
         version: format!("ruvllm {}", env!("CARGO_PKG_VERSION")),
         system_info: format!("{} kernels, batches of {} rows", engine.kernels(), start.batch_rows),
     };
-    Ok((RuvLlm { engine, start: start.clone(), held: None }, about))
+    Ok((RuvLlm { engine, start: start.clone(), held: None, turns: 0 }, about))
 }
 
 impl Engine for RuvLlm {
@@ -46,6 +48,7 @@ impl Engine for RuvLlm {
         match work {
             Work::Prefill { tokens, depth } => self.prefill(tokens, depth),
             Work::Decode { tokens, depth } => self.decode(tokens, depth),
+            Work::NextTurn { depth } => self.next_turn(depth),
             Work::Sequences { count, prompt, tokens } => self.sequences(count, prompt, tokens),
         }
     }
@@ -82,6 +85,28 @@ impl RuvLlm {
         self.held =
             self.held.take().filter(|held| held.left > chosen).map(|held| Held { left: held.left - chosen, ..held });
         Ok(Timing { tokens: chosen, seconds, total_s: None })
+    }
+
+    /// The one work that is about the prefix cache.
+    fn next_turn(&mut self, depth: usize) -> Result<Timing> {
+        self.release();
+        let cached = |prompt: Vec<u32>, max_tokens: usize| Request {
+            prefix_use: PrefixUse::default(),
+            ..plain(prompt, max_tokens)
+        };
+        let first = self.prompt(0, depth);
+        let turn = next_turn(self.start.vocabulary, depth, self.turns);
+        self.turns += 1;
+        let tokens = turn.len();
+        let mut core = self.engine.core();
+        core.submit(cached(first, TURN_ANSWER))?;
+        while !core.is_idle() {
+            step(&mut core)?;
+        }
+        let started = Instant::now();
+        core.submit(cached(turn, 1))?;
+        while step(&mut core)? == 0 {}
+        Ok(Timing { tokens, seconds: started.elapsed().as_secs_f64(), total_s: None })
     }
 
     /// Makes sure that a sequence of `depth` tokens is there and can go on for `tokens` more. It may be used again until

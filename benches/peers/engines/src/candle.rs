@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use candle_core::quantized::gguf_file;
 use candle_core::{Device, Tensor};
 use candle_transformers::models::quantized_llama::{MAX_SEQ_LEN, ModelWeights};
@@ -43,6 +43,7 @@ impl Engine for Candle {
         match work {
             Work::Prefill { tokens, depth } => self.prefill(tokens, depth),
             Work::Decode { tokens, depth } => self.decode(tokens, depth),
+            Work::NextTurn { .. } => bail!("candle's models cannot go back to a part of a text"),
             Work::Sequences { count, prompt, tokens } => self.sequences(count, prompt, tokens),
         }
     }

@@ -13,7 +13,7 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::token::LlamaToken;
 use llama_cpp_sys_2::{LLAMA_FLASH_ATTN_TYPE_DISABLED, LLAMA_FLASH_ATTN_TYPE_ENABLED, llama_print_system_info};
-use peers_protocol::{About, Engine, Start, Timing, Work, prompt};
+use peers_protocol::{About, Engine, Start, TURN_ANSWER, TURN_CHANGED, Timing, Work, next_turn, prompt};
 
 use crate::greedy::greatest;
 use crate::versions::locked;
@@ -29,6 +29,8 @@ pub struct LlamaCpp {
     single: LlamaContext<'static>,
     /// How many tokens of text 0 are in it, from the beginning.
     computed: usize,
+    /// Second turns of chats so far.
+    turns: usize,
     /// The context of works with several sequences, and of how many.
     parallel: Option<(usize, LlamaContext<'static>)>,
 }
@@ -43,7 +45,7 @@ pub fn load(start: &Start) -> Result<(LlamaCpp, About)> {
     let threads = if cfg!(feature = "openmp") { "OpenMP" } else { "own threads" };
     let version = format!("{}, {threads}", locked("llama-cpp-2"));
     let about = About { version, system_info: system_info() };
-    Ok((LlamaCpp { backend, model, start: start.clone(), single, computed: 0, parallel: None }, about))
+    Ok((LlamaCpp { backend, model, start: start.clone(), single, computed: 0, turns: 0, parallel: None }, about))
 }
 
 /// The features of the CPU backend as it was compiled and found at run time.
@@ -85,6 +87,7 @@ impl Engine for LlamaCpp {
         match work {
             Work::Prefill { tokens, depth } => self.prefill(tokens, depth),
             Work::Decode { tokens, depth } => self.decode(tokens, depth),
+            Work::NextTurn { depth } => self.next_turn(depth),
             Work::Sequences { count, prompt, tokens } => self.sequences(count, prompt, tokens),
         }
     }
@@ -116,6 +119,26 @@ impl LlamaCpp {
             choice = choose(&self.single, 0)?;
         }
         Ok(Timing { tokens, seconds: started.elapsed().as_secs_f64(), total_s: None })
+    }
+
+    /// Goes on from what the library can keep of the first turn: all that is the same, or nothing where it cannot go back.
+    fn next_turn(&mut self, depth: usize) -> Result<Timing> {
+        self.decode(TURN_ANSWER, depth)?;
+        let turn = next_turn(self.start.vocabulary, depth, self.turns);
+        let turn: Vec<_> = turn.into_iter().map(|token| LlamaToken::new(token.cast_signed())).collect();
+        self.turns += 1;
+        let mut known = depth - TURN_CHANGED;
+        let started = Instant::now();
+        if !self.single.clear_kv_cache_seq(Some(0), Some(u32::try_from(known)?), None)? {
+            self.single.clear_kv_cache();
+            known = 0;
+        }
+        extend(&mut self.single, &turn, known)?;
+        let seconds = started.elapsed().as_secs_f64();
+        // What is there now is another text.
+        self.single.clear_kv_cache();
+        self.computed = 0;
+        Ok(Timing { tokens: turn.len(), seconds, total_s: None })
     }
 
     /// Brings the context to exactly `depth` tokens of text 0.

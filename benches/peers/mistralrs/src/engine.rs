@@ -32,6 +32,7 @@ impl Engine for MistralRs {
             Work::Prefill { tokens, depth: 0 } => self.prefill(tokens),
             Work::Prefill { .. } => bail!("mistral.rs does not time a part of a prompt"),
             Work::Decode { tokens, depth } => self.decode(tokens, depth.max(1)),
+            Work::NextTurn { .. } => bail!("mistral.rs is not asked for a second turn"),
             Work::Sequences { count, prompt, tokens } => self.sequences(count, prompt, tokens),
         }
     }

@@ -8,9 +8,9 @@ mod prompt;
 mod serve;
 mod work;
 
-pub use prompt::prompt;
+pub use prompt::{next_turn, prompt};
 pub use serve::serve;
-pub use work::{DECODE_TOKENS, SEQUENCE_PROMPT, SEQUENCE_TOKENS, Work};
+pub use work::{DECODE_TOKENS, SEQUENCE_PROMPT, SEQUENCE_TOKENS, TURN_ANSWER, TURN_CHANGED, TURN_NEW, Work};
 
 use std::path::PathBuf;
 

@@ -1,10 +1,19 @@
 //! Prompts of token ids: the same for every engine, and different for each sequence.
 
+use crate::{TURN_CHANGED, TURN_NEW};
+
 /// `count` token ids below `vocabulary`, of text number `sequence`. The first tokens of a vocabulary are control tokens
 /// and single bytes, so they are left out. A longer prompt of the same sequence begins with the shorter.
 pub fn prompt(vocabulary: usize, sequence: usize, count: usize) -> Vec<u32> {
     let first = 300.min(vocabulary / 2);
     (0..count).map(|position| (first + mix(sequence, position) % (vocabulary - first)) as u32).collect()
+}
+
+/// The prompt of a chat's second turn, after a first of `depth` tokens of text 0. Turns of different numbers differ in what is new.
+pub fn next_turn(vocabulary: usize, depth: usize, number: usize) -> Vec<u32> {
+    let mut tokens = prompt(vocabulary, 0, depth - TURN_CHANGED);
+    tokens.extend(prompt(vocabulary, number + 1, TURN_NEW));
+    tokens
 }
 
 /// A fixed number that looks random, for each sequence and position (the finalizer of SplitMix64).

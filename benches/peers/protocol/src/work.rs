@@ -13,6 +13,9 @@ pub enum Work {
     Prefill { tokens: usize, depth: usize },
     /// `tokens` tokens one after the other. The context holds `depth` tokens (at least one) and the first choice before.
     Decode { tokens: usize, depth: usize },
+    /// Time to the first token of the second turn of a chat, whose first had `depth` prompt tokens: the text up to shortly before
+    /// the answer is the same, for templates write the beginning of an answer otherwise once it is there.
+    NextTurn { depth: usize },
     /// `count` sequences at once, with different prompts. What is timed begins when all prompts are done.
     Sequences { count: usize, prompt: usize, tokens: usize },
 }
@@ -20,6 +23,10 @@ pub enum Work {
 /// Prompt tokens and generated tokens of each sequence when several run at once.
 pub const SEQUENCE_PROMPT: usize = 128;
 pub const SEQUENCE_TOKENS: usize = 64;
+/// Of a chat's turns: tokens of the first answer, tokens before it that the second prompt has otherwise, and tokens from there on.
+pub const TURN_ANSWER: usize = 32;
+pub const TURN_CHANGED: usize = 8;
+pub const TURN_NEW: usize = 100;
 /// Generated tokens of a decode measurement.
 pub const DECODE_TOKENS: usize = 64;
 
@@ -29,6 +36,7 @@ impl Work {
         match self {
             Self::Prefill { tokens, depth } => depth + tokens + 1,
             Self::Decode { tokens, depth } => depth.max(1) + tokens + 1,
+            Self::NextTurn { depth } => depth + TURN_ANSWER.max(TURN_NEW) + 1,
             Self::Sequences { prompt, tokens, .. } => prompt + tokens + 1,
         }
     }
@@ -49,6 +57,7 @@ impl fmt::Display for Work {
             Self::Prefill { tokens, depth } => write!(f, "prefill:{tokens}@{depth}"),
             Self::Decode { tokens: DECODE_TOKENS, depth } => write!(f, "decode@{depth}"),
             Self::Decode { tokens, depth } => write!(f, "decode:{tokens}@{depth}"),
+            Self::NextTurn { depth } => write!(f, "turn@{depth}"),
             Self::Sequences { count, .. } => write!(f, "sequences:{count}"),
         }
     }
@@ -69,11 +78,12 @@ impl FromStr for Work {
             ("prefill", Some(tokens @ 1..)) => Ok(Self::Prefill { tokens, depth }),
             ("decode", None) => Ok(Self::Decode { tokens: DECODE_TOKENS, depth }),
             ("decode", Some(tokens @ 1..)) => Ok(Self::Decode { tokens, depth }),
+            ("turn", None) if depth > TURN_CHANGED => Ok(Self::NextTurn { depth }),
             ("sequences", Some(count @ 1..)) if depth == 0 => {
                 Ok(Self::Sequences { count, prompt: SEQUENCE_PROMPT, tokens: SEQUENCE_TOKENS })
             }
             _ => Err(format!(
-                "'{text}' is no work; write prefill:TOKENS[@DEPTH], decode[:TOKENS][@DEPTH] or sequences:N"
+                "'{text}' is no work; write prefill:TOKENS[@DEPTH], decode[:TOKENS][@DEPTH], turn@DEPTH or sequences:N"
             )),
         }
     }
@@ -85,10 +95,10 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for name in ["prefill:512", "prefill:128@2048", "decode@0", "decode@2048", "decode:16@4", "sequences:8"] {
+        for name in ["prefill:512", "prefill:128@2048", "decode@0", "decode@2048", "decode:16@4", "turn@4000", "sequences:8"] {
             assert_eq!(name.parse::<Work>().unwrap().to_string(), name);
         }
-        for wrong in ["prefill", "prefill:0", "decode:0", "sequences:8@4", "load:1", "prefill:x", "prefill:1@-1"] {
+        for wrong in ["prefill", "prefill:0", "decode:0", "sequences:8@4", "load:1", "turn", "prefill:x", "prefill:1@-1"] {
             assert!(wrong.parse::<Work>().is_err(), "{wrong}");
         }
     }
