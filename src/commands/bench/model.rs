@@ -36,7 +36,7 @@ pub struct ModelBenchFlags {
     /// Number of measurements; the median is reported
     #[arg(long, short = 'r', default_value_t = 5, value_name = "N")]
     repeat: usize,
-    /// auto or on: also compare texts (chat, a copy, a code edit, JSON) with and without speculative decoding. Prefill
+    /// auto or on: also compare texts (chat, code, a copy, a code edit, JSON) with and without speculative decoding. Prefill
     /// and decode are always measured without it
     #[arg(long, value_enum, default_value_t = SpeculationFlag::Off, value_name = "WHEN")]
     speculation: SpeculationFlag,

@@ -19,6 +19,8 @@ pub struct Comparison {
     plain: Spread,
     speculative: Spread,
     gain: Spread,
+    /// The median gain of the text that gains least.
+    least_text_gain: f64,
 }
 
 /// How the texts are generated.
@@ -38,9 +40,18 @@ impl Settings<'_> {
 
     fn compare_work(&self, engine: &mut Engine, work: &Work) -> Result<Comparison> {
         let (mut plain_rates, mut speculative_rates, mut gains) = (Vec::new(), Vec::new(), Vec::new());
+        let mut text_gains = vec![Vec::new(); work.tasks.len()];
         let mut last = Total::default();
         for round in 0..=self.repeat {
-            let (plain, speculative) = self.round(engine, work)?;
+            let texts = self.round(engine, work)?;
+            let (mut plain, mut speculative) = (Total::default(), Total::default());
+            for (text, gains) in texts.iter().zip(&mut text_gains) {
+                plain.add(&text.0);
+                speculative.add(&text.1);
+                if round > 0 {
+                    gains.push(text.1.rate() / text.0.rate());
+                }
+            }
             if round > 0 {
                 plain_rates.push(plain.rate());
                 speculative_rates.push(speculative.rate());
@@ -54,25 +65,25 @@ impl Settings<'_> {
             plain: Spread::of(plain_rates),
             speculative: Spread::of(speculative_rates),
             gain: Spread::of(gains),
+            least_text_gain: text_gains.into_iter().map(|gains| Spread::of(gains).median).fold(f64::INFINITY, f64::min),
         })
     }
 
     /// Runs every text of a workload without speculation, then with it.
-    fn round(&self, engine: &mut Engine, work: &Work) -> Result<(Total, Total)> {
-        let mut totals = (Total::default(), Total::default());
+    fn round(&self, engine: &mut Engine, work: &Work) -> Result<Vec<(Total, Total)>> {
+        let mut texts = Vec::with_capacity(work.tasks.len());
         for task in work.tasks {
             let plain = self.answer(engine, task, Speculation::Off)?;
             let speculative = self.answer(engine, task, self.speculation)?;
             if plain.tokens != speculative.tokens {
                 bail!("'{}' has different tokens with speculation than without: this is a bug", work.name);
             }
-            totals.0.add(&plain);
-            totals.1.add(&speculative);
+            texts.push((Total::of(&plain), Total::of(&speculative)));
             if self.interrupted.load(Ordering::Relaxed) {
                 return Err(Interrupted.into());
             }
         }
-        Ok(totals)
+        Ok(texts)
     }
 
     fn answer(&self, engine: &mut Engine, task: &Task, speculation: Speculation) -> Result<Response> {
@@ -88,7 +99,7 @@ impl Settings<'_> {
     }
 }
 
-/// The answers of one round without their first tokens, which belong to the prefill.
+/// Answers without their first tokens, which belong to the prefill.
 #[derive(Default)]
 struct Total {
     tokens: usize,
@@ -101,17 +112,28 @@ struct Total {
 }
 
 impl Total {
-    fn add(&mut self, response: &Response) {
+    fn of(response: &Response) -> Self {
         let tokens = response.tokens.len() - 1;
-        self.tokens += tokens;
-        self.steps += response.usage.steps - 1;
-        self.drafted += response.usage.drafted_tokens;
-        self.accepted += response.usage.accepted_tokens;
-        self.drafted_by_model += response.usage.drafted_by_model;
-        self.accepted_by_model += response.usage.accepted_by_model;
-        if response.timings.decode_tok_s > 0.0 {
-            self.seconds += tokens as f64 / response.timings.decode_tok_s;
+        let rate = response.timings.decode_tok_s;
+        Self {
+            tokens,
+            steps: response.usage.steps - 1,
+            drafted: response.usage.drafted_tokens,
+            accepted: response.usage.accepted_tokens,
+            drafted_by_model: response.usage.drafted_by_model,
+            accepted_by_model: response.usage.accepted_by_model,
+            seconds: if rate > 0.0 { tokens as f64 / rate } else { 0.0 },
         }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.tokens += other.tokens;
+        self.steps += other.steps;
+        self.drafted += other.drafted;
+        self.accepted += other.accepted;
+        self.drafted_by_model += other.drafted_by_model;
+        self.accepted_by_model += other.accepted_by_model;
+        self.seconds += other.seconds;
     }
 
     fn rate(&self) -> f64 {
@@ -137,12 +159,13 @@ impl Comparison {
             "plain_tok_s": self.plain.to_json(),
             "speculative_tok_s": self.speculative.to_json(),
             "gain": self.gain.to_json(),
+            "least_text_gain": self.least_text_gain,
         })
     }
 
     pub fn heading() -> Vec<String> {
         let titles =
-            ["speculation", "tokens", "drafted", "accepted", "tokens/step", "plain tokens/s", "tokens/s", "gain"];
+            ["speculation", "tokens", "drafted", "accepted", "tokens/step", "plain tokens/s", "tokens/s", "gain", "least text"];
         titles.map(str::to_owned).to_vec()
     }
 
@@ -156,6 +179,7 @@ impl Comparison {
             format!("{:.1}", self.plain.median),
             format!("{:.1}", self.speculative.median),
             format!("{:.2} ({:.2} to {:.2})", self.gain.median, self.gain.least, self.gain.most),
+            format!("{:.2}", self.least_text_gain),
         ]
     }
 }

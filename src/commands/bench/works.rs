@@ -27,7 +27,7 @@ impl Task {
     }
 }
 
-pub const WORKLOADS: [Work; 4] = [
+pub const WORKLOADS: [Work; 5] = [
     Work {
         name: "open chat",
         tasks: &[
@@ -35,6 +35,19 @@ pub const WORKLOADS: [Work; 4] = [
             Task::Question("Tell me a short story about a dragon who is afraid of fire."),
             Task::Question("What are the advantages and disadvantages of working from home?"),
             Task::Question("Who was Napoleon and why is he remembered?"),
+        ],
+    },
+    Work {
+        name: "new code",
+        tasks: &[
+            Task::Question("Write a Python function that checks whether a string is a palindrome, with tests."),
+            Task::Question("Write a Rust struct for a ring buffer of fixed capacity with push, pop and an iterator."),
+            Task::Question("Write a SQL schema for a library with books, authors, members and loans."),
+            Task::Question("Write a JavaScript function that debounces another function, and show how to use it."),
+            Task::Question("Write a Go HTTP handler that returns the current time as JSON."),
+            Task::Question("Write a bash script that deletes log files older than a week, with a dry run."),
+            Task::Question("Write a C function that reverses a linked list, with the type definition."),
+            Task::Question("Write a Python class for a bank account with deposit, withdraw and a history."),
         ],
     },
     Work { name: "copy of a paragraph", tasks: &[Task::Question(COPY)] },
