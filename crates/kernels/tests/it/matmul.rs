@@ -186,7 +186,6 @@ fn rows_of_prompts_are_the_f64_product_within_the_rounding_of_bf16_whatever_runs
     let mut random = Random(11);
     for (set, mut pool) in pools().filter(|(_, pool)| pool.has_bf16()) {
         for kind in WeightType::ALL {
-            // More columns than a turn has, for some.
             let cols = kind.block_len().max(32) * [1, 3, 17][random.below(3)];
             let (rows, exact, count) = (1 + random.below(100), random.below(20), 1 + random.below(70));
             let bytes = random.weights(kind, rows, cols);

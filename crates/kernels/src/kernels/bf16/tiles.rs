@@ -12,9 +12,6 @@ use crate::weights::GROUP;
 
 /// Blocks of rows per call.
 const BLOCKS: usize = 2;
-/// Maximum number of columns that are summed up before other tiles have their turn: those of all rows of a call stay in the
-/// first-level cache.
-const TURN_COLS_MAX: usize = 512;
 /// Numbers of an operand's tile.
 const OPERAND: usize = BLOCK_ROWS * GROUP;
 
@@ -22,52 +19,44 @@ const OPERAND: usize = BLOCK_ROWS * GROUP;
 pub(in crate::kernels) const BF16: Bf16 =
     Bf16 { rows: BLOCKS * BLOCK_ROWS, unpack, unpack_floats, round, multiply, unpack_keys, unpack_values, softmax };
 
+/// All columns of a pair of tiles are summed up before the next: taking turns to keep rows in the first-level cache costs as much
+/// for loading and storing sums as it saves.
+///
 /// # Safety
 /// As `Bf16::multiply`; AMX with bf16 is there, and the system lets this process use it.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
 unsafe fn multiply(tiles: UnpackedTiles, x: RowBlocks, out: Sums) {
     let config = TileConfig::new(|_| (BLOCK_ROWS as u8, 64));
-    // SAFETY: a valid configuration, in memory before it is read. Turns stay within the columns, and what they add up is
-    // within the results.
+    let product = Product { tiles, x, out };
+    // SAFETY: a valid configuration, in memory before it is read; the caller's promise covers all tiles.
     unsafe {
         asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, preserves_flags));
-        let is_one = x.count <= BLOCK_ROWS;
-        // Equal turns: each costs a store and a load of all sums.
-        let turn_cols = tiles.cols.div_ceil(tiles.cols.div_ceil(TURN_COLS_MAX)).next_multiple_of(GROUP);
-        for first in (0..tiles.cols).step_by(turn_cols) {
-            let turn = Turn { tiles, x, out, cols: (first, tiles.cols.min(first + turn_cols)) };
-            let mut tile = 0;
-            while tile < tiles.count {
-                match (is_one, tile + 1 < tiles.count) {
-                    (false, true) => turn.run::<2, 2>(tile),
-                    (false, false) => turn.run::<2, 1>(tile),
-                    (true, true) => turn.run::<1, 2>(tile),
-                    (true, false) => turn.run::<1, 1>(tile),
-                }
-                tile += 2;
+        for tile in (0..tiles.count).step_by(2) {
+            match (x.count <= BLOCK_ROWS, tile + 1 < tiles.count) {
+                (false, true) => product.run::<2, 2>(tile),
+                (false, false) => product.run::<2, 1>(tile),
+                (true, true) => product.run::<1, 2>(tile),
+                (true, false) => product.run::<1, 1>(tile),
             }
         }
         release();
     }
 }
 
-/// Some columns of all operands.
-struct Turn {
+struct Product {
     tiles: UnpackedTiles,
     x: RowBlocks,
     out: Sums,
-    cols: (usize, usize),
 }
 
-impl Turn {
-    /// Adds up the products of `B` blocks of rows and `T` tiles from number `tile` on.
+impl Product {
+    /// Multiplies `B` blocks of rows by `T` tiles from number `tile` on.
     ///
     /// # Safety
     /// They are there, and the tile registers are configured; AVX-512 is there.
     #[inline(always)]
     unsafe fn run<const B: usize, const T: usize>(&self, tile: usize) {
         let cols = self.tiles.cols;
-        let (first, end) = self.cols;
         let stride = self.out.to.stride * size_of::<f32>();
         // SAFETY: all of them are within the operands and results; compiled code does not touch tile registers.
         unsafe {
@@ -150,7 +139,7 @@ impl Turn {
                 (a, b) = (a.add(OPERAND), b.add(OPERAND));
             }
             results!(store);
-            if end == cols && !self.out.factors.is_null() {
+            if !self.out.factors.is_null() {
                 self.scale::<T>(to);
             }
         }
