@@ -164,8 +164,17 @@ impl Comparison {
     }
 
     pub fn heading() -> Vec<String> {
-        let titles =
-            ["speculation", "tokens", "drafted", "accepted", "tokens/step", "plain tokens/s", "tokens/s", "gain", "least text"];
+        let titles = [
+            "speculation",
+            "tokens",
+            "drafted",
+            "accepted",
+            "tokens/step",
+            "plain tokens/s",
+            "tokens/s",
+            "gain",
+            "least text",
+        ];
         titles.map(str::to_owned).to_vec()
     }
 

@@ -95,10 +95,14 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for name in ["prefill:512", "prefill:128@2048", "decode@0", "decode@2048", "decode:16@4", "turn@4000", "sequences:8"] {
+        for name in
+            ["prefill:512", "prefill:128@2048", "decode@0", "decode@2048", "decode:16@4", "turn@4000", "sequences:8"]
+        {
             assert_eq!(name.parse::<Work>().unwrap().to_string(), name);
         }
-        for wrong in ["prefill", "prefill:0", "decode:0", "sequences:8@4", "load:1", "turn", "prefill:x", "prefill:1@-1"] {
+        for wrong in
+            ["prefill", "prefill:0", "decode:0", "sequences:8@4", "load:1", "turn", "prefill:x", "prefill:1@-1"]
+        {
             assert!(wrong.parse::<Work>().is_err(), "{wrong}");
         }
     }

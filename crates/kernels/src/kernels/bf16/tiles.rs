@@ -86,7 +86,9 @@ impl Product {
                     }
                 };
             }
-            if first == 0 && !self.out.adds {
+            if self.out.adds {
+                results!(load);
+            } else {
                 asm!(
                     "tilezero tmm0",
                     "tilezero tmm1",
@@ -94,12 +96,10 @@ impl Product {
                     "tilezero tmm3",
                     options(nomem, nostack, preserves_flags)
                 );
-            } else {
-                results!(load);
             }
-            let mut a = self.x.values.add(first * BLOCK_ROWS);
-            let mut b = self.tiles.values.add((tile * cols + first) * LANES);
-            for _ in (first..end).step_by(GROUP) {
+            let mut a = self.x.values;
+            let mut b = self.tiles.values.add(tile * cols * LANES);
+            for _ in (0..cols).step_by(GROUP) {
                 match (B, T) {
                     (2, 2) => asm!(
                         "tileloadd tmm6, [{b} + {line}]",

@@ -9,6 +9,7 @@ use crate::weights::{Format, GROUP, WeightType, for_format};
 
 /// # Safety
 /// As `Bf16::unpack`; AVX-512 is there.
+#[allow(clippy::undocumented_unsafe_blocks)]
 pub(super) unsafe fn unpack(kind: WeightType, tiles: IntegerTiles, out: *mut u16) {
     // SAFETY: the caller's promise.
     for_format!(kind, F => unsafe { unpack_tile::<F>(tiles, out) })

@@ -133,22 +133,21 @@ impl AttentionOperands {
         self.keys.resize(padded_tokens * padded);
         self.values.resize(padded_tokens * dim);
         let cells = cursor.chunk_of(head).cells;
-        let pages = padded_tokens / PAGE_TOKENS;
-        for page in 0..pages {
+        for page in 0..padded_tokens / PAGE_TOKENS {
             let keys = &mut self.keys[page * PAGE_TOKENS * padded..][..PAGE_TOKENS * padded];
             let left = tokens.saturating_sub(page * PAGE_TOKENS).min(PAGE_TOKENS);
             let values = &mut self.values[page * PAGE_TOKENS * TILE_ROWS..];
             let stride = padded_tokens * TILE_ROWS;
             assert!(values.len() >= (dim / TILE_ROWS - 1) * stride + PAGE_TOKENS * TILE_ROWS);
-            if left == 0 {
+            let Some(cell) = cells.get(page).filter(|_| left > 0) else {
                 keys.fill(0);
                 values.chunks_mut(stride).for_each(|part| part[..PAGE_TOKENS * TILE_ROWS].fill(0));
                 continue;
-            }
-            // SAFETY: the batch was checked: there is a page for these tokens; the operands have room, as asserted.
+            };
+            // SAFETY: the batch was checked: the page holds these tokens; the operands have room, as asserted.
             unsafe {
-                (bf16.unpack_keys)(cells[page], dim, keys.as_mut_ptr());
-                (bf16.unpack_values)(cells[page], dim, left, values.as_mut_ptr(), stride);
+                (bf16.unpack_keys)(*cell, dim, keys.as_mut_ptr());
+                (bf16.unpack_values)(*cell, dim, left, values.as_mut_ptr(), stride);
             }
         }
     }
