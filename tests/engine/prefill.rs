@@ -59,3 +59,12 @@ fn fast_prompts_are_as_near_to_float_arithmetic_as_exact_ones() {
     println!("from float arithmetic: exact {exact:.4}, fast {fast:.4}");
     assert!(fast <= exact * 1.1, "fast {fast}, exact {exact}");
 }
+
+#[test]
+fn perplexity_stays_the_same() {
+    let text = include_str!("../data/essays.txt");
+    let of = |prefill| build(1, 512, 2, prefill).perplexity(text, 512, |_, _, _| {}).expect("long enough").value;
+    let (exact, fast) = (of(Prefill::Exact), of(Prefill::Fast));
+    println!("perplexity: exact {exact:.4}, fast {fast:.4}, {:+.3} %", (fast / exact - 1.0) * 100.0);
+    assert!((fast / exact - 1.0).abs() < 0.002, "{fast} for {exact}");
+}

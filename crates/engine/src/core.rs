@@ -361,6 +361,7 @@ impl Core {
         StepLimits {
             now: self.now,
             rows_max: self.runner.limits().rows_max,
+            logit_rows_max: self.runner.limits().logit_rows_max,
             slowdown_max: self.options.slowdown_max,
             row_cost: self.row_cost.get(),
             drafts_stay_in_page: !self.options.kv.tiers.is_uniform() || self.cache.has_states(),

@@ -81,6 +81,7 @@ impl Slice {
 pub(crate) struct StepLimits {
     pub now: Duration,
     pub rows_max: usize,
+    pub logit_rows_max: usize,
     /// How much longer a step may take because of prompts, for the sequences that generate in it.
     pub slowdown_max: f64,
     /// Of a further row, in units of a step of one row.
@@ -287,6 +288,8 @@ impl Schedule {
 
     fn add_drafts(&mut self, limits: StepLimits, mut left: usize, plan: &mut Plan) {
         let mut draft_budget = DraftBudget::new(limits.rows_max - left, limits.row_cost);
+        let sampling = plan.slices.iter().filter(|slice| slice.samples).count();
+        left = left.min(limits.logit_rows_max.saturating_sub(sampling));
         for slice in plan.slices.iter_mut().filter(|slice| slice.is_generating() && !slice.is_fast) {
             let sequence = &mut self.running[slice.running];
             let count_max = limits.drafts_of(sequence, left);

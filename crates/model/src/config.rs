@@ -8,6 +8,7 @@ use ruvllm_runner::{KvHeads, KvShape};
 use crate::error::LoadError;
 use crate::keys::Keys;
 use crate::rope::RopeConfig;
+use crate::run_state::RowLimits;
 
 /// Draft tokens of a sequence that a model with recurrent layers can take back.
 const RECURRENT_DRAFTS_MAX: usize = 8;
@@ -299,8 +300,8 @@ impl Config {
         self.layers.iter().map(|layer| of(&layer.mixer)).max().unwrap_or((0, 0))
     }
 
-    /// Estimates the memory of the buffers for batches of `rows` rows, and of the tables for `context` positions.
-    pub fn run_state_bytes(&self, context: usize, rows: usize) -> usize {
+    /// Estimates the memory of the buffers for batches of such rows, and of the tables for `context` positions.
+    pub fn run_state_bytes(&self, context: usize, rows: RowLimits) -> usize {
         let attention =
             |AttentionConfig { heads, kv_heads, head_dim, .. }: &AttentionConfig| (3 * heads + 2 * kv_heads) * head_dim;
         let (recurrent_in, recurrent_out) = self.recurrent_cols();
@@ -308,10 +309,12 @@ impl Config {
         let feed_forward =
             self.layers.iter().map(|layer| layer.feed_forward.row_numbers(self.hidden)).max().unwrap_or(0);
         let inputs = self.layer_input_width.map_or(0, |width| (2 * self.layers.len() + 2) * width + self.hidden);
-        let row = size_of::<f32>() * (self.vocabulary + 3 * self.hidden + mixer + feed_forward + inputs);
+        let row = size_of::<f32>() * (3 * self.hidden + mixer + feed_forward + inputs);
+        let in_bf16 = if rows.has_fast { size_of::<u16>() * (self.hidden + mixer + feed_forward + inputs) } else { 0 };
+        let logits = rows.logits.saturating_mul(size_of::<f32>() * self.vocabulary);
         let dims: usize = self.ropes().iter().map(|rope| rope.dims).sum();
         let positions = context.saturating_mul(dims).saturating_mul(size_of::<f32>());
-        rows.saturating_mul(row).saturating_add(positions)
+        rows.all.saturating_mul(row + in_bf16).saturating_add(logits).saturating_add(positions)
     }
 
     /// Returns the ways in which layers rotate: those that rotate alike share a table.

@@ -12,7 +12,7 @@ use ruvllm_runner::{
     RunnerError, RunnerLimits, StateSlot,
 };
 
-use crate::{Model, RunState};
+use crate::{Model, RowLimits, RunState};
 
 /// Runs batches when they are submitted: the thread that submits is one of those that compute.
 #[derive(Debug)]
@@ -31,21 +31,21 @@ pub struct CpuRunner {
 impl CpuRunner {
     /// A runner for batches of up to `rows_max` rows.
     pub fn new(model: Arc<Model>, pool: Pool, rows_max: usize) -> Self {
-        Self::on(model, Arc::new(Mutex::new(pool)), rows_max, false)
+        Self::with_rows(model, pool, RowLimits::exact(rows_max))
     }
 
-    /// A runner that can multiply rows of prompts in bf16, if the model and the pool's kernels allow that.
-    pub fn with_fast_rows(model: Arc<Model>, pool: Pool, rows_max: usize) -> Self {
-        let has_fast_rows = model.has_fast_rows(&pool);
-        Self::on(model, Arc::new(Mutex::new(pool)), rows_max, has_fast_rows)
+    /// A runner for batches of such rows. It has no fast ones if the model or the pool's kernels do not allow them.
+    pub fn with_rows(model: Arc<Model>, pool: Pool, mut rows: RowLimits) -> Self {
+        rows.has_fast &= model.has_fast_rows(&pool);
+        Self::on(model, Arc::new(Mutex::new(pool)), rows)
     }
 
     /// A runner of another model on the threads of this one, by turns.
     pub fn beside(&self, model: Arc<Model>, rows_max: usize) -> Self {
-        Self::on(model, Arc::clone(&self.pool), rows_max, false)
+        Self::on(model, Arc::clone(&self.pool), RowLimits::exact(rows_max))
     }
 
-    fn on(model: Arc<Model>, shared: Arc<Mutex<Pool>>, rows_max: usize, has_fast_rows: bool) -> Self {
+    fn on(model: Arc<Model>, shared: Arc<Mutex<Pool>>, rows: RowLimits) -> Self {
         let pool = lock(&shared);
         let config = model.config();
         let states = config.state_shape();
@@ -56,13 +56,14 @@ impl CpuRunner {
             kv_shape: config.kv_shape(),
             state_bytes: states.bytes(),
             drafts_max: if states.layers.is_empty() { usize::MAX } else { states.drafts },
-            rows_max,
+            rows_max: rows.all,
+            logit_rows_max: rows.logits,
             caches_prefixes: true,
-            has_fast_rows,
+            has_fast_rows: rows.has_fast,
             numerics: config.numerics(model.context()),
         };
         let pages = HostPages::new(&pool, limits.kv_shape, Rotation::None, 0);
-        let state = model.run_state(&pool, rows_max, rows_max, has_fast_rows);
+        let state = model.run_state(&pool, rows);
         drop(pool);
         let (scan, run_time) = (CandidateScan::default(), Duration::ZERO);
         Self { model, pool: shared, pages, state, limits, scan, run_time }

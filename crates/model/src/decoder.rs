@@ -17,7 +17,7 @@ use crate::error::LoadError;
 use crate::formats::gguf::Gguf;
 use crate::load::Tensors;
 use crate::rope::RopeConfig;
-use crate::run_state::{RecurrentBuffers, RunState, Widths, inputs_of};
+use crate::run_state::{RecurrentBuffers, RowLimits, RunState, Widths, inputs_of};
 
 /// Immutable weights of a model, ready to run.
 #[derive(Debug)]
@@ -203,9 +203,9 @@ impl Model {
         }
     }
 
-    /// Allocates the buffers of forward passes of up to `rows` rows, of which `logit_rows` give logits, and which may have fast
-    /// rows if `has_fast_rows`.
-    pub fn run_state(&self, pool: &Pool, rows: usize, logit_rows: usize, has_fast_rows: bool) -> RunState {
+    /// Allocates the buffers of forward passes of such rows.
+    pub fn run_state(&self, pool: &Pool, rows: RowLimits) -> RunState {
+        let RowLimits { all: rows, logits: logit_rows, has_fast: has_fast_rows } = rows;
         let (hidden, vocabulary, epsilon) = (self.config.hidden, self.config.vocabulary, self.stream_epsilon());
         let kv_shape = self.config.kv_shape();
         let attentions = || self.layers.iter().filter_map(|layer| layer.mixer.attention());

@@ -23,4 +23,4 @@ pub use error::LoadError;
 pub use hugging_face::HuggingFaceError;
 pub use open::{OpenError, folder_of, open};
 pub use rope::{LongRope, RopeConfig, RopeScaling, Yarn};
-pub use run_state::RunState;
+pub use run_state::{RowLimits, RunState};

@@ -8,6 +8,23 @@ use ruvllm_runner::{Batch, BatchError};
 
 use crate::blocks::LayerInputBuffers;
 
+/// The rows of the largest batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowLimits {
+    pub all: usize,
+    /// Those of them that give logits.
+    pub logits: usize,
+    /// Whether some may be fast.
+    pub has_fast: bool,
+}
+
+impl RowLimits {
+    /// Exact rows, all of which may give logits.
+    pub fn exact(rows: usize) -> Self {
+        Self { all: rows, logits: rows, has_fast: false }
+    }
+}
+
 /// Buffers for batches of up to `rows_max` rows, of which `logit_rows_max` give logits. Made by `Model::run_state`.
 #[derive(Debug)]
 pub struct RunState {

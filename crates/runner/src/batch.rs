@@ -53,6 +53,8 @@ pub enum BatchError {
     PageNotAppendable { offset: usize, format: PageFormat },
     #[error("{rows} rows are more than the {rows_max} of a batch")]
     TooManyRows { rows: usize, rows_max: usize },
+    #[error("{logit_rows} rows that give logits are more than the {logit_rows_max} of a batch")]
+    TooManyLogitRows { logit_rows: usize, logit_rows_max: usize },
     #[error("a token is not in the vocabulary, or a position not in the context")]
     OutOfRange,
     #[error("the runner has no such adapter")]

@@ -107,6 +107,7 @@ impl FakeRunner {
             state_bytes: 0,
             drafts_max: usize::MAX,
             rows_max,
+            logit_rows_max: rows_max,
             caches_prefixes: true,
             has_fast_rows: false,
             numerics: "fake".to_owned(),

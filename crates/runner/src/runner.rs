@@ -107,8 +107,9 @@ pub struct RunnerLimits {
     pub state_bytes: usize,
     /// Maximum draft tokens of a sequence in a batch.
     pub drafts_max: usize,
-    /// Maximum rows of a batch. All of them may be logit rows.
+    /// Maximum rows of a batch, and of those that give logits.
     pub rows_max: usize,
+    pub logit_rows_max: usize,
     /// Whether pages and states can be shared, copied and read. Otherwise a sequence's keys and values are in its slot, pages
     /// only count what they take, and every sequence begins with its first token.
     pub caches_prefixes: bool,
@@ -124,6 +125,10 @@ impl RunnerLimits {
     pub fn check(&self, batch: &Batch) -> Result<(), BatchError> {
         if batch.rows() > self.rows_max {
             return Err(BatchError::TooManyRows { rows: batch.rows(), rows_max: self.rows_max });
+        }
+        let (logit_rows, logit_rows_max) = (batch.logit_rows().len(), self.logit_rows_max);
+        if logit_rows > logit_rows_max {
+            return Err(BatchError::TooManyLogitRows { logit_rows, logit_rows_max });
         }
         let is_in_context = batch.sequences().iter().all(|sequence| sequence.tokens() <= self.context);
         let is_in_vocabulary = batch.tokens().iter().all(|token| (*token as usize) < self.vocabulary);

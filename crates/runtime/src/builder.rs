@@ -37,6 +37,8 @@ use crate::backend::{BackendChoice, OtherBackends};
 
 /// Default number of rows of a forward pass: enough to use the weights well, few enough to stay in cache.
 const BATCH_ROWS: usize = 128;
+/// The same where prompts may be fast: unpacking the weights costs as much for few rows as for many.
+const FAST_BATCH_ROWS: usize = 512;
 
 /// Options of an engine. Every option has a default that suits the machine.
 #[derive(Clone, Debug)]
@@ -49,7 +51,7 @@ pub struct EngineBuilder {
     kernels: Option<KernelSet>,
     context: Option<usize>,
     sequences: usize,
-    batch_rows: usize,
+    batch_rows: Option<usize>,
     kv: KvChoice,
     calibration_folder: Option<PathBuf>,
     kv_budget_bytes: Option<usize>,
@@ -77,7 +79,7 @@ impl EngineBuilder {
             kernels: None,
             context: None,
             sequences: 1,
-            batch_rows: BATCH_ROWS,
+            batch_rows: None,
             kv: KvChoice::Tiers(Tiers::uniform(PageFormat::F16)),
             calibration_folder: None,
             kv_budget_bytes: None,
@@ -134,7 +136,7 @@ impl EngineBuilder {
 
     /// Maximum number of prompt tokens in a forward pass.
     pub fn batch_rows(mut self, batch_rows: usize) -> Self {
-        self.batch_rows = batch_rows;
+        self.batch_rows = Some(batch_rows);
         self
     }
 
@@ -234,7 +236,7 @@ impl EngineBuilder {
         within("threads", self.threads.unwrap_or(1), 1024, "between 1 and 1024")?;
         within("context", self.context.unwrap_or(1), usize::MAX, "at least 1")?;
         within("sequences", self.sequences, 4096, "between 1 and 4096")?;
-        within("batch_rows", self.batch_rows, 8192, "between 1 and 8192")
+        within("batch_rows", self.batch_rows.unwrap_or(1), 8192, "between 1 and 8192")
     }
 }
 

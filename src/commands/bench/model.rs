@@ -23,7 +23,7 @@ pub struct ModelBenchFlags {
     pub engine: EngineFlags,
     /// Prompt tokens of the prefill measurement
     #[arg(long, short = 'p', default_value_t = 512, value_name = "N")]
-    prefill: usize,
+    prompt_tokens: usize,
     /// Tokens of the decode measurement
     #[arg(long, short = 'n', default_value_t = 64, value_name = "N")]
     decode: usize,
@@ -107,7 +107,7 @@ impl ModelBench {
         for round in 0..=self.flags.repeat {
             let core = &mut engine.core();
             let rates = (
-                self.measure_prefill(core).map_err(|error| in_flags("prefill", error))?,
+                self.measure_prefill(core).map_err(|error| in_flags("prompt-tokens", error))?,
                 self.measure_decode(core).map_err(|error| in_flags("decode", error))?,
             );
             if round > 0 {
@@ -142,7 +142,7 @@ impl ModelBench {
     fn check_counts(&self) -> Result<()> {
         // The first token of an answer belongs to the prefill.
         let counts = [
-            ("prefill", Some(self.flags.prefill), 1),
+            ("prompt-tokens", Some(self.flags.prompt_tokens), 1),
             ("decode", Some(self.flags.decode), 1),
             ("sequences", Some(self.flags.sequences), 1),
             ("repeat", Some(self.flags.repeat), 1),
@@ -161,7 +161,7 @@ impl ModelBench {
     /// Refuses measurements that do not fit the context.
     fn check_context(&self, context: usize) -> Result<()> {
         let needs = [
-            (format!("--prefill {}", self.flags.prefill), self.flags.prefill.saturating_add(1)),
+            (format!("--prompt-tokens {}", self.flags.prompt_tokens), self.flags.prompt_tokens.saturating_add(1)),
             (
                 format!("--depth {} with --decode {}", self.flags.depth, self.flags.decode),
                 self.flags.depth.max(1).saturating_add(self.flags.decode).saturating_add(1),
@@ -192,10 +192,10 @@ impl ModelBench {
 
     /// Returns prompt tokens per second.
     fn measure_prefill(&self, core: &mut Core) -> Result<f64> {
-        let tokens = filler(core, self.flags.prefill, 0);
+        let tokens = filler(core, self.flags.prompt_tokens, 0);
         let started = Instant::now();
-        core.evaluate(&tokens, self.flags.prefill - 1..self.flags.prefill, |_, _| {})?;
-        Ok(self.flags.prefill as f64 / started.elapsed().as_secs_f64())
+        core.evaluate(&tokens, self.flags.prompt_tokens - 1..self.flags.prompt_tokens, |_, _| {})?;
+        Ok(self.flags.prompt_tokens as f64 / started.elapsed().as_secs_f64())
     }
 
     /// Returns tokens per second of all sequences together, after their prompts.

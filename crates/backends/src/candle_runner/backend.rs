@@ -129,6 +129,7 @@ impl BackendModel for CheckedModel {
             state_bytes: self.state_bytes(context),
             drafts_max: 0,
             rows_max,
+            logit_rows_max: rows_max,
             caches_prefixes: false,
             has_fast_rows: false,
             numerics: CANDLE.to_owned(),

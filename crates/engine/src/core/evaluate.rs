@@ -70,9 +70,16 @@ impl Core {
         table: &mut PageTable,
         mut visit: impl FnMut(usize, &[f32]),
     ) -> Result<(), EvaluateError> {
-        let rows_max = self.runner.limits().rows_max;
-        for (index, chunk) in tokens.chunks(rows_max).enumerate() {
-            let start = index * rows_max;
+        let RunnerLimits { rows_max, logit_rows_max, .. } = *self.runner.limits();
+        let mut end = 0;
+        while end < tokens.len() {
+            let start = end;
+            end = tokens.len().min(start + rows_max);
+            let first_wanted = wanted.start.max(start);
+            if wanted.end.min(end).saturating_sub(first_wanted) > logit_rows_max {
+                end = first_wanted + logit_rows_max;
+            }
+            let chunk = &tokens[start..end];
             let logit_rows = || (0..chunk.len()).filter(|row| wanted.contains(&(start + row)));
             self.batch.clear();
             self.batch.push(start, chunk.iter().copied(), 0, self.cache.locations(table), None);

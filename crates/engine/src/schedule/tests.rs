@@ -19,6 +19,7 @@ fn limits(rows_max: usize, row_cost: f32) -> StepLimits {
     StepLimits {
         now: Duration::ZERO,
         rows_max,
+        logit_rows_max: rows_max,
         slowdown_max: 2.0,
         row_cost,
         drafts_stay_in_page: false,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ruvllm_engine::{Core, CoreOptions, KvOptions};
 use ruvllm_kernels::{Cores, KernelSet, Pool};
-use ruvllm_model::{CpuRunner, Model};
+use ruvllm_model::{CpuRunner, Model, RowLimits};
 use ruvllm_runner::Runner;
 use ruvllm_text::{GrammarCompiler, Tokenizer};
 
@@ -16,7 +16,7 @@ use super::kv_size::KvSize;
 use super::model_file::{ModelFile, Plan, TextParts};
 use super::model_memory::{ModelMemory, queue_tokens_max, working_bytes};
 use super::prefill::FAST_ROWS_MIN;
-use super::{BuildError, BuildProgress, EngineBuilder, KvChoice, Prefill, fingerprint};
+use super::{BATCH_ROWS, BuildError, BuildProgress, EngineBuilder, FAST_BATCH_ROWS, KvChoice, Prefill, fingerprint};
 use crate::constrain::OutputCompiler;
 use crate::encode::PromptEncoder;
 use crate::engine::LoadedModel;
@@ -87,7 +87,7 @@ impl EngineBuilder {
         let loaded = match &file.plan {
             Plan::Native(_) => self.load_native(file, context, weights, draft, &machine, progress)?,
             Plan::Other(other, model) => Loaded {
-                runner: file.load_other(*other, &**model, context, self.rows_max(), progress)?,
+                runner: file.load_other(*other, &**model, context, self.row_limits().all, progress)?,
                 weights,
                 draft: None,
                 threads: None,
@@ -167,7 +167,7 @@ impl EngineBuilder {
         ModelMemory {
             weights_bytes: weights.memory,
             disk_bytes: weights.disk,
-            working_bytes: working_bytes(file, context, self.rows_max()),
+            working_bytes: working_bytes(file, context, self.row_limits()),
             kv_min_bytes: kv.min_bytes.min(kv.budget_bytes),
             kv_max_bytes: kv.budget_bytes,
         }
@@ -214,13 +214,15 @@ impl EngineBuilder {
     /// Joins a model with the threads that run it.
     fn runner(&self, model: Model, machine: &Machine) -> CpuRunner {
         let pool = Pool::sharing(Arc::clone(&machine.cores), machine.threads, machine.kernels);
-        let make = if self.prefill == Prefill::Exact { CpuRunner::new } else { CpuRunner::with_fast_rows };
-        make(Arc::new(model), pool, self.rows_max())
+        CpuRunner::with_rows(Arc::new(model), pool, self.row_limits())
     }
 
-    /// Returns the maximum number of rows of a batch.
-    fn rows_max(&self) -> usize {
-        self.batch_rows.max(self.sequences)
+    /// Returns the rows of the largest batch. Fast rows pay more the more there are; logits of all of them would take much memory.
+    fn row_limits(&self) -> RowLimits {
+        let has_fast = self.prefill != Prefill::Exact;
+        let rows = self.batch_rows.unwrap_or(if has_fast { FAST_BATCH_ROWS } else { BATCH_ROWS });
+        let all = rows.max(self.sequences);
+        RowLimits { all, logits: all.min(BATCH_ROWS.max(self.sequences)), has_fast }
     }
 
     fn core_options(&self, context: usize, kv: KvSize, fingerprint: [u8; 32]) -> CoreOptions {

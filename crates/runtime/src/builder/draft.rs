@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ruvllm_engine::{Core, DraftOptions, KvOptions, Tiers};
 use ruvllm_kv::KvCache;
-use ruvllm_model::CpuRunner;
+use ruvllm_model::{CpuRunner, RowLimits};
 use ruvllm_runner::PageFormat;
 use ruvllm_text::Tokenizer;
 
@@ -50,7 +50,7 @@ impl DraftFile {
 
     /// Returns the memory that it takes: weights, buffers, and keys and values.
     pub(super) fn memory_bytes(&self) -> usize {
-        let working = working_bytes(&self.file, self.context, BATCH_ROWS);
+        let working = working_bytes(&self.file, self.context, RowLimits::exact(BATCH_ROWS));
         self.file.loaded_bytes().saturating_add(working).saturating_add(self.kv().budget_bytes)
     }
 

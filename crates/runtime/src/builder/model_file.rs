@@ -6,7 +6,7 @@ use std::path::Path;
 use ruvllm_model::formats::gguf::facts::ModelFacts;
 use ruvllm_model::formats::gguf::{Gguf, GgufError};
 use ruvllm_model::quantize::{AtLoadError, Recipe, quantize_at_load};
-use ruvllm_model::{Config, Model, OpenError, folder_of, open, read_config};
+use ruvllm_model::{Config, Model, OpenError, RowLimits, folder_of, open, read_config};
 use ruvllm_runner::{KvShape, Runner};
 use ruvllm_text::{ChatTemplate, ReasoningFormat, Tokenizer, ToolFormat};
 
@@ -99,10 +99,10 @@ impl ModelFile {
     }
 
     /// Returns the bytes of the buffers of a step.
-    pub(super) fn run_state_bytes(&self, context: usize, rows: usize) -> usize {
+    pub(super) fn run_state_bytes(&self, context: usize, rows: RowLimits) -> usize {
         match &self.plan {
             Plan::Native(config) => config.run_state_bytes(context, rows),
-            Plan::Other(_, model) => model.run_state_bytes(context, rows),
+            Plan::Other(_, model) => model.run_state_bytes(context, rows.all),
         }
     }
 

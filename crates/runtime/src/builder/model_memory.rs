@@ -1,5 +1,7 @@
 //! The memory that a model takes.
 
+use ruvllm_model::RowLimits;
+
 use super::model_file::ModelFile;
 
 /// Bytes per token of the vocabulary, in the tokenizer and in the token trie of grammars.
@@ -40,8 +42,8 @@ pub(crate) fn queue_tokens_max(context: usize) -> usize {
     QUEUE_TOKENS_MIN.max(context.saturating_mul(32))
 }
 
-/// Returns the memory needed beside weights and KV pages for steps of `rows` rows.
-pub(super) fn working_bytes(file: &ModelFile, context: usize, rows: usize) -> usize {
+/// Returns the memory needed beside weights and KV pages for steps of such rows.
+pub(super) fn working_bytes(file: &ModelFile, context: usize, rows: RowLimits) -> usize {
     let vocabulary = file.vocabulary().saturating_mul(VOCABULARY_TOKEN_BYTES);
     let queue = queue_tokens_max(context).saturating_mul(size_of::<u32>());
     let parts = [file.run_state_bytes(context, rows), vocabulary, queue, SMALL_THINGS_BYTES];

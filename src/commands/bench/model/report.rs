@@ -32,7 +32,7 @@ impl Report<'_> {
             "threads": self.threads,
             "kernels": self.kernels,
             "load_s": self.load_s,
-            "prefill": { "tokens": flags.prefill, "tok_s": self.rates.prefill.to_json() },
+            "prefill": { "tokens": flags.prompt_tokens, "tok_s": self.rates.prefill.to_json() },
             "decode": { "tokens": flags.decode, "depth": flags.depth, "sequences": flags.sequences,
                         "tok_s": self.rates.decode.to_json() },
         });
@@ -89,7 +89,7 @@ impl Report<'_> {
         let decode = format!("decode at depth {}, {} at once", flags.depth, flags.sequences);
         vec![
             ["", "tokens", "tokens/s", "least", "most"].map(str::to_owned).to_vec(),
-            self.rates.prefill.row("prefill", flags.prefill),
+            self.rates.prefill.row("prefill", flags.prompt_tokens),
             self.rates.decode.row(&decode, flags.decode),
         ]
     }
