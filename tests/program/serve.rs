@@ -1,7 +1,7 @@
 //! `ruvllm serve` and `ruvllm keys` as their users start them.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ fn a_folder_of_safetensors_is_served_with_its_own_sampling_defaults() {
     let (home, generation) = (tempfile::tempdir().unwrap(), json!({ "temperature": 0.25, "top_k": 3 }));
     let folder = safetensors_folder(&generation);
     let path = folder.path().to_str().unwrap();
-    let mut server = start(&home, &[path, "--context", "128", "--quantize", "q8_0"]);
+    let server = start(&home, &[path, "--context", "128", "--quantize", "q8_0"]);
     let model = server.get_json("/v1/models")["data"][0]["id"].clone();
     let messages = json!([{ "role": "user", "content": "Why is the sky blue?" }]);
     let body = json!({ "model": model, "messages": messages, "max_tokens": 8, "seed": 1 });
@@ -65,9 +65,9 @@ fn a_folder_of_safetensors_is_served_with_its_own_sampling_defaults() {
         let (status, answer) = server.post("/v1/responses", "", &body);
         assert_eq!((status, &answer["temperature"]), (200, &json!(temperature)), "{answer}");
     }
-    server.signal("TERM");
-    let mut said = String::new();
-    server.errors.read_to_string(&mut said).unwrap();
+    let mut command = ruvllm(&home);
+    command.env("RUVLLM_LOG", "info").args(["run", path, "Why?", "--max-tokens", "2", "--context", "64"]);
+    let said = String::from_utf8(output(command).stderr).unwrap();
     assert!(said.contains("temperature 0.25, top_k 3"), "{said}");
     let mut command = ruvllm(&home);
     command.args(["show", path, "--json"]);
