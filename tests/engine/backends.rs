@@ -22,8 +22,8 @@ fn engine(backend: &'static str) -> Engine {
 
 fn prompts() -> Vec<Golden> {
     let all = golden().into_iter();
-    let some: Vec<Golden> = all.filter(|one| ["capital", "counting", "chat_short"].contains(&&*one.name)).collect();
-    assert_eq!(some.len(), 3);
+    let some: Vec<Golden> = all.filter(|one| ["capital", "counting"].contains(&&*one.name)).collect();
+    assert_eq!(some.len(), 2);
     some
 }
 
@@ -59,7 +59,7 @@ fn together(engine: &mut Engine, requests: &[CoreRequest]) -> Vec<Vec<u32>> {
 /// Greedy answers are those of llama.cpp up to the first tie.
 fn check_greedy_answers(engine: &mut Engine) {
     for prompt in prompts() {
-        let got = together(engine, &[core_request(&prompt, 8)]).remove(0);
+        let got = together(engine, &[core_request(&prompt, 5)]).remove(0);
         let differs = got.iter().zip(&prompt.greedy).position(|(got, expected)| got != expected);
         if let Some(step) = differs {
             let margin = prompt.margins[step];
@@ -70,7 +70,7 @@ fn check_greedy_answers(engine: &mut Engine) {
 
 /// Sequences that run together answer as they do alone.
 fn check_batches(engine: &mut Engine) {
-    let requests: Vec<CoreRequest> = prompts().iter().map(|prompt| core_request(prompt, 4)).collect();
+    let requests: Vec<CoreRequest> = prompts().iter().map(|prompt| core_request(prompt, 3)).collect();
     let alone: Vec<Vec<u32>> =
         requests.iter().map(|one| together(engine, std::slice::from_ref(one)).remove(0)).collect();
     assert_eq!(together(engine, &requests), alone);
@@ -79,7 +79,7 @@ fn check_batches(engine: &mut Engine) {
 /// A sequence that is cancelled gives everything back.
 fn check_cancellation(engine: &mut Engine) {
     let core = &mut engine.core();
-    let requests = prompts().iter().map(|prompt| core_request(prompt, 4)).collect::<Vec<_>>();
+    let requests = prompts().iter().map(|prompt| core_request(prompt, 3)).collect::<Vec<_>>();
     let ids: Vec<_> = requests.into_iter().map(|request| core.submit(request).expect("a sound request")).collect();
     core.step();
     assert!(core.cache_stats().pages > core.cache_stats().cached_pages);
@@ -93,14 +93,14 @@ fn check_cancellation(engine: &mut Engine) {
         }
     }
     let stats = core.cache_stats();
-    assert_eq!((answered, stats.pages, stats.state_bytes), (2, stats.cached_pages, 0));
+    assert_eq!((answered, stats.pages, stats.state_bytes), (1, stats.cached_pages, 0));
 }
 
 /// The seed decides what is drawn.
 fn check_seeds(engine: &Engine) {
     let drawn = |seed: u64| {
         let sampling = Sampling { temperature: 1.5, seed, top_k: 0, top_p: 1.0, ..Sampling::default() };
-        engine.generate(Request { sampling, ..ask("Once upon a time", 6) }).expect("a sound request").text
+        engine.generate(Request { sampling, ..ask("Once upon a time", 4) }).expect("a sound request").text
     };
     assert_eq!(drawn(7), drawn(7));
     assert_ne!(drawn(7), drawn(8));
