@@ -61,10 +61,11 @@ fn fast_prompts_are_as_near_to_float_arithmetic_as_exact_ones() {
 }
 
 #[test]
-fn perplexity_stays_the_same() {
+fn perplexity_is_that_of_exact_prompts_within_their_rounding() {
     let text: String = include_str!("../data/essays.txt").chars().take(8000).collect();
     let of = |prefill| build(1, 512, 2, prefill).perplexity(&text, 512, |_, _, _| {}).expect("long enough").value;
     let (exact, fast) = (of(Prefill::Exact), of(Prefill::Fast));
     println!("perplexity: exact {exact:.4}, fast {fast:.4}, {:+.3} %", (fast / exact - 1.0) * 100.0);
-    assert!((fast / exact - 1.0).abs() < 0.002, "{fast} for {exact}");
+    // Both are some way from that of floats, the exact one farther.
+    assert!((fast / exact - 1.0).abs() < 0.006, "{fast} for {exact}");
 }
