@@ -29,11 +29,11 @@ const CANDIDATES: [(PageFormat, Rotation); 5] = [
 ];
 /// Maximum mean Kullback-Leibler divergence in nats, with all but the last few tokens in a format. In use, the last 2,048 tokens
 /// have a finer one.
-const DIVERGENCE_MAX: f64 = 0.005;
+pub(crate) const DIVERGENCE_MAX: f64 = 0.005;
 /// Position of the first prediction that is compared: earlier ones have little context.
 const SCORED_FROM: usize = 192;
 /// Maximum number of tokens that are read: the first load of a model waits for it.
-const READ_MAX: usize = 448;
+pub(crate) const READ_MAX: usize = 448;
 /// Maximum number of predictions that are compared: logits of a large vocabulary take much memory.
 const SCORED_MAX: usize = 64;
 
@@ -102,8 +102,12 @@ impl ColdFormat {
 }
 
 fn file_name(fingerprint: &[u8; 32]) -> String {
-    let hex: String = fingerprint[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{hex}.json")
+    format!("{}.json", model_name(fingerprint))
+}
+
+/// Returns what files of measurements are named by.
+pub(crate) fn model_name(fingerprint: &[u8; 32]) -> String {
+    fingerprint[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl ColdFormat {

@@ -10,14 +10,10 @@ use ruvllm_text::Tokenizer;
 use serde_json::{Value, json};
 
 use crate::encode::encode_text;
-use crate::kv_calibration::{TEXT, mean_divergence, scored};
+use crate::kv_calibration::{DIVERGENCE_MAX, READ_MAX, TEXT, mean_divergence, model_name, scored};
 
-/// Maximum mean Kullback-Leibler divergence in nats from predictions of exact prompts.
-const DIVERGENCE_MAX: f64 = 0.005;
-/// Maximum number of tokens that are read: the first load of a model waits for it.
-const READ_MAX: usize = 448;
 /// Lengths of prompts that are tried.
-const LENGTHS: [usize; 5] = [32, 64, 128, 256, 448];
+const LENGTHS: [usize; 5] = [32, 64, 128, 256, READ_MAX];
 /// Times that each is tried in both ways, of which the shortest counts.
 const ATTEMPTS: usize = 3;
 
@@ -59,8 +55,7 @@ impl FastPrefill {
 }
 
 fn path(folder: &Path, model: &[u8; 32], machine: &str) -> PathBuf {
-    let hex: String = model[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-    folder.join(format!("{hex}.prefill-{machine}.json"))
+    folder.join(format!("{}.prefill-{machine}.json", model_name(model)))
 }
 
 fn predictions(core: &mut Core, tokens: &[TokenId], fast: Option<usize>) -> Result<Vec<Vec<f32>>, EvaluateError> {

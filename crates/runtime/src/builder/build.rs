@@ -278,6 +278,12 @@ impl EngineBuilder {
         progress: &mut dyn FnMut(BuildProgress),
     ) -> Result<Option<FastPrefill>, BuildError> {
         if !core.limits().has_fast_rows {
+            if self.prefill == Prefill::Fast {
+                let path = self.path.display();
+                tracing::warn!(
+                    "{path}: --prefill fast has no effect: it needs AMX and matrices of whole groups of 32 columns"
+                );
+            }
             return Ok(None);
         }
         if self.prefill == Prefill::Fast {

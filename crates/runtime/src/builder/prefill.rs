@@ -15,8 +15,8 @@ pub enum Prefill {
     Auto,
 }
 
-/// From how many tokens on, apart from cached ones, a prompt is computed in the fast way: unpacking the weights takes as long as
-/// so many rows do otherwise.
+/// From how many tokens on, apart from cached ones, a prompt is computed in the fast way where that was asked for without being
+/// measured: for a few rows, unpacking the weights costs more than it saves.
 pub(super) const FAST_ROWS_MIN: usize = 64;
 
 impl FromStr for Prefill {
