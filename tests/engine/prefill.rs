@@ -69,3 +69,19 @@ fn perplexity_is_that_of_exact_prompts_within_their_rounding() {
     // Both are some way from that of floats, the exact one farther.
     assert!((fast / exact - 1.0).abs() < 0.006, "{fast} for {exact}");
 }
+
+#[test]
+fn what_is_measured_for_auto_is_kept_and_taken_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let build = || {
+        let builder = Engine::builder(smollm2()).context(Some(1024)).threads(Some(2)).prefill(Prefill::Auto);
+        builder.calibration_folder(folder.path().to_owned()).build().expect("the default model loads")
+    };
+    let found = build().fast_prefill().cloned();
+    assert_eq!(build().fast_prefill(), found.as_ref());
+    let files = std::fs::read_dir(folder.path()).expect("a folder").count();
+    assert_eq!(files, usize::from(found.is_some()), "{found:?}");
+    if let Some(found) = found {
+        assert!(found.divergence > 0.0 && found.divergence < 0.05, "{found:?}");
+    }
+}
