@@ -71,20 +71,6 @@ pub fn matmul_residual(
     });
 }
 
-/// `out[i] = weights * input[rows[i]] + bias`: some rows through some weights. `gathered` has room for these rows.
-pub fn matmul_rows(
-    worker: &mut Worker<'_>,
-    weights: &Linear,
-    input: &Activations,
-    rows: &[usize],
-    gathered: &Activations,
-    out: &Matrix,
-) {
-    gathered.gather(worker, input, rows);
-    worker.barrier();
-    matmul(worker, weights, gathered, rows.len(), out);
-}
-
 /// `out[t] = activation(gate * input[t]) * (up * input[t])`, where `gate_up` is the two matrices.
 pub fn matmul_gated(
     worker: &mut Worker<'_>,

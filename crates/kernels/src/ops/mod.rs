@@ -33,7 +33,7 @@ pub use head_transform::{HeadTransform, QkNorm, Temperature};
 pub use host_pages::HostPages;
 pub use host_states::{DeltaShape, HostStates, LayerState, StateShape, TAPS_MAX};
 pub use linear::{Linear, LinearError};
-pub use matmul::{matmul, matmul_gated, matmul_residual, matmul_rows};
+pub use matmul::{matmul, matmul_gated, matmul_residual};
 pub use matrix::Matrix;
 pub use ranges::keep_in_range;
 pub use rope::{RopeStyle, RopeTable};

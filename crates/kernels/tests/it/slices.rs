@@ -2,8 +2,7 @@
 
 use crate::support::{Random, linear, matrix, pools};
 use ruvllm_kernels::ops::{
-    Activation, Activations, Linear, Matrix, matmul, matmul_residual, matmul_rows, normalize_rows, residual_norm,
-    slices,
+    Activation, Activations, Linear, Matrix, matmul, matmul_residual, normalize_rows, residual_norm, slices,
 };
 use ruvllm_kernels::{Pool, WeightType, reference};
 
@@ -54,32 +53,6 @@ fn input(pool: &mut Pool, rows: &[Vec<f32>], weights: &Linear) -> Activations {
 
 fn rows_of(matrix: &mut Matrix, count: usize) -> Vec<Vec<f32>> {
     (0..count).map(|row| matrix.row_mut(row).to_vec()).collect()
-}
-
-#[test]
-fn some_rows_give_the_same_bits_as_all_rows() {
-    let mut random = Random(32);
-    for (set, mut pool) in pools() {
-        for kind in [WeightType::Q4_0, WeightType::Q6K, WeightType::F16] {
-            let weights = linear(kind, 64, 256, &random.weights(kind, 64, 256));
-            let rows: Vec<Vec<f32>> = (0..70).map(|_| random.floats(256)).collect();
-            let input = input(&mut pool, &rows, &weights);
-            // None in a row, all of them, and enough for the kernel for many tokens.
-            for chosen in [vec![69, 3, 3], vec![0], (0..70).collect(), (0..60).step_by(2).collect::<Vec<_>>()] {
-                let gathered = Activations::new(&pool, chosen.len(), [&weights]).normalized(&pool, EPSILON);
-                let mut all = Matrix::new(&pool, rows.len(), 64);
-                let mut some = Matrix::new(&pool, chosen.len(), 64);
-                pool.run(|worker| {
-                    matmul(worker, &weights, &input, rows.len(), &all);
-                    worker.barrier();
-                    matmul_rows(worker, &weights, &input, &chosen, &gathered, &some);
-                });
-                for (i, row) in chosen.iter().enumerate() {
-                    assert_eq!(some.row_mut(i), all.row_mut(*row), "{} {kind:?} row {row}", set.name());
-                }
-            }
-        }
-    }
 }
 
 #[test]
