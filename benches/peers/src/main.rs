@@ -1,8 +1,10 @@
 //! `cargo run --release -p peers`: RuvLLM beside its peers, on the same files and prompts, in one interleaved run.
 //!
 //! This process measures nothing itself but the machine's ceilings: it starts one process for each engine and setting
-//! (`peers-engines`, and itself for RuvLLM), gives them work in turns, and writes down what they say.
+//! (`peers-engines`, and itself for RuvLLM), gives them work in turns, and writes down what they say. With `--agree` it
+//! compares what they compute instead.
 
+mod agreement;
 mod candidates;
 mod ceilings;
 mod fairness;
@@ -56,6 +58,9 @@ fn compare(options: &Options) -> Result<()> {
     }
     let models = models::find_all(&names)?;
     let candidates = candidates::prepare(options)?;
+    if options.agree {
+        return models.iter().try_for_each(|model| agreement::compare(model, &candidates, options, &machine));
+    }
     eprintln!("measuring what this machine can do at most ({} threads)", machine.threads);
     let ceilings = Ceilings::measure(machine.threads);
     let mut report = Report::new(options, &machine, ceilings);

@@ -36,7 +36,8 @@ use crate::schedule::Task;
         cargo run --release -p peers -- --quick\n  \
         cargo run --release -p peers -- --synthetic /tmp/synthetic --engines ruvllm,llama.cpp\n  \
         cargo run --release -p peers -- --models smollm2,qwen2.5-coder:0.5b --engines ruvllm,llama.cpp\n  \
-        cargo run --release -p peers -- --models model.gguf --works decode@0,decode@2048 --repetitions 9\n\n\
+        cargo run --release -p peers -- --models model.gguf --works decode@0,decode@2048 --repetitions 9\n  \
+        cargo run --release -p peers -- --models model.gguf --engines ruvllm,llama.cpp --agree\n\n\
         Other programs that run at the same time spoil the figures."
 )]
 pub struct Options {
@@ -77,6 +78,9 @@ pub struct Options {
     /// Prompt tokens that RuvLLM computes at once; llama.cpp's default is 512 as well
     #[arg(long, default_value_t = 512, value_name = "N")]
     pub batch_rows: usize,
+    /// Do not measure: compare the logits of all engines after the same texts
+    #[arg(long, conflicts_with_all = ["works", "quick", "repetitions"])]
+    pub agree: bool,
     /// A smoke test: few works, two samples
     #[arg(long)]
     pub quick: bool,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use peers_protocol::{Answer, Ready, Start, Timing, Work};
+use peers_protocol::{Answer, Order, Ready, Start, Timing, Work};
 
 use crate::candidates::Candidate;
 
@@ -82,18 +82,28 @@ impl Process {
     }
 
     pub fn run(&mut self, work: Work) -> Result<Timing, Failure> {
-        let line = serde_json::to_string(&work).map_err(|error| Failure::Process(error.to_string()))?;
+        let answer = match self.ask(&Order::Time(work))? {
+            Answer::Timing(timing) => Ok(timing),
+            other => Err(unexpected(other)),
+        };
+        self.rest();
+        answer
+    }
+
+    pub fn logits_after(&mut self, tokens: &[u32]) -> Result<Vec<f32>, Failure> {
+        match self.ask(&Order::LogitsAfter(tokens.to_vec()))? {
+            Answer::Logits(logits) => Ok(logits),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn ask(&mut self, order: &Order) -> Result<Answer, Failure> {
+        let line = serde_json::to_string(order).map_err(|error| Failure::Process(error.to_string()))?;
         if let Some(input) = &mut self.input {
             // A process that is gone shows when its answer is waited for.
             let _ = writeln!(input, "{line}");
         }
-        let answer = match self.receive().map_err(Failure::Process)? {
-            Answer::Timing(timing) => Ok(timing),
-            Answer::Failed(why) => Err(Failure::Work(why)),
-            Answer::Ready(_) => Err(Failure::Process("said twice that it is ready".to_owned())),
-        };
-        self.rest();
-        answer
+        self.receive().map_err(Failure::Process)
     }
 
     fn receive(&mut self) -> Result<Answer, String> {
@@ -162,6 +172,14 @@ impl Drop for Process {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+fn unexpected(answer: Answer) -> Failure {
+    match answer {
+        Answer::Failed(why) => Failure::Work(why),
+        Answer::Ready(_) => Failure::Process("said twice that it is ready".to_owned()),
+        Answer::Timing(_) | Answer::Logits(_) => Failure::Process("answered another order".to_owned()),
     }
 }
 

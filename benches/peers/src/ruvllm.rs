@@ -52,6 +52,13 @@ impl Engine for RuvLlm {
             Work::Sequences { count, prompt, tokens } => self.sequences(count, prompt, tokens),
         }
     }
+
+    fn logits_after(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        let mut last = Vec::new();
+        let mut core = self.engine.core();
+        core.evaluate(tokens, tokens.len() - 1..tokens.len(), |_, logits| last = logits.to_vec())?;
+        Ok(last)
+    }
 }
 
 impl RuvLlm {

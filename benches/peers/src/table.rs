@@ -105,7 +105,7 @@ fn print_failures(model: &ModelReport) {
 }
 
 /// Columns of equal width, the first two to the left and figures to the right.
-fn print_columns(rows: &[Vec<String>]) {
+pub fn print_columns(rows: &[Vec<String>]) {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.trim().chars().count()).max();

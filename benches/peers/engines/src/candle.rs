@@ -47,6 +47,11 @@ impl Engine for Candle {
             Work::Sequences { count, prompt, tokens } => self.sequences(count, prompt, tokens),
         }
     }
+
+    fn logits_after(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        let input = Tensor::from_vec(tokens.to_vec(), (1, tokens.len()), &Device::Cpu)?;
+        Ok(self.fresh.clone().forward(&input, 0)?.to_vec2::<f32>()?.swap_remove(0))
+    }
 }
 
 impl Candle {

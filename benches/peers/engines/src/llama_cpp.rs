@@ -91,6 +91,14 @@ impl Engine for LlamaCpp {
             Work::Sequences { count, prompt, tokens } => self.sequences(count, prompt, tokens),
         }
     }
+
+    fn logits_after(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        let text: Vec<LlamaToken> = tokens.iter().map(|token| LlamaToken::new(token.cast_signed())).collect();
+        self.single.clear_kv_cache();
+        self.computed = 0;
+        let last = compute(&mut self.single, &text, 0)?;
+        Ok(self.single.get_logits_ith(last).to_vec())
+    }
 }
 
 impl LlamaCpp {
@@ -202,6 +210,12 @@ impl LlamaCpp {
 
 /// Computes `text` from position `from` on as sequence 0 and chooses what comes after it.
 fn extend(context: &mut LlamaContext<'_>, text: &[LlamaToken], from: usize) -> Result<LlamaToken> {
+    let last = compute(context, text, from)?;
+    choose(context, usize::try_from(last)?)
+}
+
+/// Computes `text` from position `from` on as sequence 0 and returns the row of the last batch that has its last logits.
+fn compute(context: &mut LlamaContext<'_>, text: &[LlamaToken], from: usize) -> Result<i32> {
     let mut batch = LlamaBatch::new(BATCH, 1);
     let mut position = from;
     while position < text.len() {
@@ -213,7 +227,7 @@ fn extend(context: &mut LlamaContext<'_>, text: &[LlamaToken], from: usize) -> R
         context.decode(&mut batch)?;
         position = end;
     }
-    choose(context, usize::try_from(batch.n_tokens() - 1)?)
+    Ok(batch.n_tokens() - 1)
 }
 
 /// The greedy choice after row `row` of the last batch.

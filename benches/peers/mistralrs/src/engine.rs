@@ -36,6 +36,10 @@ impl Engine for MistralRs {
             Work::Sequences { count, prompt, tokens } => self.sequences(count, prompt, tokens),
         }
     }
+
+    fn logits_after(&mut self, _: &[u32]) -> Result<Vec<f32>> {
+        bail!("mistral.rs is not asked for its logits")
+    }
 }
 
 impl MistralRs {

@@ -1,7 +1,7 @@
 //! What the peers benchmark asks of a measured process, and what that answers.
 //!
 //! A process measures one engine in one setting. It is started with a [`Start`], loads the model, writes a [`Ready`], and
-//! from then on answers each [`Work`] on a line of standard input with an [`Answer`] on a line of standard output, until
+//! from then on answers each [`Order`] on a line of standard input with an [`Answer`] on a line of standard output, until
 //! its input ends. All are JSON. It knows nothing of repetitions, medians or the other engines.
 
 mod prompt;
@@ -55,11 +55,22 @@ pub struct Timing {
     pub total_s: Option<f64>,
 }
 
+/// What a process is asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// To be timed.
+    Time(Work),
+    /// The logits after a text of these tokens, with nothing before it.
+    LogitsAfter(Vec<u32>),
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     Ready(Ready),
     Timing(Timing),
+    Logits(Vec<f32>),
     /// The engine cannot do this work; it can do others.
     Failed(String),
 }
@@ -67,6 +78,8 @@ pub enum Answer {
 /// A loaded model that can be measured.
 pub trait Engine {
     fn run(&mut self, work: Work) -> anyhow::Result<Timing>;
+
+    fn logits_after(&mut self, tokens: &[u32]) -> anyhow::Result<Vec<f32>>;
 }
 
 /// What a loaded engine says of itself.

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::{About, Answer, Engine, Ready, Start, Work};
+use crate::{About, Answer, Engine, Order, Ready, Start};
 
-/// Loads an engine as `start` (JSON) says and answers works until standard input ends.
+/// Loads an engine as `start` (JSON) says and answers orders until standard input ends.
 pub fn serve<E: Engine>(start: &str, load: impl FnOnce(&Start) -> Result<(E, About)>) -> Result<()> {
     let start: Start = serde_json::from_str(start).context("the argument is not how a process is started")?;
     let began = Instant::now();
@@ -15,11 +15,12 @@ pub fn serve<E: Engine>(start: &str, load: impl FnOnce(&Start) -> Result<(E, Abo
     let load_s = began.elapsed().as_secs_f64();
     answer(&Answer::Ready(Ready { load_s, version: about.version, system_info: about.system_info }))?;
     for line in io::stdin().lock().lines() {
-        let work: Work = serde_json::from_str(&line?).context("a line of standard input is not a work")?;
-        answer(&match engine.run(work) {
-            Ok(timing) => Answer::Timing(timing),
-            Err(error) => Answer::Failed(format!("{error:#}")),
-        })?;
+        let order: Order = serde_json::from_str(&line?).context("a line of standard input is not an order")?;
+        let outcome = match order {
+            Order::Time(work) => engine.run(work).map(Answer::Timing),
+            Order::LogitsAfter(tokens) => engine.logits_after(&tokens).map(Answer::Logits),
+        };
+        answer(&outcome.unwrap_or_else(|error| Answer::Failed(format!("{error:#}"))))?;
     }
     Ok(())
 }

@@ -49,6 +49,22 @@ pub(super) struct Shape {
     pub vocabulary: usize,
 }
 
+impl Shape {
+    /// Reads the dimensions that all files state alike; heads share the width of the model.
+    fn of(keys: &Keys<'_>, feed_forward: usize) -> Result<Self, CandleError> {
+        let (hidden, heads) = (keys.count("embedding_length")?, keys.count("attention.head_count")?);
+        Ok(Self {
+            layers: keys.layers()?,
+            hidden,
+            heads,
+            kv_heads: keys.count_or("attention.head_count_kv", heads)?,
+            head_dim: hidden / heads,
+            feed_forward,
+            vocabulary: keys.rows_of("token_embd.weight"),
+        })
+    }
+}
+
 /// What candle keeps for a sequence beside its keys and values.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cache {

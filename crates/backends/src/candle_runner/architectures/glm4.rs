@@ -18,16 +18,9 @@ pub(super) const ARCHITECTURE: Architecture = Architecture {
 };
 
 fn describe(keys: &Keys<'_>) -> Result<Description, CandleError> {
-    let (hidden, heads) = (keys.count("embedding_length")?, keys.count("attention.head_count")?);
-    let shape = Shape {
-        layers: keys.layers()?,
-        hidden,
-        heads,
-        kv_heads: keys.count_or("attention.head_count_kv", heads)?,
-        head_dim: keys.count_or("attention.key_length", hidden / heads)?,
-        feed_forward: keys.rows_of("blk.0.ffn_up.weight") / 2,
-        vocabulary: keys.rows_of("token_embd.weight"),
-    };
+    let shape = Shape::of(keys, keys.rows_of("blk.0.ffn_up.weight") / 2)?;
+    let shape = Shape { head_dim: keys.count_or("attention.key_length", shape.head_dim)?, ..shape };
+    let Shape { hidden, heads, .. } = shape;
     // Candle's code does not read how much of a head is rotated.
     let (head_dim, rotated) = (shape.head_dim, shape.head_dim / 2);
     super::check_heads(keys, &shape, rotated)?;

@@ -15,16 +15,8 @@ pub(super) const ARCHITECTURE: Architecture = Architecture {
 };
 
 fn describe(keys: &Keys<'_>) -> Result<Description, CandleError> {
-    let (hidden, heads) = (keys.count("embedding_length")?, keys.count("attention.head_count")?);
-    let shape = Shape {
-        layers: keys.layers()?,
-        hidden,
-        heads,
-        kv_heads: keys.count_or("attention.head_count_kv", heads)?,
-        head_dim: hidden / heads,
-        feed_forward: keys.rows_of("blk.0.ffn_gate.weight"),
-        vocabulary: keys.rows_of("token_embd.weight"),
-    };
+    let shape = Shape::of(keys, keys.rows_of("blk.0.ffn_gate.weight"))?;
+    let Shape { hidden, heads, .. } = shape;
     super::check_width(keys, &shape)?;
     super::check_heads(keys, &shape, shape.head_dim)?;
     for key in ["attention.key_length", "attention.value_length", "rope.dimension_count"] {

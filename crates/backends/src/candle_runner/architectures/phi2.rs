@@ -18,17 +18,9 @@ pub(super) const ARCHITECTURE: Architecture = Architecture {
 };
 
 fn describe(keys: &Keys<'_>) -> Result<Description, CandleError> {
-    let (hidden, heads) = (keys.count("embedding_length")?, keys.count("attention.head_count")?);
-    let shape = Shape {
-        layers: keys.layers()?,
-        hidden,
-        heads,
-        kv_heads: keys.count_or("attention.head_count_kv", heads)?,
-        head_dim: hidden / heads,
-        // The key for it is four times the width in all files, whatever the model has.
-        feed_forward: keys.rows_of("blk.0.ffn_up.weight"),
-        vocabulary: keys.rows_of("token_embd.weight"),
-    };
+    // The key for it is four times the width in all files, whatever the model has.
+    let shape = Shape::of(keys, keys.rows_of("blk.0.ffn_up.weight"))?;
+    let Shape { hidden, heads, .. } = shape;
     let rotated = keys.count("rope.dimension_count")?;
     super::check_width(keys, &shape)?;
     super::check_heads(keys, &shape, rotated)?;
