@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use ruvllm_kv::{DiskStore, KvOptions, PageKey, PageTable, Quota, Tiers};
 use ruvllm_model::formats::gguf::write::{Header, Writer};
 use ruvllm_model::formats::gguf::{Gguf, Value};
 use ruvllm_model::{CpuRunner, Model};
-use ruvllm_runner::{AdapterId, FakeRunner, Fault, FaultInjector, KvShape, PageFormat, Runner};
+use ruvllm_runner::{AdapterId, FakeRunner, Fault, FaultInjector, HeldAdapter, KvShape, PageFormat, Runner};
 
 use super::{Core, CoreOptions};
 use crate::random::Random;
@@ -331,7 +332,9 @@ fn simulate(setting: Setting) -> Seen {
         if random.unit() < 0.25 {
             let mut request = request(&mut random, setting.own_tokens);
             if setting.is_fake() && random.unit() < 0.3 {
-                request.adapter = Some(AdapterId([7; 32]));
+                // One that applies to all tokens, or one that begins where a token occurs last.
+                let invocation = (random.unit() < 0.5).then(|| [request.prompt[request.prompt.len() / 2]][..].into());
+                request.adapter = Some(held([7 + u8::from(invocation.is_some()); 32], invocation));
             }
             if random.unit() < 0.05 {
                 request.deadline = Some(Duration::from_millis(step as u64 + 10));
@@ -672,6 +675,10 @@ fn prompts_that_wait_are_bounded_by_their_tokens_too() {
     assert!(core.submit(request("modest")).is_ok());
 }
 
+fn held(digest: [u8; 32], invocation: Option<Arc<[u32]>>) -> HeldAdapter {
+    HeldAdapter::new(AdapterId(digest), true, invocation, Arc::new(()))
+}
+
 #[test]
 fn the_quota_of_a_tenant_holds_for_all_of_its_adapters_together() {
     let page = KvShape::new(2, 1, 16).page_bytes("f16".parse::<Tiers>().unwrap().hot);
@@ -679,7 +686,7 @@ fn the_quota_of_a_tenant_holds_for_all_of_its_adapters_together() {
     let options = CoreOptions { quotas: vec![(Tenant::new("a"), quota)], ..CoreOptions::new(40 * page) };
     let mut core = FAKE.core(options);
     for digest in 0..4 {
-        let adapter = (digest > 0).then_some(AdapterId([digest; 32]));
+        let adapter = (digest > 0).then(|| held([digest; 32], None));
         let prompt = (0..60).collect::<Vec<u32>>().iter().map(|token| token % VOCABULARY).collect();
         let request = Request { tenant: Tenant::new("a"), adapter, max_tokens: Some(1), ..Request::new(prompt) };
         core.submit(request).expect("it fits");

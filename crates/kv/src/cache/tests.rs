@@ -76,7 +76,7 @@ fn run(cache: &mut TestCache, tokens: &[u32]) -> Option<usize> {
 
 fn run_in(namespace: Namespace, cache: &mut TestCache, tokens: &[u32]) -> Option<usize> {
     let start = cache.match_prefix(namespace, tokens, 1).ok()?;
-    cache.release(Some(namespace), tokens, start.table);
+    cache.release(Some(namespace.into()), tokens, start.table);
     Some(start.tokens)
 }
 

@@ -24,7 +24,7 @@ use crate::hardware::{self, Hardware};
 use crate::kv_calibration::ColdFormat;
 use crate::prefill_calibration::FastPrefill;
 use crate::submit::EngineThread;
-use crate::{Engine, SamplingDefaults};
+use crate::{Adapters, Engine, SamplingDefaults};
 
 /// Maximum number of requests in the queue. A single tenant fills half of it.
 const QUEUE_MAX: usize = 2048;
@@ -111,6 +111,7 @@ impl EngineBuilder {
             outputs,
             encoder,
             thread,
+            adapters: Adapters::new(file.backend()),
             backend: file.backend(),
             kernels,
             threads,
