@@ -577,7 +577,9 @@ impl Core {
     /// Returns where the pages of a request are cached: with those of the model alone as long as its adapter changes nothing of
     /// what they hold.
     fn namespaces(&self, tenant: &Tenant, adapter: Option<&HeldAdapter>, prompt: &[TokenId]) -> TextNamespaces {
-        let Some(adapter) = adapter.filter(|adapter| adapter.changes_kv) else {
+        // Hidden states, which are kept beside keys and values, always differ.
+        let is_apart = |adapter: &&HeldAdapter| adapter.changes_kv || self.options.keeps_states;
+        let Some(adapter) = adapter.filter(is_apart) else {
             return self.namespace(tenant, None).into();
         };
         let start = adapter.start(prompt);
