@@ -136,8 +136,7 @@ impl Store {
                 continue;
             };
             match Manifest::read(&entry.path(), &name) {
-                Ok(Some(manifest)) => drop(used.insert(digest_of(&manifest))),
-                Ok(None) => {}
+                Ok(found) => used.extend(found.as_ref().map(digest_of)),
                 // What it means is unknown, so nothing is known to be of no use.
                 Err(_) => return Ok(()),
             }

@@ -152,7 +152,7 @@ impl AdapterTable {
     /// Sets how much of each adapter that a tenant may see is used by default; those that are not named are not used.
     pub fn set_scales(&mut self, tenant: &str, scales: &[(u32, f32)]) {
         let visible: Vec<u32> = self.visible(tenant).iter().map(|adapter| adapter.number).collect();
-        visible.iter().for_each(|number| drop(self.scales.remove(number)));
+        self.scales.retain(|number, _| !visible.contains(number));
         let used = scales.iter().filter(|(number, scale)| *scale != 0.0 && visible.contains(number));
         self.scales.extend(used.copied());
     }
