@@ -46,6 +46,10 @@ ADAPTERS = {
         "llama3",
         {"r": 4, "lora_alpha": 8, "target_modules": ATTENTION, "alora_invocation_tokens": INVOCATION},
     ),
+    "llama3-last-layer": (
+        "llama3",
+        {"r": 4, "lora_alpha": 8, "target_modules": ["o_proj", *FEED_FORWARD], "layers_to_transform": [1]},
+    ),
     "qwen2-attention": ("qwen2", {"r": 5, "lora_alpha": 5, "target_modules": r".*self_attn\.(q|k|v|o)_proj"}),
     "qwen2-last-layer": (
         "qwen2",

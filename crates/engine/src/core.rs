@@ -588,7 +588,7 @@ impl Core {
         }
         // The page in which it begins is its own; what that holds depends on where it begins.
         let shared = &prompt[..start / PAGE_TOKENS * PAGE_TOKENS];
-        let parts = [b"adapter".as_slice(), &adapter.id.0, &start.to_le_bytes()];
+        let parts = [b"adapter".as_slice(), &adapter.id.0, &(start as u64).to_le_bytes()];
         TextNamespaces::branching(self.namespace(tenant, None), shared, &parts)
     }
 }

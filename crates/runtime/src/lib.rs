@@ -76,7 +76,7 @@ pub use ruvllm_engine::{
     Sampled, Sampling, SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
 };
 pub use ruvllm_kernels::{Cores, bound_allocator, trim_allocator};
-pub use ruvllm_model::adapters::{AdapterError, AdapterFile, AdapterFormat};
+pub use ruvllm_model::adapters::{AdapterError, AdapterFile, AdapterFormat, merge};
 pub use ruvllm_text::{
     GrammarError, NotEnforced, OutputFormat, StopMatcher, Strictness, Tokenizer, Tool, ToolChoice, closed,
 };

@@ -57,6 +57,8 @@ pub struct AdapterFile {
 pub(super) struct Pair {
     /// As the file names it, without what stands before the layers: `layers.0.self_attn.q_proj`, `blk.0.attn_q`.
     pub module: String,
+    /// The same as the file has it.
+    pub source: String,
     /// `[rank, cols]`
     pub a: Factor,
     /// `[rows, rank]`

@@ -70,7 +70,7 @@ fn pairs(gguf: &Gguf, bytes: &FileBytes, alpha: f32) -> Result<Vec<Pair>, Adapte
         };
         // Files without it are not scaled.
         let scale = if alpha == 0.0 { 1.0 } else { alpha / b.cols as f32 };
-        pairs.push(Pair { module: module.to_owned(), a, b, scale });
+        pairs.push(Pair { module: module.to_owned(), source: module.to_owned(), a, b, scale });
     }
     Ok(pairs)
 }

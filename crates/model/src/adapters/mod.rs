@@ -6,6 +6,7 @@
 mod error;
 mod file;
 mod gguf;
+pub mod merge;
 mod pack;
 mod peft;
 mod resident;

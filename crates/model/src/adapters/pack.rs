@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ruvllm_kernels::ops::{Adapter, LowRank, LowRankPiece};
 
 use super::file::Pair;
+use super::merge::Product;
 use super::targets::{AdapterTargets, Order, Target};
 use super::{AdapterError, AdapterFile, AdapterFormat};
 use crate::formats::gguf::shortened;
@@ -23,9 +24,9 @@ pub struct AdapterFacts {
 }
 
 /// A pair of matrices with the matrix of the model that they change.
-struct Placed<'a> {
-    pair: &'a Pair,
-    target: &'a Target,
+pub(super) struct Placed<'a> {
+    pub pair: &'a Pair,
+    pub target: &'a Target,
     weight: f32,
     format: AdapterFormat,
 }
@@ -56,7 +57,7 @@ pub fn pack(adapters: &[(&AdapterFile, f32)], targets: &AdapterTargets) -> Resul
 }
 
 /// Finds what each pair of matrices changes, by the number of the `Linear`; pairs of one matrix are neighbours.
-fn place<'a>(
+pub(super) fn place<'a>(
     adapters: &[(&'a AdapterFile, f32)],
     targets: &'a AdapterTargets,
 ) -> Result<BTreeMap<usize, Vec<Placed<'a>>>, AdapterError> {
@@ -131,9 +132,11 @@ fn packed_bytes(placed: &BTreeMap<usize, Vec<Placed<'_>>>, targets: &AdapterTarg
     placed.iter().map(of_linear).sum()
 }
 
-/// Reads a pair in the order of the model's rows.
-fn piece(Placed { pair, target, weight, format }: &Placed<'_>) -> Result<LowRankPiece, AdapterError> {
-    let (a, b, rank) = (pair.a.floats()?, pair.b.floats()?, pair.rank());
+/// Reads a pair with its rows in the model's order, and what its product is multiplied by.
+pub(super) fn in_model_order(placed: &Placed<'_>) -> Result<(Product, f32), AdapterError> {
+    let Placed { pair, target, weight, format } = placed;
+    let product = Product::read_unscaled(pair)?;
+    let rank = product.rank;
     let source = |row: usize| match target.order {
         Order::HalvesOfHeads { heads } if *format == AdapterFormat::Peft => {
             let head_dim = target.rows / heads;
@@ -141,9 +144,16 @@ fn piece(Placed { pair, target, weight, format }: &Placed<'_>) -> Result<LowRank
         }
         _ => row,
     };
-    let outputs = target.outputs.iter().map(|(part, pick)| {
-        let rows = pick.rows(target.rows).flat_map(|row| b[source(row) * rank..][..rank].iter().copied());
+    let rows = (0..target.rows).flat_map(|row| product.b[source(row) * rank..][..rank].iter());
+    Ok((Product { b: rows.copied().collect(), ..product }, pair.scale * weight))
+}
+
+/// Reads a pair as the parts of a `Linear` take it.
+fn piece(placed: &Placed<'_>) -> Result<LowRankPiece, AdapterError> {
+    let (Product { a, b, rank, .. }, scale) = in_model_order(placed)?;
+    let outputs = placed.target.outputs.iter().map(|(part, pick)| {
+        let rows = pick.rows(placed.target.rows).flat_map(|row| b[row * rank..][..rank].iter().copied());
         (*part, rows.collect())
     });
-    Ok(LowRankPiece { rank, scale: pair.scale * weight, outputs: outputs.collect(), a })
+    Ok(LowRankPiece { rank, scale, outputs: outputs.collect(), a })
 }

@@ -20,7 +20,7 @@ pub(super) const CONFIG: &str = "adapter_config.json";
 pub(super) const RECIPE: &str = "ruvllm.recipe";
 const CONFIG_BYTES_MAX: u64 = 16 << 20;
 /// What stands before the names of a model's modules, and before those of its text model; the longest first.
-const WRAPPER: &str = "base_model.model.";
+pub(super) const WRAPPER: &str = "base_model.model.";
 const PREFIXES: [&str; 4] = ["model.language_model.", "language_model.model.", "language_model.", "model."];
 
 /// Reads the adapter whose settings are in `folder`. `named` is what the caller asked for.
@@ -61,12 +61,13 @@ fn pairs(tensors: &Safetensors, config: &Config) -> Result<Vec<Pair>, AdapterErr
             return Err(AdapterError::Tensor { name: shortened(module), problem });
         };
         let scale = config.scale(module, a.rows)?;
+        let source = module.to_owned();
         let module = PREFIXES.iter().find_map(|prefix| module.strip_prefix(prefix)).unwrap_or(module).to_owned();
         if pairs.iter().any(|pair: &Pair| pair.module == module) {
             let problem = "is there twice, with and without the name of the model before it".to_owned();
             return Err(AdapterError::Tensor { name: shortened(&module), problem });
         }
-        pairs.push(Pair { module, a, b, scale });
+        pairs.push(Pair { module, source, a, b, scale });
     }
     Ok(pairs)
 }
