@@ -1,6 +1,7 @@
 //! `ruvllm adapters`: the LoRA adapters on this machine.
 
 mod list;
+mod merge;
 mod pull;
 mod show;
 
@@ -10,7 +11,7 @@ use clap::{Args, Subcommand};
 use crate::loading::store;
 use crate::output;
 
-/// Fetch, list, show and remove LoRA adapters
+/// Fetch, list, show, remove and merge LoRA adapters
 ///
 /// An adapter is a small set of weights that is added to those of a model. It is made with a training program such as PEFT, and
 /// kept in the store beside the models. Requests name it: `ruvllm run smollm2 --adapter legal`, or the model smollm2:legal of a
@@ -31,6 +32,7 @@ enum What {
     List(list::List),
     Show(show::Show),
     Rm(Rm),
+    Merge(Box<merge::Merge>),
 }
 
 /// Remove adapters from this machine
@@ -50,6 +52,7 @@ impl Adapters {
             What::List(list) => list.execute(),
             What::Show(show) => show.execute(),
             What::Rm(rm) => rm.execute(),
+            What::Merge(merge) => merge.execute(),
         }
     }
 }

@@ -85,6 +85,18 @@ fn adapters_are_pulled_listed_shown_used_and_removed() {
     assert_eq!(answer(&["--adapter", text(&source)]), changed, "by its path too");
     assert_eq!(answer(&["--adapter", "pirate=0"]), plain, "and nothing with the weight 0");
 
+    // A mean of the same adapter twice is that adapter.
+    let twice = ["adapters", "merge", "pirate", "smollm2:pirate", "--name", "twice", "--rank", "4", "--json"];
+    let merged = printed_json(&home, &twice);
+    assert!(merged["rank"] == 4 && merged["relative_error"].as_f64().expect("a number") < 1e-3, "{merged}");
+    assert!(printed(&home, &["adapters", "show", "twice"]).contains("merged from"));
+    assert_ne!(answer(&["--adapter", "twice"]), plain);
+    let baked = folder.path().join("baked.gguf");
+    let into = ["adapters", "merge", "pirate", "--into", "smollm2", "--f32", "--output", text(&baked), "--json"];
+    assert_eq!(printed_json(&home, &into)["tensors"], 120, "four matrices of 30 layers");
+    assert!(refused(&home, &into).contains("exists"));
+    printed(&home, &["adapters", "rm", "twice"]);
+
     let rows = printed_json(&home, &["adapters", "list", "--json"]);
     assert_eq!(rows["adapters"].as_array().map(Vec::len), Some(2), "{rows}");
     printed(&home, &["adapters", "rm", "pirate", "smollm2:pirate"]);

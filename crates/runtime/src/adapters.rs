@@ -170,6 +170,11 @@ impl Adapters {
         AdapterStats { registered: state.registered.len(), ..state.hot.stats() }
     }
 
+    /// Returns the matrices of the model that adapters can change.
+    pub fn targets(&self) -> Result<&AdapterTargets, AdapterError> {
+        Ok(&self.base()?.targets)
+    }
+
     fn base(&self) -> Result<&AdapterBase, AdapterError> {
         self.0.base.as_ref().ok_or(AdapterError::Backend(self.0.backend))
     }

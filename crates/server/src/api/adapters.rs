@@ -52,7 +52,7 @@ pub(crate) struct LoraEntry {
     /// How much of it is used for requests that name no adapter.
     scale: f32,
     rank: usize,
-    /// SHA-256 of its content.
+    /// Of its content.
     digest: String,
     task_name: &'static str,
     prompt_prefix: &'static str,

@@ -39,7 +39,7 @@ pub(crate) struct ModelCard {
     /// Of an adapter, the name of its file or folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     root: Option<String>,
-    /// Of an adapter, the SHA-256 of its content.
+    /// Of a loaded adapter, the digest of its content.
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
 }
@@ -93,7 +93,7 @@ impl ModelCard {
             max_model_len: context.or_else(|| description.as_ref()?.context),
             capabilities: description.map_or_else(Vec::new, |description| description.capabilities()),
             parent: model.base,
-            digest: model.sha256.filter(|_| model.adapter.is_some()),
+            digest: model.sha256.filter(|_| model.adapter.as_ref().is_some_and(|adapter| adapter.is_loaded)),
             root: model.adapter.map(|adapter| adapter.file),
             id: model.name,
         }
