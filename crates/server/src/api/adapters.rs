@@ -10,7 +10,7 @@ use utoipa_axum::routes;
 use crate::access::Caller;
 use crate::api::Api;
 use crate::api::adapter_fields::{LoraScale, numbered};
-use crate::body::Body;
+use crate::body::{Body, ListBody};
 use crate::error::ApiError;
 use crate::models::{AdapterOrder, ServedAdapter};
 use crate::openapi::ErrorBody;
@@ -132,7 +132,7 @@ pub(crate) async fn list_lora_adapters(
 async fn set_lora_adapters(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Body(scales): Body<Vec<LoraScale>>,
+    ListBody(scales): ListBody<LoraScale>,
 ) -> Result<Json<Success>, ApiError> {
     let used = numbered("scale", &scales)?;
     let known = api.models.visible_adapters(&caller.tenant);

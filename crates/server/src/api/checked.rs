@@ -18,7 +18,7 @@ use super::rerank::request::{RerankBody, Returned};
 use super::responses::{request::ResponsesRequest, store::ResponseStore};
 use super::tokens::{DetokenizeRequest, TokenizeRequest};
 use super::tools::tools;
-use crate::body::parse;
+use crate::body::{parse, parse_list};
 use crate::error::ApiError;
 use crate::ignored::IgnoredParams;
 
@@ -84,7 +84,7 @@ fn ignoring(path: &str, body: &[u8], ignored: &IgnoredParams) -> Result<Vec<Requ
         }
         "/v1/load_lora_adapter" => parse::<LoadLoraRequest>(body, ignored)?.check().map(|()| Vec::new()),
         "/v1/unload_lora_adapter" => parse::<UnloadLoraRequest>(body, ignored).map(|_| Vec::new()),
-        "/lora-adapters" => numbered("scale", &parse::<Vec<LoraScale>>(body, ignored)?).map(|_| Vec::new()),
+        "/lora-adapters" => numbered("scale", &parse_list::<LoraScale>(body, ignored)?).map(|_| Vec::new()),
         "/v1/messages/count_tokens" => {
             let (prompt, tools) = parse::<CountTokensRequest>(body, ignored)?.prompt(ignored)?;
             Ok(vec![Request { tools, ..Request::new(prompt) }])

@@ -169,15 +169,18 @@ fn sizes_and_shapes_are_bounded() {
 fn adapters_are_used_where_they_lie_if_they_are_what_the_manifest_says() {
     let installed = Installation::new();
     let (model, adapter) = (installed.layer("model", b"GGUF"), installed.layer("adapter", b"GGUF lora"));
-    installed.manifest("registry.ollama.ai/library/toy/latest", &[model.clone(), adapter.clone()]);
+    installed.manifest("registry.ollama.ai/library/toy/latest", &[model.clone(), adapter]);
     let adapters = installed.store.resolve("toy").unwrap().settings.adapters;
     let blob = installed.root().join(format!("blobs/sha256-{}", sha256(b"GGUF lora")));
     assert_eq!(adapters, [blob.to_str().unwrap()]);
     fs::write(&blob, "GGUF evil").unwrap();
-    assert!(installed.said(&[model.clone(), adapter]).contains("has the SHA-256"));
+    let error = installed.store.resolve("toy").unwrap_err().to_string();
+    assert!(error.contains("has the SHA-256"), "{error}");
     let missing =
         json!({"mediaType": format!("{LAYER}adapter"), "digest": format!("sha256:{}", "0".repeat(64)), "size": 4});
-    assert!(installed.said(&[model, missing]).contains("cannot be read"));
+    installed.manifest("registry.ollama.ai/library/toy/latest", &[model, missing]);
+    let error = installed.store.resolve("toy").unwrap_err().to_string();
+    assert!(error.contains("cannot be read"), "{error}");
 }
 
 #[test]
