@@ -4,8 +4,8 @@
     venv/bin/python benches/adapters/train.py "$(ruvllm show smollm2 --json | jq -r .path)" TEXT.txt my-lora
     ruvllm adapters pull my-lora --name smollm2:mine
 
-The last tenth of the text is held out. Prints its loss before and after, in nats per token: `ruvllm perplexity smollm2 HELD_OUT
---adapter mine` of the file that --held-out writes is e to that power, as far as chunks agree.
+The last tenth of the text is held out. Prints its loss before and after, in nats per token. `ruvllm perplexity smollm2 HELD_OUT`,
+of the file that --held-out writes, with and without `--adapter mine` shows what is left of that on quantized weights.
 """
 
 import argparse
