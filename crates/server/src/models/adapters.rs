@@ -116,7 +116,7 @@ impl Models {
             };
             given.iter().map(one).collect()
         });
-        found.await.map_err(|_| ModelError::Lost { name: "of an adapter".to_owned() })?
+        found.await.map_err(|_| ModelError::Lost { name: "with an adapter".to_owned() })?
     }
 
     /// Splits a name into that of a model and that of an adapter, where it has both or means one.

@@ -61,7 +61,7 @@ impl Models {
     /// Returns the file or folder that a client may have loaded: the name of an adapter in the store, or a path below an
     /// allowed folder. What else there is on this machine is not told.
     pub async fn allowed_adapter(self: &Arc<Self>, path: &str) -> Result<PathBuf, ModelError> {
-        let (models, path) = (Arc::clone(self), path.to_owned());
+        let (models, path, asked) = (Arc::clone(self), path.to_owned(), path.to_owned());
         let found = tokio::task::spawn_blocking(move || {
             if let Ok(stored) = models.store.adapter(&path) {
                 return Ok(stored.path);
@@ -72,7 +72,7 @@ impl Models {
             }
             Err(ModelError::AdapterPath { has_folders: !models.options.adapter_folders.is_empty() })
         });
-        found.await.map_err(|_| ModelError::Lost { name: "of the adapter".to_owned() })?
+        found.await.map_err(|_| ModelError::Lost { name: asked })?
     }
 
     /// Returns the model and the short name of an order.
