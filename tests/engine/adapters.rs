@@ -73,6 +73,20 @@ fn keys_and_values_of_one_adapter_are_never_those_of_another() {
 }
 
 #[test]
+fn the_logits_of_a_text_are_those_that_its_continuation_is_chosen_from() {
+    let (_folder, mut engine) = engine(1, None);
+    let held = hold(&engine, "llama3-all");
+    let prompt = prompt(3, 40);
+    let (tokens, _) = answer(&mut engine, &request(&prompt, Some(&held)));
+    let (text, first) = ([&prompt[..], &tokens].concat(), prompt.len() - 1);
+    let check = |position: usize, logits: &[f32]| {
+        let chosen = tokens[position - first] as usize;
+        assert!(logits.iter().all(|logit| *logit <= logits[chosen]), "token {position}");
+    };
+    engine.core().evaluate_with(Some(&held), &text, first..first + tokens.len(), check).expect("it fits");
+}
+
+#[test]
 fn an_activated_adapter_goes_on_from_the_pages_of_the_model() {
     let (_folder, mut engine) = engine(2, None);
     let (activated, other) = (hold(&engine, "llama3-activated"), hold(&engine, "llama3-qv"));
