@@ -15,11 +15,15 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/adapters").join(name)
 }
 
-fn engine(sequences: usize, disk: Option<DiskStore>) -> (TempDir, Engine) {
+fn engine(sequences: usize) -> (TempDir, Engine) {
     let folder = safetensors_folder(&json!({}));
-    let builder = Engine::builder(folder.path()).context(Some(512)).sequences(sequences).disk(disk);
-    let engine = builder.build().expect("a sound model");
+    let engine = build(folder.path(), sequences, None);
     (folder, engine)
+}
+
+fn build(folder: &Path, sequences: usize, disk: Option<DiskStore>) -> Engine {
+    let builder = Engine::builder(folder).context(Some(512)).sequences(sequences).disk(disk);
+    builder.build().expect("a sound model")
 }
 
 fn hold(engine: &Engine, name: &str) -> HeldAdapter {
@@ -55,7 +59,7 @@ fn answer(engine: &mut Engine, request: &Request) -> (Vec<u32>, usize) {
 
 #[test]
 fn keys_and_values_of_one_adapter_are_never_those_of_another() {
-    let (_folder, mut engine) = engine(4, None);
+    let (_folder, mut engine) = engine(4);
     let held = ["llama3-qv", "llama3-all", "llama3-patterns"].map(|name| hold(&engine, name));
     let adapters = [None, Some(&held[0]), Some(&held[1]), Some(&held[2])];
     let prompt = prompt(3, 100);
@@ -73,8 +77,22 @@ fn keys_and_values_of_one_adapter_are_never_those_of_another() {
 }
 
 #[test]
+fn the_logits_of_a_text_are_those_that_its_continuation_is_chosen_from() {
+    let (_folder, mut engine) = engine(1);
+    let held = hold(&engine, "llama3-all");
+    let prompt = prompt(3, 40);
+    let (tokens, _) = answer(&mut engine, &request(&prompt, Some(&held)));
+    let (text, first) = ([&prompt[..], &tokens].concat(), prompt.len() - 1);
+    let check = |position: usize, logits: &[f32]| {
+        let chosen = tokens[position - first] as usize;
+        assert!(logits.iter().all(|logit| *logit <= logits[chosen]), "token {position}");
+    };
+    engine.core().evaluate_with(Some(&held), &text, first..first + tokens.len(), check).expect("it fits");
+}
+
+#[test]
 fn an_activated_adapter_goes_on_from_the_pages_of_the_model() {
-    let (_folder, mut engine) = engine(2, None);
+    let (_folder, mut engine) = engine(2);
     let (activated, other) = (hold(&engine, "llama3-activated"), hold(&engine, "llama3-qv"));
     let mut text = prompt(5, 90);
     text[70..73].copy_from_slice(&INVOCATION);
@@ -106,7 +124,7 @@ fn an_activated_adapter_goes_on_from_the_pages_of_the_model() {
 
 #[test]
 fn an_adapter_that_changes_no_keys_and_values_uses_the_pages_of_the_model() {
-    let (_folder, mut engine) = engine(1, None);
+    let (_folder, mut engine) = engine(1);
     let held = hold(&engine, "llama3-last-layer");
     assert!(!held.changes_kv);
     let prompt = prompt(9, 60);
@@ -119,7 +137,7 @@ fn an_adapter_that_changes_no_keys_and_values_uses_the_pages_of_the_model() {
 
 #[test]
 fn a_preempted_sequence_goes_on_with_its_adapter() {
-    let (_folder, mut engine) = engine(3, None);
+    let (_folder, mut engine) = engine(3);
     let held = ["llama3-qv", "llama3-all", "llama3-activated"].map(|name| hold(&engine, name));
     let requests: Vec<Request> =
         held.iter().enumerate().map(|(i, held)| request(&prompt(i as u32, 60), Some(held))).collect();
@@ -149,12 +167,13 @@ fn a_preempted_sequence_goes_on_with_its_adapter() {
 fn an_adapter_finds_its_pages_on_disk_again_and_no_other_does() {
     let folder = tempfile::tempdir().expect("a folder");
     let prompt = prompt(4, 100);
-    let (_model, mut first) = engine(1, Some(disk(folder.path())));
+    let model = safetensors_folder(&json!({}));
+    let mut first = build(model.path(), 1, Some(disk(folder.path())));
     let held = hold(&first, "llama3-all");
     let (expected, _) = answer(&mut first, &request(&prompt, Some(&held)));
     while first.core().save(64) > 0 {}
     drop(first);
-    let (_model, mut engine) = engine(1, Some(disk(folder.path())));
+    let mut engine = build(model.path(), 1, Some(disk(folder.path())));
     let [same, other] = ["llama3-all", "llama3-qv"].map(|name| hold(&engine, name));
     assert_eq!(answer(&mut engine, &request(&prompt, Some(&other))).1, 0);
     assert_eq!(answer(&mut engine, &request(&prompt, None)).1, 0);
@@ -165,7 +184,7 @@ fn an_adapter_finds_its_pages_on_disk_again_and_no_other_does() {
 
 #[test]
 fn draft_tokens_change_nothing() {
-    let (_folder, mut engine) = engine(2, None);
+    let (_folder, mut engine) = engine(2);
     let held = hold(&engine, "llama3-patterns");
     // Text that repeats, so that there is something to draft.
     let prompt = prompt(2, 20).repeat(4);
@@ -179,7 +198,7 @@ fn draft_tokens_change_nothing() {
 
 #[test]
 fn a_request_keeps_the_adapter_that_it_began_with_and_its_answer_keeps_its_format() {
-    let (_folder, engine) = engine(1, None);
+    let (_folder, engine) = engine(1);
     let held = hold(&engine, "llama3-all");
     engine.adapters().unregister(held.id);
     let request = ruvllm_runtime::Request {

@@ -28,7 +28,7 @@ impl TestCache {
     }
 
     fn release(&mut self, namespace: Option<Namespace>, tokens: &[u32], table: PageTable) {
-        self.cache.release(namespace, tokens, table, &mut self.bytes);
+        self.cache.release(namespace.map(Into::into), tokens, table, &mut self.bytes);
     }
 
     fn extend(&mut self, table: &mut PageTable, tokens: usize) -> Result<(), OutOfPages> {
@@ -76,7 +76,7 @@ fn run(cache: &mut TestCache, tokens: &[u32]) -> Option<usize> {
 
 fn run_in(namespace: Namespace, cache: &mut TestCache, tokens: &[u32]) -> Option<usize> {
     let start = cache.match_prefix(namespace, tokens, 1).ok()?;
-    cache.release(Some(namespace.into()), tokens, start.table);
+    cache.release(Some(namespace), tokens, start.table);
     Some(start.tokens)
 }
 

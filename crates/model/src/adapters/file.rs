@@ -12,7 +12,7 @@ use crate::formats::gguf::shortened;
 use crate::formats::map::FileBytes;
 
 /// Far more than any adapter has. All of a file is read before it is used, since a mapped one may be changed meanwhile.
-const FILE_BYTES_MAX: u64 = 4 << 30;
+pub(super) const FILE_BYTES_MAX: u64 = 4 << 30;
 /// Larger ranks are no low ranks.
 pub(super) const RANK_MAX: usize = 1024;
 /// Tokens that switch an adapter on are a few.
@@ -162,7 +162,6 @@ pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, AdapterError>
     if !metadata.is_file() {
         return Err(fault("it is no regular file".to_owned()));
     }
-    let bytes_max = bytes_max.min(FILE_BYTES_MAX);
     if metadata.len() > bytes_max {
         return Err(fault(format!("it has {} bytes; at most {bytes_max} are accepted", metadata.len())));
     }
@@ -178,6 +177,3 @@ pub(super) fn digest(parts: &[&[u8]]) -> AdapterId {
     }
     AdapterId(*hasher.finalize().as_bytes())
 }
-
-/// The bytes of weights that are read at most.
-pub(super) const WEIGHTS_BYTES_MAX: u64 = FILE_BYTES_MAX;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ruvllm_runner::TokenId;
 
-use super::file::{Factor, Pair, WEIGHTS_BYTES_MAX, digest, read};
+use super::file::{FILE_BYTES_MAX, Factor, Pair, digest, read};
 use super::{AdapterError, AdapterFile, AdapterFormat};
 use crate::formats::gguf::{Array, Gguf, GgufError, MetadataError, Tensor, shortened};
 use crate::formats::map::FileBytes;
@@ -15,7 +15,7 @@ const INVOCATION: &str = "adapter.alora.invocation_tokens";
 
 pub(super) fn open(path: &Path) -> Result<AdapterFile, AdapterError> {
     let fault = |source: GgufError| AdapterError::Gguf { path: path.to_owned(), source };
-    let bytes: FileBytes = read(path, WEIGHTS_BYTES_MAX)?.into();
+    let bytes: FileBytes = read(path, FILE_BYTES_MAX)?.into();
     let gguf = Gguf::parse(bytes.clone()).map_err(fault)?;
     let facts = |error: MetadataError| fault(error.into());
     let text = |key: &str| gguf.metadata().optional::<&str>(key).map_err(facts);

@@ -8,7 +8,7 @@ use std::path::Path;
 use config::Config;
 use ruvllm_kernels::WeightType;
 
-use super::file::{Factor, Pair, WEIGHTS_BYTES_MAX, digest, read};
+use super::file::{FILE_BYTES_MAX, Factor, Pair, digest, read};
 use super::{AdapterError, AdapterFile, AdapterFormat};
 use crate::formats::gguf::shortened;
 use crate::formats::map::FileBytes;
@@ -28,7 +28,7 @@ pub(super) fn open(named: &Path, folder: &Path, weights: &Path) -> Result<Adapte
     let config_path = folder.join(CONFIG);
     let config_bytes = read(&config_path, CONFIG_BYTES_MAX)?;
     let config = Config::parse(&config_path, &config_bytes)?;
-    let bytes: FileBytes = read(weights, WEIGHTS_BYTES_MAX)?.into();
+    let bytes: FileBytes = read(weights, FILE_BYTES_MAX)?.into();
     let tensors = Safetensors::parse(weights, &bytes)?;
     let pairs = pairs(&tensors, &config)?;
     Ok(AdapterFile {

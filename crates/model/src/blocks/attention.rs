@@ -164,8 +164,8 @@ impl AttentionBlock {
         (pages.heads_of(self.number), self.shape)
     }
 
-    /// Returns the matrices that adapters may change. `is_interleaved` is whether rotated pairs are neighbours in GGUF and halves of
-    /// a head elsewhere.
+    /// Returns the matrices that adapters may change. `is_interleaved` is whether rotated pairs are neighbours in GGUF and
+    /// halves of a head elsewhere.
     pub(crate) fn targets(&self, is_interleaved: bool) -> Vec<Target> {
         let rows = self.qkv.part_rows();
         let order = |heads| if is_interleaved { Order::HalvesOfHeads { heads } } else { Order::Same };

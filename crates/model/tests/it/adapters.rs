@@ -9,7 +9,7 @@ use ruvllm_kernels::{KernelSet, Pool};
 use ruvllm_model::adapters::merge::{BakedType, bake};
 use ruvllm_model::adapters::{AdapterFile, AdapterFormat, pack};
 use ruvllm_model::formats::gguf::Gguf;
-use ruvllm_model::{CpuRunner, Model};
+use ruvllm_model::{CpuRunner, Model, RowLimits};
 use ruvllm_runner::{
     AdapterId, Batch, BatchError, HeldAdapter, PageFormat, PageLocation, Rotation, RowsAdapter, Runner, RunnerError,
 };
@@ -100,6 +100,10 @@ type Sequence = (Vec<u32>, Option<RowsAdapter>);
 
 /// Runs sequences as one batch. Gives the logits of the last row of each.
 fn run(runner: &mut CpuRunner, sequences: &[Sequence]) -> Result<Vec<Vec<f32>>, RunnerError> {
+    run_rows(runner, sequences, false)
+}
+
+fn run_rows(runner: &mut CpuRunner, sequences: &[Sequence], are_fast: bool) -> Result<Vec<Vec<f32>>, RunnerError> {
     let page_bytes = runner.limits().kv_shape.page_bytes(PageFormat::F16);
     runner.reserve_pages(2 * sequences.len() * page_bytes, Rotation::None);
     let mut batch = Batch::default();
@@ -107,6 +111,9 @@ fn run(runner: &mut CpuRunner, sequences: &[Sequence]) -> Result<Vec<Vec<f32>>, 
         let pages = (2 * number..2 * number + 2)
             .map(|page| PageLocation { offset: page * page_bytes, format: PageFormat::F16 });
         batch.push(0, tokens.iter().copied(), 1, pages, *adapter);
+        if are_fast {
+            batch.set_fast();
+        }
     }
     runner.submit(&batch)?;
     runner.wait()?;
@@ -145,6 +152,28 @@ fn each_row_has_the_bits_that_it_has_alone() {
         let alone = run(&mut runner, &[same]).unwrap();
         assert!([0, 2, 3].iter().all(|i| got[*i] == alone[0]));
     }
+}
+
+#[test]
+fn rows_of_prompts_in_bf16_have_adapters_too() {
+    let model = load("llama3");
+    let rows = RowLimits { all: 64, logits: 64, has_fast: true };
+    let mut runner = CpuRunner::with_rows(Arc::clone(&model), Pool::new(2, KernelSet::best()), rows);
+    if !runner.limits().has_fast_rows {
+        return;
+    }
+    let file = AdapterFile::open(&golden("adapters/llama3-all")).unwrap();
+    add(&runner, &model, &[(&file, 1.0)], file.id);
+    let adapter = Some(RowsAdapter { id: file.id, from: 0 });
+    let (one, other): (Vec<u32>, Vec<u32>) = ((0..30).map(|i| i * 7).collect(), (0..17).map(|i| i * 11).collect());
+    let apart = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    let exact = run(&mut runner, &[(one.clone(), adapter)]).unwrap();
+    let fast = run_rows(&mut runner, &[(one.clone(), adapter)], true).unwrap();
+    let plain = run_rows(&mut runner, &[(one.clone(), None)], true).unwrap();
+    assert!(apart(&fast[0], &exact[0]) < 0.3, "{}", apart(&fast[0], &exact[0]));
+    assert!(apart(&fast[0], &plain[0]) > 1.0, "{}", apart(&fast[0], &plain[0]));
+    let together = run_rows(&mut runner, &[(other, None), (one, adapter)], true).unwrap();
+    assert!(together[1] == fast[0], "whatever else runs");
 }
 
 #[test]

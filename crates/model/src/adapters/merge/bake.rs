@@ -44,8 +44,8 @@ pub struct Baked {
     pub tensors: usize,
 }
 
-/// Adds adapters, each multiplied by its weight, to the weights of a model and writes the result to `output`. `targets` are those of
-/// the same model; `progress` is told how many bytes of the model's tensors are done.
+/// Adds adapters, each multiplied by its weight, to the weights of a model and writes the result to `output`. `targets` are
+/// those of the same model; `progress` is told how many bytes of the model's tensors are done.
 pub fn bake(
     model: &Gguf,
     targets: &AdapterTargets,

@@ -60,8 +60,8 @@ pub struct Merged {
     pub file_bytes: u64,
 }
 
-/// Merges adapters, each with a weight, into a new PEFT folder. Products of a higher rank than `rank` are cut to it by their singular
-/// values; without one they keep the rank that they have, and dense ones get the largest of the adapters.
+/// Merges adapters, each with a weight, into a new PEFT folder. Products of a higher rank than `rank` are cut to it by their
+/// singular values; without one they keep the rank that they have, and dense ones get the largest of the adapters.
 pub fn merge(
     adapters: &[(&AdapterFile, f32)],
     method: MergeMethod,

@@ -77,7 +77,8 @@ pub(super) fn qr(mut columns: Vec<Vec<f64>>) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
     (columns, r)
 }
 
-/// Rotates columns until all are orthogonal (one-sided Jacobi). Returns the left vectors, the singular values and the right vectors.
+/// Rotates columns until all are orthogonal (one-sided Jacobi). Returns the left vectors, the singular values and the right
+/// vectors.
 fn jacobi(mut columns: Vec<Vec<f64>>) -> (Vec<Vec<f64>>, Vec<f64>, Vec<Vec<f64>>) {
     let count = columns.len();
     let mut v: Vec<Vec<f64>> = (0..count).map(|j| (0..count).map(|i| f64::from(u8::from(i == j))).collect()).collect();
