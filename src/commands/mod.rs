@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod adapters;
 pub mod bench;
 pub mod cache;
 pub mod completions;

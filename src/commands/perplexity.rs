@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 
+use crate::flags::adapter::AdapterFlags;
 use crate::flags::model::ModelFlags;
 use crate::output;
 use crate::output::progress::{byte_bar, interrupt_flag};
@@ -21,6 +22,8 @@ pub struct Perplexity {
     model: ModelFlags,
     /// A UTF-8 text file
     file: PathBuf,
+    #[command(flatten)]
+    adapters: AdapterFlags,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -34,10 +37,13 @@ impl Perplexity {
         let text = fs::read(&self.file).with_context(|| format!("cannot read {}", self.file.display()))?;
         let text = String::from_utf8(text).with_context(|| format!("{} is not UTF-8 text", self.file.display()))?;
         let context = self.model.engine.context.unwrap_or(CONTEXT_DEFAULT);
-        let engine = self.model.load_with_context(interrupt_flag(), 1, Some(context))?;
+        let interrupted = interrupt_flag();
+        let model = self.model.file(interrupted.clone())?;
+        let engine = self.model.load_with_context(interrupted, 1, Some(context))?;
+        let adapter = self.adapters.hold(&engine, &model.name)?;
         let bar = byte_bar(0, "chunks");
         bar.set_style(indicatif::ProgressStyle::with_template("{wide_bar} {pos}/{len} chunks, {msg}, {eta} left")?);
-        let result = engine.perplexity(&text, context, |done, chunks, so_far| {
+        let result = engine.perplexity_with(adapter.as_ref(), &text, context, |done, chunks, so_far| {
             bar.set_length(chunks as u64);
             bar.set_message(format!("perplexity {so_far:.4}"));
             bar.set_position(done as u64);

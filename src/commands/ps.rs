@@ -27,6 +27,12 @@ impl Ps {
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
         rows.extend(answer["models"].as_array().into_iter().flatten().map(row));
         output::table(&rows)?;
+        let adapters: Vec<_> = answer["models"].as_array().into_iter().flatten().filter_map(adapters_row).collect();
+        if !adapters.is_empty() {
+            output::line("")?;
+            let heading = ["model", "adapters", "in memory", "memory", "loads", "evictions"];
+            output::table(&[vec![heading.map(str::to_owned).to_vec()], adapters].concat())?;
+        }
         output::line("")?;
         output::table(&memory_rows(&answer["memory"]))
     }
@@ -55,6 +61,19 @@ fn memory_rows(memory: &Value) -> Vec<Vec<String>> {
     rows.push(vec!["all (--memory)".to_owned(), size(&memory["budget_bytes"])]);
     rows.push(vec!["in use".to_owned(), size(&memory["resident_bytes"])]);
     rows
+}
+
+/// The adapters of a model, if it has any.
+fn adapters_row(model: &Value) -> Option<Vec<String>> {
+    let number = |key: &str| model["adapters"][key].as_u64().unwrap_or(0);
+    let memory = format!("{} of {}", output::bytes(number("hot_bytes")), output::bytes(number("budget_bytes")));
+    let row = || {
+        let name = model["name"].as_str().unwrap_or_default().to_owned();
+        let counts = ["registered", "hot"].map(|key| number(key).to_string());
+        let [registered, hot] = counts;
+        vec![name, registered, hot, memory, number("loads").to_string(), number("evictions").to_string()]
+    };
+    (number("registered") > 0).then(row)
 }
 
 fn row(model: &Value) -> Vec<String> {

@@ -13,6 +13,7 @@ use clap::Args;
 use ruvllm_runtime::{Message, Prompt, Sampling, Truncation, UnsetParams};
 
 use self::answerer::Answerer;
+use crate::flags::adapter::AdapterFlags;
 use crate::flags::model::{EngineFlags, ModelFlags};
 use crate::flags::sampling::SamplingFlags;
 use crate::flags::session::SessionFlags;
@@ -63,6 +64,8 @@ pub struct Run {
     sampling: SamplingFlags,
     #[command(flatten)]
     session: SessionFlags,
+    #[command(flatten)]
+    adapters: AdapterFlags,
 }
 
 impl Run {
@@ -81,6 +84,7 @@ impl Run {
             json: false,
             sampling: SamplingFlags::default(),
             session,
+            adapters: AdapterFlags::default(),
         }
     }
 
@@ -123,8 +127,16 @@ impl Run {
         }
         let builder = self.model.engine.builder(&file.path)?.sequences(1);
         let builder = session.iter().fold(builder, |builder, session| session.prepare(builder));
+        let engine = build(builder, &file.path)?;
+        let adapters = if self.adapters.adapter.is_empty() {
+            AdapterFlags::of_model(&file.settings.adapters)
+        } else {
+            self.adapters.clone()
+        };
         Ok(Answerer {
-            engine: build(builder, &file.path)?,
+            adapter: adapters.hold(&engine, &file.name)?,
+            adapter_label: adapters.label(),
+            engine,
             sampling,
             unset: UnsetParams { max_tokens: self.max_tokens.is_none(), ..self.sampling.unset() },
             settings: *file.settings,

@@ -1,6 +1,7 @@
 //! Groups of command line flags that several commands share, one file each. A group turns its flags into a validated value;
 //! what is done with the value is the business of the commands.
 
+pub mod adapter;
 pub mod backend;
 pub mod draft_model;
 pub mod duration;

@@ -57,7 +57,13 @@ impl StoredSession {
     }
 
     /// Starts answering. `messages` is the whole conversation: stored messages that it no longer has are removed from the memory.
-    pub fn stream(&self, engine: &Engine, request: Request, messages: &[Message]) -> Result<Stream> {
+    pub fn stream(
+        &self,
+        engine: &Engine,
+        request: Request,
+        messages: &[Message],
+        adapter: Option<String>,
+    ) -> Result<Stream> {
         let before = self.messages()?;
         let common = before.iter().zip(messages).take_while(|(before, now)| before == now).count();
         if common < before.len() {
@@ -70,6 +76,7 @@ impl StoredSession {
         let remember = RequestIdentity {
             request: format!("{}@{}", self.name, ruvllm_memory::now_ms()),
             model: self.model.clone(),
+            adapter,
             ..RequestIdentity::default()
         };
         self.remembering.prepare(engine, &self.model);

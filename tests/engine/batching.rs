@@ -1,7 +1,7 @@
 //! A sequence gives the same tokens whatever else runs, and however its prompt is cut.
 
 use crate::support::{golden, run_together, smollm2};
-use ruvllm_engine::{AdapterId, Request, Sampling, Speculation, SubmitError};
+use ruvllm_engine::{AdapterId, HeldAdapter, Request, Sampling, Speculation, SubmitError};
 use ruvllm_runtime::{Engine, Prompt};
 
 fn build(sequences: usize, batch_rows: usize, threads: usize) -> Engine {
@@ -98,8 +98,8 @@ fn requests_beyond_the_limits_are_refused_with_the_numbers() {
 #[test]
 fn a_request_with_an_adapter_that_is_not_loaded_is_refused() {
     let mut engine = build(1, 128, 2);
-    let adapter = Some(AdapterId([1; 32]));
-    let refused = engine.core().submit(Request { adapter, ..request(&[1, 2, 3], Sampling::greedy()) });
+    let adapter = Some(HeldAdapter::new(AdapterId([1; 32]), true, None, std::sync::Arc::new(())));
+    let refused = engine.core().submit(Request { adapter: adapter.clone(), ..request(&[1, 2, 3], Sampling::greedy()) });
     assert_eq!(refused, Err(SubmitError::NoSuchAdapter));
     let request = ruvllm_runtime::Request { adapter, ..ruvllm_runtime::Request::new(Prompt::Tokens(vec![1, 2, 3])) };
     let message = engine.generate(request).expect_err("there are none").to_string();

@@ -7,6 +7,7 @@ mod phi2;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod adapters;
 mod backends;
 mod batching;
 mod embedder;

@@ -1,5 +1,7 @@
 //! The program as its users start it.
 
+#[path = "../support/peft.rs"]
+mod peft;
 #[path = "../support/phi2.rs"]
 mod phi2;
 #[path = "../../fuzz/replay.rs"]
@@ -9,6 +11,7 @@ mod server;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod adapters;
 mod backends;
 mod cli;
 mod config;

@@ -9,10 +9,13 @@ mod simulation;
 
 pub use evaluate::EvaluateError;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ruvllm_kv::{CacheStats, KvCache, KvOptions, LookupStats, Namespace, PageTable, Quota, Tiers};
-use ruvllm_runner::{AdapterId, Batch, PAGE_TOKENS, PageFormat, Rotation, Runner, RunnerError, RunnerLimits, TokenId};
+use ruvllm_kv::{CacheStats, KvCache, KvOptions, LookupStats, Namespace, PageTable, Quota, TextNamespaces, Tiers};
+use ruvllm_runner::{
+    AdapterId, Batch, HeldAdapter, PAGE_TOKENS, PageFormat, Rotation, Runner, RunnerError, RunnerLimits, TokenId,
+};
 
 use crate::constraint::{MaskThread, Masks};
 use crate::schedule::{Plan, Schedule, StepLimits};
@@ -159,7 +162,7 @@ impl Core {
 
     /// Returns all tenants that ever asked for something, with the look-ups of prefixes in all of their namespaces.
     pub fn tenants(&self) -> impl Iterator<Item = (&Tenant, LookupStats)> {
-        let lookups = |namespaces: &[Namespace]| namespaces.iter().map(|one| self.cache.lookups_of(*one)).sum();
+        let lookups = |namespaces: &BTreeSet<Namespace>| namespaces.iter().map(|one| self.cache.lookups_of(*one)).sum();
         self.tenants.known().map(move |(tenant, namespaces)| (tenant, lookups(namespaces)))
     }
 
@@ -306,7 +309,7 @@ impl Core {
                 && let Some(hash) = sequence.on_disk.pop_front()
             {
                 left -= 1;
-                if !self.cache.load(sequence.namespace, &mut sequence.table, hash, &mut *self.runner) {
+                if !self.cache.load(sequence.namespaces.first(), &mut sequence.table, hash, &mut *self.runner) {
                     sequence.on_disk.clear();
                     failed.push(index);
                     break;
@@ -320,7 +323,7 @@ impl Core {
             }
             if !sequence.is_loading() {
                 let computed = &sequence.tokens[..sequence.computed];
-                self.cache.insert_prefix(sequence.namespace, computed, &mut sequence.table, &mut *self.runner);
+                self.cache.insert_prefix(sequence.namespaces, computed, &mut sequence.table, &mut *self.runner);
             }
         }
         // Their recurrent state, if they have one, is that behind the pages that could not be loaded.
@@ -335,9 +338,9 @@ impl Core {
         loop {
             self.schedule.plan(limits, plan);
             let fits = plan.slices.iter().all(|slice| {
-                let Sequence { namespace, table, .. } = &mut self.schedule.running_mut()[slice.running];
+                let Sequence { namespaces, table, .. } = &mut self.schedule.running_mut()[slice.running];
                 let tokens = slice.tokens.end + slice.drafts.len();
-                self.cache.extend(*namespace, table, tokens, &mut *self.runner).is_ok()
+                self.cache.extend(namespaces.first(), table, tokens, &mut *self.runner).is_ok()
             });
             if fits {
                 return;
@@ -393,16 +396,16 @@ impl Core {
         if let Some(model) = &mut self.draft_model {
             model.release(sequence);
         }
-        let namespace = sequence.prefix_use.enabled.then_some(sequence.namespace);
+        let namespaces = sequence.prefix_use.enabled.then_some(sequence.namespaces);
         let table = std::mem::take(&mut sequence.table);
-        self.release_table(namespace, &sequence.tokens[..sequence.computed], table);
+        self.release_table(namespaces, &sequence.tokens[..sequence.computed], table);
     }
 
-    /// Releases the pages and the state of a sequence, inserting pages into the prefix tree if a namespace is given.
-    fn release_table(&mut self, namespace: Option<Namespace>, tokens: &[TokenId], table: PageTable) {
+    /// Releases the pages and the state of a sequence, inserting pages into the prefix tree if namespaces are given.
+    fn release_table(&mut self, namespaces: Option<TextNamespaces>, tokens: &[TokenId], table: PageTable) {
         // Where that holds the keys and values, they do not count any more.
         let emptied = table.state().filter(|_| !self.runner.limits().caches_prefixes);
-        self.cache.release(namespace, tokens, table, &mut *self.runner);
+        self.cache.release(namespaces, tokens, table, &mut *self.runner);
         if let Some(slot) = emptied {
             self.runner.discard_state(slot);
         }
@@ -418,7 +421,7 @@ impl Core {
             let tokens = running.tokens[slice.tokens.clone()].iter().chain(drafts).copied();
             let logit_rows = if slice.samples { 1 + drafts.len() } else { 0 };
             let pages = self.cache.locations(&running.table);
-            self.batch.push(slice.tokens.start, tokens, logit_rows, pages, running.adapter);
+            self.batch.push(slice.tokens.start, tokens, logit_rows, pages, running.rows_adapter());
             if slice.is_fast {
                 self.batch.set_fast();
             }
@@ -516,7 +519,7 @@ impl Core {
             let sequence = &mut self.schedule.running_mut()[slice.running];
             if sequence.prefix_use.enabled {
                 let computed = &sequence.tokens[..sequence.computed];
-                self.cache.insert_prefix(sequence.namespace, computed, &mut sequence.table, &mut *self.runner);
+                self.cache.insert_prefix(sequence.namespaces, computed, &mut sequence.table, &mut *self.runner);
                 self.take_snapshot_if_due(slice.running);
             }
             let sequence = &mut self.schedule.running_mut()[slice.running];
@@ -533,9 +536,9 @@ impl Core {
         if !self.cache.has_states() || !sequence.is_snapshot_due() {
             return;
         }
-        let (namespace, computed) = (sequence.namespace, &sequence.tokens[..sequence.computed]);
+        let (namespaces, computed) = (sequence.namespaces, &sequence.tokens[..sequence.computed]);
         let before = sequence.latest_snapshot.take();
-        let taken = self.cache.take_snapshot(namespace, computed, &sequence.table, before, &mut *self.runner);
+        let taken = self.cache.take_snapshot(namespaces, computed, &sequence.table, before, &mut *self.runner);
         // Those of the prompt stay.
         sequence.latest_snapshot = taken.filter(|_| sequence.is_generating());
     }
@@ -569,6 +572,24 @@ impl Core {
             parts.extend([b"adapter".as_slice(), digest]);
         }
         Namespace::of(&parts)
+    }
+
+    /// Returns where the pages of a request are cached: with those of the model alone as long as its adapter changes nothing of
+    /// what they hold.
+    fn namespaces(&self, tenant: &Tenant, adapter: Option<&HeldAdapter>, prompt: &[TokenId]) -> TextNamespaces {
+        // Hidden states, which are kept beside keys and values, always differ.
+        let is_apart = |adapter: &&HeldAdapter| adapter.changes_kv || self.options.keeps_states;
+        let Some(adapter) = adapter.filter(is_apart) else {
+            return self.namespace(tenant, None).into();
+        };
+        let start = adapter.start(prompt);
+        if start == 0 {
+            return self.namespace(tenant, Some(adapter.id)).into();
+        }
+        // The page in which it begins is its own; what that holds depends on where it begins.
+        let shared = &prompt[..start / PAGE_TOKENS * PAGE_TOKENS];
+        let parts = [b"adapter".as_slice(), &adapter.id.0, &(start as u64).to_le_bytes()];
+        TextNamespaces::branching(self.namespace(tenant, None), shared, &parts)
     }
 }
 

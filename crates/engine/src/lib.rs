@@ -23,7 +23,7 @@ pub use request::{FinishReason, PrefixUse, Request, SequenceId, SubmitError, Ten
 pub use ruvllm_kv::{
     CacheStats, DiskStats, DiskStore, Divergence, KvOptions, LookupStats, PageKey, Quota, Tiers, TiersError,
 };
-pub use ruvllm_runner::{AdapterId, PageFormat, Rotation, RunnerError, RunnerLimits, TokenId};
+pub use ruvllm_runner::{AdapterId, HeldAdapter, PageFormat, Rotation, RunnerError, RunnerLimits, TokenId};
 pub use sampler::{Sampled, TokenLogprob};
 pub use sampling::{Sampling, SamplingError};
 pub use speculation::{Counts, DraftOptions, Speculation};

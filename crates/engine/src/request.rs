@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruvllm_runner::{AdapterId, TokenId};
+use ruvllm_runner::{HeldAdapter, TokenId};
 
 use crate::{Sampling, SamplingError, Speculation};
 
@@ -27,7 +27,7 @@ pub struct Request {
     pub speculation: Speculation,
     pub tenant: Tenant,
     /// Weights that are added to the model's for this request.
-    pub adapter: Option<AdapterId>,
+    pub adapter: Option<HeldAdapter>,
     /// Requests of a higher priority start first, and may make lower ones pause.
     pub priority: i8,
     /// When nobody waits for the answer any more, by the time given to `Core::set_time`.

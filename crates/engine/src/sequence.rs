@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use ruvllm_kv::{Namespace, PageHash, PageTable};
-use ruvllm_runner::{AdapterId, NotFinite, PAGE_TOKENS, TokenId};
+use ruvllm_kv::{PageHash, PageTable, TextNamespaces};
+use ruvllm_runner::{HeldAdapter, NotFinite, PAGE_TOKENS, RowsAdapter, TokenId};
 
 use crate::sampler::{Sampled, Sampler};
 use crate::speculation::{DraftBudget, DraftSource, Drafter, FORCED_CHANCE, ModelToken};
@@ -19,12 +19,14 @@ use crate::{
 pub(crate) struct Sequence {
     pub id: SequenceId,
     pub tenant: Tenant,
-    pub adapter: Option<AdapterId>,
+    adapter: Option<HeldAdapter>,
+    /// The first token that it applies to.
+    adapter_from: usize,
     pub priority: i8,
     pub deadline: Option<Duration>,
     pub prefix_use: PrefixUse,
     pub states_of: Option<Range<usize>>,
-    pub namespace: Namespace,
+    pub namespaces: TextNamespaces,
     /// Prompt and generated tokens.
     pub tokens: Vec<TokenId>,
     prompt_tokens: usize,
@@ -69,16 +71,17 @@ pub(crate) enum Outcome {
 }
 
 impl Sequence {
-    pub(crate) fn new(id: SequenceId, request: Request, namespace: Namespace, length_max: usize) -> Self {
+    pub(crate) fn new(id: SequenceId, request: Request, namespaces: TextNamespaces, length_max: usize) -> Self {
         Self {
             id,
             tenant: request.tenant,
+            adapter_from: request.adapter.as_ref().map_or(0, |adapter| adapter.start(&request.prompt)),
             adapter: request.adapter,
             priority: request.priority,
             deadline: request.deadline,
             prefix_use: request.prefix_use,
             states_of: request.states_of,
-            namespace,
+            namespaces,
             speculates: request.speculation.applies(&request.sampling),
             constraint: None,
             submitted: Duration::ZERO,
@@ -100,6 +103,11 @@ impl Sequence {
             prefix: None,
             counts: Counts::default(),
         }
+    }
+
+    /// Returns its adapter as a batch has it.
+    pub(crate) fn rows_adapter(&self) -> Option<RowsAdapter> {
+        self.adapter.as_ref().map(|adapter| RowsAdapter { id: adapter.id, from: self.adapter_from })
     }
 
     /// Gets ready to run, for the first time or again. Only the first time's report is of interest.

@@ -3,7 +3,7 @@
 //! A tenant's name is a path, such as `acme/search`. The nearest name on it that has a quota counts: one that is given to
 //! `acme` is shared by all of its parts that have none of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ruvllm_kv::{AccountId, KvCache, Namespace, Quota};
 
@@ -13,7 +13,7 @@ use crate::Tenant;
 pub(crate) struct Tenants {
     accounts: BTreeMap<Tenant, AccountId>,
     /// All that ever asked for something, and where their prefixes are cached: one namespace for each adapter.
-    known: BTreeMap<Tenant, Vec<Namespace>>,
+    known: BTreeMap<Tenant, BTreeSet<Namespace>>,
 }
 
 impl Tenants {
@@ -24,18 +24,16 @@ impl Tenants {
 
     /// Sees to it that a tenant's pages are charged to the right account.
     pub(crate) fn meet(&mut self, tenant: &Tenant, namespace: Namespace, cache: &mut KvCache) {
-        let namespaces = self.known.entry(tenant.clone()).or_default();
-        if namespaces.contains(&namespace) {
+        if !self.known.entry(tenant.clone()).or_default().insert(namespace) {
             return;
         }
-        namespaces.push(namespace);
         if let Some(account) = self.account(tenant) {
             cache.assign(namespace, account);
         }
     }
 
-    pub(crate) fn known(&self) -> impl Iterator<Item = (&Tenant, &[Namespace])> {
-        self.known.iter().map(|(tenant, namespaces)| (tenant, &namespaces[..]))
+    pub(crate) fn known(&self) -> impl Iterator<Item = (&Tenant, &BTreeSet<Namespace>)> {
+        self.known.iter()
     }
 
     /// The account of the nearest name that has one.

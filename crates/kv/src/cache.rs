@@ -17,7 +17,7 @@ use crate::accounts::{AccountId, Accounts, Quota};
 use crate::disk::{DiskStore, DiskTier};
 use crate::page_map::PageMap;
 use crate::pages::Pages;
-use crate::prefix::{Namespace, PageHash, PrefixTree};
+use crate::prefix::{Namespace, PageHash, PrefixTree, TextNamespaces};
 use crate::sidecar::Sidecars;
 use crate::states::States;
 use crate::stats::{CacheStats, LookupStats};
@@ -247,41 +247,41 @@ impl KvCache {
     /// Inserts the full pages of a sequence into the prefix tree. All of `tokens` have been computed.
     pub fn insert_prefix(
         &mut self,
-        namespace: Namespace,
+        namespaces: impl Into<TextNamespaces>,
         tokens: &[TokenId],
         table: &mut PageTable,
         bytes: &mut dyn PageBytes,
     ) {
         let filled = tokens.len() / PAGE_TOKENS * PAGE_TOKENS;
         if filled > table.kept_tokens {
-            self.insert(namespace, &tokens[..filled], table, bytes);
+            self.insert(&namespaces.into(), &tokens[..filled], table, bytes);
             table.kept_tokens = filled;
         }
     }
 
-    /// Releases the pages of a sequence that has ended, inserting them into the prefix tree if a namespace is given.
+    /// Releases the pages of a sequence that has ended, inserting them into the prefix tree if namespaces are given.
     pub fn release(
         &mut self,
-        namespace: Option<Namespace>,
+        namespaces: Option<TextNamespaces>,
         tokens: &[TokenId],
         table: PageTable,
         bytes: &mut dyn PageBytes,
     ) {
-        if let Some(namespace) = namespace {
-            self.insert(namespace, tokens, &table, bytes);
+        if let Some(namespaces) = &namespaces {
+            self.insert(namespaces, tokens, &table, bytes);
         }
         table.pages.into_iter().for_each(|page| self.release_page(page));
         if let Some(slot) = table.state {
             self.states.release(slot);
         }
-        if let Some(namespace) = namespace {
-            self.enforce_limit(self.accounts.of(namespace), bytes);
+        if let Some(namespaces) = namespaces {
+            self.enforce_limit(self.accounts.of(namespaces.first()), bytes);
         }
     }
 
-    fn insert(&mut self, namespace: Namespace, tokens: &[TokenId], table: &PageTable, bytes: &mut dyn PageBytes) {
-        let change = self.tree.insert(namespace, tokens, &table.pages[..Self::pages_for(tokens.len())]);
-        let account = self.accounts.of(namespace);
+    fn insert(&mut self, of: &TextNamespaces, tokens: &[TokenId], table: &PageTable, bytes: &mut dyn PageBytes) {
+        let change = self.tree.insert_text(of, tokens, &table.pages[..Self::pages_for(tokens.len())]);
+        let account = self.accounts.of(of.first());
         for (page, hash) in change.taken {
             self.share(page);
             let at = page.0 as usize;

@@ -19,6 +19,6 @@ pub use accounts::{AccountId, Quota};
 pub use cache::{KvCache, KvOptions, OutOfPages, PageTable, PrefixMatch};
 pub use disk::{DiskStats, DiskStore, DiskTier, PageKey};
 pub use page_map::{ConvertError, PageMap};
-pub use prefix::{Change, Divergence, Found, Namespace, PageHash, PrefixTree};
+pub use prefix::{Change, Divergence, Found, Namespace, PageHash, PrefixTree, TextNamespaces};
 pub use stats::{CacheStats, LookupStats};
 pub use tiers::{Tiers, TiersError};

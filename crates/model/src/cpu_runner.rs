@@ -12,6 +12,7 @@ use ruvllm_runner::{
     RunnerError, RunnerLimits, StateSlot,
 };
 
+use crate::adapters::{AdapterTargets, ResidentAdapters};
 use crate::{Model, RowLimits, RunState};
 
 /// Runs batches when they are submitted: the thread that submits is one of those that compute.
@@ -26,6 +27,7 @@ pub struct CpuRunner {
     limits: RunnerLimits,
     scan: CandidateScan,
     run_time: Duration,
+    adapters: Arc<ResidentAdapters>,
 }
 
 impl CpuRunner {
@@ -65,8 +67,18 @@ impl CpuRunner {
         let pages = HostPages::new(&pool, limits.kv_shape, Rotation::None, 0);
         let state = model.run_state(&pool, rows);
         drop(pool);
-        let (scan, run_time) = (CandidateScan::default(), Duration::ZERO);
-        Self { model, pool: shared, pages, state, limits, scan, run_time }
+        let (scan, run_time, adapters) = (CandidateScan::default(), Duration::ZERO, Arc::default());
+        Self { model, pool: shared, pages, state, limits, scan, run_time, adapters }
+    }
+
+    /// Returns the adapters that batches may name.
+    pub fn adapters(&self) -> &Arc<ResidentAdapters> {
+        &self.adapters
+    }
+
+    /// Returns what adapters may change of its model.
+    pub fn adapter_targets(&self) -> AdapterTargets {
+        self.model.adapter_targets()
     }
 
     pub fn threads(&self) -> usize {
@@ -78,9 +90,6 @@ impl CpuRunner {
         self.limits.check(batch)?;
         if batch.exact_rows() < batch.rows() && !self.limits.has_fast_rows {
             return Err(BatchError::NoFastRows);
-        }
-        if batch.sequences().iter().any(|sequence| sequence.adapter.is_some()) {
-            return Err(BatchError::NoSuchAdapter);
         }
         Ok(())
     }
@@ -151,7 +160,9 @@ impl Runner for CpuRunner {
         let checked = batch.check(self.limits.kv_shape, self.pages.bytes())?;
         self.state.check_states(batch)?;
         let began = Instant::now();
-        self.model.forward(&mut lock(&self.pool), &mut self.state, &self.pages, checked);
+        let mut pool = lock(&self.pool);
+        self.state.use_adapters(&pool, batch, &self.adapters)?;
+        self.model.forward(&mut pool, &mut self.state, &self.pages, checked);
         self.run_time += began.elapsed();
         Ok(())
     }
@@ -172,9 +183,8 @@ impl Runner for CpuRunner {
         self.model.hidden_state(&mut self.state, row, out);
     }
 
-    /// No adapters yet.
-    fn has_adapter(&self, _: AdapterId) -> bool {
-        false
+    fn has_adapter(&self, adapter: AdapterId) -> bool {
+        self.adapters.get(adapter).is_some()
     }
 
     fn yield_device(&mut self) {

@@ -10,11 +10,13 @@ use ruvllm_kernels::ops::{
 use ruvllm_kernels::{PackedMatrix, Pool, Worker};
 use ruvllm_runner::{CheckedBatch, TokenId};
 
+use crate::adapters::AdapterTargets;
 use crate::architectures::read_config;
 use crate::blocks::{FeedForwardBlock, LayerInputBlock, LayerInputs, MixerBlock, linear};
-use crate::config::{AttentionConfig, Config, KvSource, Mixer};
+use crate::config::{AttentionConfig, Config, KvSource, LayerConfig, Mixer};
 use crate::error::LoadError;
 use crate::formats::gguf::Gguf;
+use crate::hugging_face::is_interleaved;
 use crate::load::Tensors;
 use crate::rope::RopeConfig;
 use crate::run_state::{RecurrentBuffers, RowLimits, RunState, Widths, inputs_of};
@@ -95,6 +97,27 @@ impl Model {
 
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Returns the matrices that adapters may change.
+    pub fn adapter_targets(&self) -> AdapterTargets {
+        let Config { architecture, layers, .. } = &self.config;
+        let is_interleaved = is_interleaved(architecture);
+        let targets = self
+            .layers
+            .iter()
+            .flat_map(|layer| layer.mixer.targets(is_interleaved).into_iter().chain(layer.feed_forward.targets()));
+        let linears = self.layers.iter().flat_map(|layer| {
+            let [input, output] = layer.mixer.weights().map(Some);
+            let dense = layer.feed_forward.dense_weights();
+            [input, output, dense.map(|dense| dense[0]), dense.map(|dense| dense[1])]
+        });
+        let linears = linears.map(|linear| linear.map(|linear| (linear.cols(), linear.part_rows()))).collect();
+        let is_kept = |layer: &LayerConfig| {
+            !matches!(&layer.mixer, Mixer::Attention(AttentionConfig { kv_source: KvSource::Layer(_), .. }))
+        };
+        let last_kept = layers.iter().rposition(is_kept).unwrap_or(0);
+        AdapterTargets::new(architecture, layers.len(), last_kept, targets.collect(), linears)
     }
 
     /// Returns the maximum tokens of a sequence.
@@ -248,6 +271,8 @@ impl Model {
             shared_gate: Matrix::new(pool, if has_shared { rows } else { 0 }, 1),
             gathered: Activations::new(pool, logit_rows, [&self.output]).normalized(pool, epsilon),
             logits: Matrix::new(pool, logit_rows, vocabulary),
+            adapters: None,
+            uses_adapters: false,
         }
     }
 }

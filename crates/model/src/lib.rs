@@ -1,5 +1,6 @@
 //! Models: file formats, configuration, weights, architectures, and how they run on this machine's CPU.
 
+pub mod adapters;
 mod architectures;
 mod blocks;
 mod config;

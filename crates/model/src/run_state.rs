@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ruvllm_kernels::Pool;
-use ruvllm_kernels::ops::{Activations, ExpertBuffers, HostStates, Linear, Matrix, SplitResults};
-use ruvllm_runner::{Batch, BatchError};
+use ruvllm_kernels::ops::{Activations, Adapted, AdapterRows, ExpertBuffers, HostStates, Linear, Matrix, SplitResults};
+use ruvllm_runner::{AdapterId, Batch, BatchError};
 
+use crate::adapters::ResidentAdapters;
 use crate::blocks::LayerInputBuffers;
 
 /// The rows of the largest batch.
@@ -58,6 +59,10 @@ pub struct RunState {
     pub(crate) gathered: Activations,
     /// `[logit_rows, vocabulary]`
     pub(crate) logits: Matrix,
+    /// The rows that have adapters, since the first batch with any.
+    pub(crate) adapters: Option<AdapterRows>,
+    /// Whether the batch has such rows.
+    pub(crate) uses_adapters: bool,
 }
 
 /// Buffers of each width that layers need.
@@ -122,6 +127,40 @@ impl RunState {
 
     pub(crate) fn layer_inputs(&self) -> &LayerInputBuffers {
         self.layer_inputs.as_ref().expect("made for models with such inputs")
+    }
+
+    /// Returns weights with what the adapters of the batch add to them; `number` is theirs in adapters.
+    pub(crate) fn adapted<'a>(&'a self, weights: &'a Linear, number: usize) -> Adapted<'a> {
+        if self.uses_adapters { Adapted::new(weights, self.adapters.as_ref(), number) } else { weights.into() }
+    }
+
+    /// Finds the adapters that a batch names. Fails if one is not in memory.
+    pub(crate) fn use_adapters(
+        &mut self,
+        pool: &Pool,
+        batch: &Batch,
+        resident: &ResidentAdapters,
+    ) -> Result<(), BatchError> {
+        self.uses_adapters = batch.has_adapters();
+        if !self.uses_adapters {
+            return Ok(());
+        }
+        let mut groups: BTreeMap<AdapterId, Vec<usize>> = BTreeMap::new();
+        for (id, rows) in batch.sequences().iter().filter_map(|sequence| sequence.adapted_rows()) {
+            groups.entry(id).or_default().extend(rows);
+        }
+        let found = groups.into_iter().map(|(id, rows)| Some((resident.get(id)?, rows)));
+        let found: Vec<_> = found.collect::<Option<_>>().ok_or(BatchError::NoSuchAdapter)?;
+        self.reserve_floats(pool);
+        self.adapters.get_or_insert_with(|| AdapterRows::new(pool)).set(pool, self.rows_max, found);
+        Ok(())
+    }
+
+    /// Makes room for the inputs of adapters, once.
+    fn reserve_floats(&mut self, pool: &Pool) {
+        let widths = self.attended.0.iter_mut().chain(&mut self.gated.0).map(|(_, inputs)| inputs);
+        let recurrent = self.recurrent.iter_mut().map(|recurrent| &mut recurrent.output);
+        widths.chain(recurrent).chain([&mut self.normed]).for_each(|inputs| inputs.reserve_floats(pool));
     }
 
     /// Makes room for the recurrent states of `slots` sequences, if the model has any.

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use crate::{
-    AdapterId, KeyFormat, KvShape, PAGE_TOKENS, PageFormat, PageLayers, PageLocation, RowsState, StateSlot, TokenId,
+    AdapterId, KeyFormat, KvShape, PAGE_TOKENS, PageFormat, PageLayers, PageLocation, RowsAdapter, RowsState,
+    StateSlot, TokenId,
 };
 
 /// Consecutive rows of a batch that are consecutive tokens of one sequence.
@@ -12,7 +13,7 @@ pub struct SequenceRows {
     pub rows: Range<usize>,
     /// Position of the first row's token in its sequence.
     pub start: usize,
-    pub adapter: Option<AdapterId>,
+    pub adapter: Option<RowsAdapter>,
     /// Whether these are rows of a prompt that may be computed in the device's fast way.
     pub is_fast: bool,
     /// Of models with recurrent layers.
@@ -30,6 +31,13 @@ impl SequenceRows {
     /// Returns the position of a row's token.
     pub fn position(&self, row: usize) -> usize {
         self.start + row - self.rows.start
+    }
+
+    /// Returns the rows that its adapter applies to, if there are any.
+    pub fn adapted_rows(&self) -> Option<(AdapterId, Range<usize>)> {
+        let RowsAdapter { id, from } = self.adapter?;
+        let first = self.rows.start + from.saturating_sub(self.start);
+        (first < self.rows.end).then_some((id, first..self.rows.end))
     }
 
     /// Returns which of its pages the rows are written to.
@@ -97,7 +105,7 @@ impl Batch {
         tokens: impl IntoIterator<Item = TokenId>,
         logit_rows: usize,
         pages: impl IntoIterator<Item = PageLocation>,
-        adapter: Option<AdapterId>,
+        adapter: Option<RowsAdapter>,
     ) {
         let (first_row, first_page) = (self.tokens.len(), self.locations.len());
         self.tokens.extend(tokens);
@@ -141,6 +149,11 @@ impl Batch {
 
     pub fn tokens(&self) -> &[TokenId] {
         &self.tokens
+    }
+
+    /// Whether any row has an adapter.
+    pub fn has_adapters(&self) -> bool {
+        self.sequences.iter().any(|sequence| sequence.adapted_rows().is_some())
     }
 
     /// Returns the rows whose logits are wanted.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::{
     AdapterId, Batch, BatchError, Candidate, CandidateScan, Conversion, KvShape, NotFinite, PAGE_TOKENS, PageBytes,
-    PageFormat, PageLayers, PageLocation, Rotation, RowsState, Runner, RunnerError, RunnerLimits, SequenceRows,
-    StateSlot, TokenId,
+    PageFormat, PageLayers, PageLocation, Rotation, RowsAdapter, RowsState, Runner, RunnerError, RunnerLimits,
+    SequenceRows, StateSlot, TokenId,
 };
 
 /// Bytes that a token takes in a page, whatever its format: the hash of all tokens up to it, and the token.
@@ -160,11 +160,8 @@ impl FakeRunner {
 
     /// Returns the hash of all tokens before a position.
     fn hash_before(&self, sequence: &SequenceRows, pages: &[PageLocation], position: usize) -> u64 {
-        match (position, sequence.adapter) {
-            (1.., _) => self.hash_at(pages, position - 1),
-            (0, None) => FIRST,
-            (0, Some(AdapterId(digest))) => mix(FIRST, u64::from_le_bytes(*digest.first_chunk().expect("32 bytes"))),
-        }
+        let before = if position == 0 { FIRST } else { self.hash_at(pages, position - 1) };
+        adapted(sequence, position, before)
     }
 
     fn state(&self, slot: StateSlot) -> &FakeState {
@@ -207,6 +204,7 @@ impl FakeRunner {
             let mut hash = self.hash_before(sequence, pages, sequence.start);
             if let Some(state) = sequence.state.filter(|_| sequence.start > 0) {
                 let found = self.state(state.slot).at(sequence.start);
+                let found = found.map(|hash| adapted(sequence, sequence.start, hash));
                 assert_eq!(found, Some(hash), "{} is not of the tokens before {}", state.slot, sequence.start);
             }
             if let Some(state) = sequence.state.filter(|_| sequence.start == 0 && !self.limits.caches_prefixes) {
@@ -215,6 +213,9 @@ impl FakeRunner {
             let first_row = self.hashes.len();
             for row in sequence.rows.clone() {
                 let token = batch.tokens()[row];
+                if row > sequence.rows.start {
+                    hash = adapted(sequence, sequence.position(row), hash);
+                }
                 hash = mix(hash, u64::from(token));
                 let at = offset(pages, sequence.position(row));
                 self.memory[at..][..8].copy_from_slice(&hash.to_le_bytes());
@@ -257,6 +258,16 @@ impl FakeRunner {
         for next in 0..self.limits.vocabulary as u64 {
             self.logits.push(unit(mix(by_token, next)) + 0.05 * unit(mix(by_text, next)));
         }
+    }
+}
+
+/// The hash before a position, changed where the adapter of the sequence begins.
+fn adapted(sequence: &SequenceRows, position: usize, before: u64) -> u64 {
+    match sequence.adapter {
+        Some(RowsAdapter { id: AdapterId(digest), from }) if from == position => {
+            mix(before, u64::from_le_bytes(*digest.first_chunk().expect("32 bytes")))
+        }
+        _ => before,
     }
 }
 

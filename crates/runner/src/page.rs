@@ -38,7 +38,3 @@ pub enum Rotation {
     /// dimension is much larger than the others. Scores stay the same, and the same step turns results back.
     Hadamard,
 }
-
-/// A set of low-rank weights that is applied to some rows of a batch, by the digest of its contents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AdapterId(pub [u8; 32]);

@@ -10,7 +10,8 @@ use crate::constrain::OutputCompiler;
 use crate::encode::PromptEncoder;
 use crate::submit::{EngineStopped, EngineThread};
 use crate::{
-    ColdFormat, EngineBuilder, EngineStatus, FastPrefill, GenerateError, ModelMemory, Prompt, SamplingDefaults, Tools,
+    Adapters, ColdFormat, EngineBuilder, EngineStatus, FastPrefill, GenerateError, ModelMemory, Prompt,
+    SamplingDefaults, Tools,
 };
 
 /// A loaded model, ready to answer. Clones share one engine; dropping the last of them unloads the model.
@@ -23,6 +24,7 @@ pub(crate) struct LoadedModel {
     pub outputs: OutputCompiler,
     pub encoder: PromptEncoder,
     pub thread: EngineThread,
+    pub adapters: Adapters,
     /// Name of what runs the model.
     pub backend: &'static str,
     pub kernels: &'static str,
@@ -76,6 +78,11 @@ impl Engine {
     /// Returns what was measured of prompts in bf16, where that was asked for.
     pub fn fast_prefill(&self) -> Option<&FastPrefill> {
         self.0.fast_prefill.as_ref()
+    }
+
+    /// Returns the adapters that requests may use.
+    pub fn adapters(&self) -> &Adapters {
+        &self.0.adapters
     }
 
     /// Returns the name of the backend that runs the model.

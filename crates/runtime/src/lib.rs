@@ -17,6 +17,7 @@
 //! module: `prepare` (session, policies), `constrain` (grammar, stop strings), `encode` (template, tokens, truncation),
 //! `submit` (the engine's thread), `stream` (tokens to text) and `record` (witness log, session).
 
+mod adapters;
 mod backend;
 mod builder;
 mod engine;
@@ -49,6 +50,7 @@ mod perplexity;
 mod rerank;
 mod sampling_defaults;
 
+pub use adapters::{AdapterStats, Adapters, RegisteredAdapter};
 pub use backend::{Backend, BackendChoice, BackendError, BackendModel, NATIVE, NoBackendError, OtherBackends};
 pub use builder::{
     BuildError, BuildProgress, EngineBuilder, ExpertPlace, Fit, KvChoice, ModelMemory, Prefill, Quantization,
@@ -70,10 +72,11 @@ pub use record::{RequestIdentity, RequestRecorder};
 pub use request::{Divergence, Message, Prompt, Request, Response, Timings, ToolCall, Tools, UnsetParams, Usage};
 pub use rerank::{RerankError, RerankRequest, RerankScores, Reranker, relevance};
 pub use ruvllm_engine::{
-    AdapterId, CacheStats, DiskStats, DiskStore, FinishReason, LookupStats, PageKey, PrefixUse, Quota, Sampled,
-    Sampling, SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
+    AdapterId, CacheStats, DiskStats, DiskStore, FinishReason, HeldAdapter, LookupStats, PageKey, PrefixUse, Quota,
+    Sampled, Sampling, SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
 };
 pub use ruvllm_kernels::{Cores, bound_allocator, trim_allocator};
+pub use ruvllm_model::adapters::{AdapterError, AdapterFile, AdapterFormat, merge};
 pub use ruvllm_text::{
     GrammarError, NotEnforced, OutputFormat, StopMatcher, Strictness, Tokenizer, Tool, ToolChoice, closed,
 };

@@ -1,6 +1,6 @@
 //! Perplexity of a text, in chunks as in llama.cpp, so that figures can be compared.
 
-use ruvllm_engine::{EvaluateError, TokenId};
+use ruvllm_engine::{EvaluateError, HeldAdapter, TokenId};
 
 use crate::{Engine, GenerateError, Prompt};
 
@@ -36,6 +36,17 @@ impl Engine {
         &self,
         text: &str,
         context: usize,
+        progress: impl FnMut(usize, usize, f64),
+    ) -> Result<Perplexity, PerplexityError> {
+        self.perplexity_with(None, text, context, progress)
+    }
+
+    /// Computes the perplexity with an adapter.
+    pub fn perplexity_with(
+        &self,
+        adapter: Option<&HeldAdapter>,
+        text: &str,
+        context: usize,
         mut progress: impl FnMut(usize, usize, f64),
     ) -> Result<Perplexity, PerplexityError> {
         if context < 8 {
@@ -61,7 +72,7 @@ impl Engine {
                 squares += surprise * surprise;
                 scored += 1;
             };
-            self.model().thread.core().evaluate(&input, first..context - 1, visit)?;
+            self.model().thread.core().evaluate_with(adapter, &input, first..context - 1, visit)?;
             progress(done + 1, chunks, (sum / scored as f64).exp());
         }
         let mean = sum / scored as f64;

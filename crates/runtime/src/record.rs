@@ -41,6 +41,8 @@ pub struct RequestIdentity {
     pub model: String,
     /// Parameters of the request that have no effect.
     pub ignored: Vec<String>,
+    /// The adapters that it is answered with, by name and digest.
+    pub adapter: Option<String>,
 }
 
 impl RequestRecorder {

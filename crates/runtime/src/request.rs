@@ -5,7 +5,7 @@ mod response;
 
 use std::time::Duration;
 
-use ruvllm_engine::{AdapterId, PrefixUse, Sampling, Speculation, Tenant};
+use ruvllm_engine::{HeldAdapter, PrefixUse, Sampling, Speculation, Tenant};
 
 pub use prompt::{Message, Prompt, ToolCall};
 pub use response::{Divergence, Response, Timings, Usage};
@@ -43,8 +43,9 @@ pub struct Request {
     pub speculation: Speculation,
     /// The tenant that asks. Tenants share the engine fairly, and never each other's cached prefixes.
     pub tenant: Tenant,
-    /// Weights that are added to the model's for this request. Cached prefixes are kept apart by adapter.
-    pub adapter: Option<AdapterId>,
+    /// Weights that are added to the model's for this request, from [`Adapters::hold`](crate::Adapters::hold). Cached prefixes are
+    /// kept apart by adapter.
+    pub adapter: Option<HeldAdapter>,
     /// Requests of a higher priority start first.
     pub priority: i8,
     /// Time for the whole answer, after which it ends with an error.

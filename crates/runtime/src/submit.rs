@@ -64,7 +64,7 @@ pub(crate) fn submit(
             end_tokens: model.encoder.tokenizer().end_of_generation().to_vec(),
             speculation: request.speculation,
             tenant: request.tenant.clone(),
-            adapter: request.adapter,
+            adapter: request.adapter.clone(),
             priority: request.priority,
             prefix_use: request.prefix_use,
             states_of: request.embeddings.then(|| prompt.subject.clone()),

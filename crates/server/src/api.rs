@@ -3,6 +3,8 @@
 //! Each one validates its request and converts it for the runtime (`request.rs`), has it answered (`generation.rs`, the
 //! same for all), and converts the answer to its own format, whole or as events (`sse.rs`).
 
+mod adapter_fields;
+mod adapters;
 mod admin;
 mod charges;
 mod chat;
@@ -53,7 +55,7 @@ pub use self::responses::store::STORED_RESPONSES_BYTES_MAX;
 use crate::access::{Caller, Scope};
 use crate::error::ApiError;
 use crate::lifecycle::Lifecycle;
-use crate::models::{ModelInUse, Models};
+use crate::models::{AskedAdapters, ModelInUse, Models};
 
 /// Identifies the program in answers.
 const FINGERPRINT: &str = concat!("ruvllm-", env!("CARGO_PKG_VERSION"));
@@ -90,6 +92,7 @@ impl Api {
             .routes(routes!(messages::count_tokens))
             .routes(routes!(model_list::list_models))
             .routes(routes!(model_list::show_model))
+            .routes(routes!(adapters::list_lora_adapters))
             .routes(routes!(tokens::tokenize))
             .routes(routes!(tokens::detokenize));
         others.with_state(self).merge(responses).merge(memory).merge(ollama)
@@ -116,10 +119,11 @@ impl Api {
         &self,
         model: &str,
         keep_alive: Option<&KeepAliveField>,
+        adapters: &AskedAdapters,
         caller: &Caller,
         mut requests: Vec<Request>,
     ) -> Result<Generation, ApiError> {
-        let model = self.models.get(model).await?;
+        let model = self.models.get_adapted(model, adapters, &caller.tenant).await?;
         keep_alive::apply(keep_alive, &model, &self.models, caller)?;
         let context = requests.iter().filter_map(|request| request.context).max();
         fields::note_context("num_ctx", context, model.runner.context(), caller.ignored())?;

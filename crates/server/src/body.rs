@@ -28,14 +28,34 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Bo
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        check_content_type(request.headers())?;
-        let (parts, body) = request.into_parts();
-        let holder = Holder::of(&parts.extensions);
-        let permit = parts.extensions.get::<BodyPermit>().cloned();
-        let permit = permit.ok_or_else(|| ApiError::internal("the body has no limits"))?;
-        let notes = parts.extensions.get::<Arc<Notes>>().cloned().unwrap_or_default();
-        permit.read(&holder, body, move |bytes| parse(bytes, &notes.ignored)).await.map(Self)
+        extract(request, parse).await.map(Self)
     }
+}
+
+/// Extracts a body that is a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListBody<T>(pub Vec<T>);
+
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for ListBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        extract(request, parse_list).await.map(Self)
+    }
+}
+
+/// Reads a body within its limits.
+async fn extract<T: Send + 'static>(
+    request: Request,
+    parse: fn(&[u8], &IgnoredParams) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
+    check_content_type(request.headers())?;
+    let (parts, body) = request.into_parts();
+    let holder = Holder::of(&parts.extensions);
+    let permit = parts.extensions.get::<BodyPermit>().cloned();
+    let permit = permit.ok_or_else(|| ApiError::internal("the body has no limits"))?;
+    let notes = parts.extensions.get::<Arc<Notes>>().cloned().unwrap_or_default();
+    permit.read(&holder, body, move |bytes| parse(bytes, &notes.ignored)).await
 }
 
 /// Requires a content type: a browser sends bodies without one, like forms and plain text, for any web page without
@@ -55,19 +75,37 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// Parses JSON text.
+/// Parses JSON text that is an object.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8], ignored: &IgnoredParams) -> Result<T, ApiError> {
+    let text = text_of(bytes)?;
+    // Derived types would also accept an array of their fields' values.
+    if text.trim_start().starts_with('[') {
+        return Err(ApiError::invalid("the body is a JSON array; send an object").with_code("invalid_type"));
+    }
+    parse_text(text, ignored)
+}
+
+/// Parses JSON text that is a list.
+pub fn parse_list<T: DeserializeOwned>(bytes: &[u8], ignored: &IgnoredParams) -> Result<Vec<T>, ApiError> {
+    let text = text_of(bytes)?;
+    if !text.trim_start().starts_with('[') {
+        return Err(ApiError::invalid("the body is no JSON array; send one").with_code("invalid_type"));
+    }
+    parse_text(text, ignored)
+}
+
+fn text_of(bytes: &[u8]) -> Result<&str, ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let message = format!("the body is not UTF-8: byte {} is invalid", error.valid_up_to());
         ApiError::invalid(message).with_code("invalid_utf8")
     })?;
     if text.trim().is_empty() {
-        return Err(ApiError::invalid("the body is empty; send a JSON object").with_code("invalid_json"));
+        return Err(ApiError::invalid("the body is empty; send JSON").with_code("invalid_json"));
     }
-    // Derived types would also accept an array of their fields' values.
-    if text.trim_start().starts_with('[') {
-        return Err(ApiError::invalid("the body is a JSON array; send an object").with_code("invalid_type"));
-    }
+    Ok(text)
+}
+
+fn parse_text<T: DeserializeOwned>(text: &str, ignored: &IgnoredParams) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_str(text);
     let value = read(&mut json, "", ignored)?;
     json.end().map_err(|error| explain(&error, String::new()))?;

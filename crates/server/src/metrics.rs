@@ -26,12 +26,17 @@ pub type Snapshots = Arc<dyn Fn() -> Vec<ModelSnapshot> + Send + Sync>;
 
 const METADATA: Metadata<'static> = Metadata::new("ruvllm", Level::INFO, None);
 
+/// Maximum number of adapters with a counter of their own.
+const ADAPTER_LABELS_MAX: usize = 64;
+
 #[derive(Debug)]
 pub struct Metrics {
     recorder: Arc<PrometheusRecorder>,
     http_running: Gauge,
     /// Models at the last scrape.
     seen: Mutex<BTreeSet<String>>,
+    /// Models and adapters that have counters of their own.
+    adapters: Mutex<BTreeSet<(String, String)>>,
 }
 
 impl Default for Metrics {
@@ -44,7 +49,7 @@ impl Default for Metrics {
         names::describe(&*recorder);
         let http_running = recorder.register_gauge(&Key::from_static_name(names::HTTP_RUNNING), &METADATA);
         http_running.set(0.0);
-        Self { recorder, http_running, seen: Mutex::default() }
+        Self { recorder, http_running, seen: Mutex::default(), adapters: Mutex::default() }
     }
 }
 
@@ -52,6 +57,15 @@ impl Metrics {
     /// Returns the metrics of a model.
     pub fn model(&self, name: &str) -> ModelMetrics {
         ModelMetrics::new(self, name)
+    }
+
+    /// Counts a request that is answered with an adapter. Names come from clients, so only the first have counters of their own.
+    pub(crate) fn adapter_requested(&self, model: &str, adapter: &str) {
+        let mut known = self.adapters.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let key = (model.to_owned(), adapter.to_owned());
+        let is_known = known.contains(&key) || (known.len() < ADAPTER_LABELS_MAX && known.insert(key));
+        let adapter = if is_known { adapter } else { "other" };
+        self.counter(names::ADAPTER_REQUESTS, &[("model_name", model), ("adapter", adapter)]).increment(1);
     }
 
     /// Renders the text for Prometheus.

@@ -3,12 +3,15 @@
 //! HTTP clients know models by their names in the store: they cannot name a file. Only those that may change the store can
 //! cause a download (`changes.rs`).
 
+mod adapter_table;
+mod adapters;
 mod changes;
 mod embedding_queue;
 mod error;
 mod in_use;
 mod keep_alive;
 mod known;
+mod known_adapters;
 mod room;
 mod runner;
 mod status;
@@ -25,16 +28,20 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use crate::memory_budget::{MemoryBudget, Share};
 use crate::metrics::{Metrics, ModelMetrics};
+use adapter_table::AdapterTable;
 use in_use::{User, Users};
 use known::Descriptions;
 
+pub use adapter_table::ServedAdapter;
+pub use adapters::{AdapterOrder, AskedAdapters};
 pub(crate) use embedding_queue::EmbeddingQueue;
 pub use error::{LoadFailure, ModelError};
 pub use in_use::ModelInUse;
 pub use keep_alive::KeepAlive;
 pub use known::{KnownModel, ModelDescription};
+pub use known_adapters::KnownAdapter;
 pub use runner::{Runner, RunnerKind};
-pub use status::LoadedModel;
+pub use status::{LoadedAdapters, LoadedModel};
 
 /// Loads models with the settings of this server.
 pub trait Loader: Send + Sync {
@@ -111,6 +118,10 @@ pub struct ModelsOptions {
     /// Models that were not used for this long are unloaded, except those named at the start.
     pub keep_alive: Option<Duration>,
     pub memory: Arc<MemoryBudget>,
+    /// Memory for adapters that are in use, of all models together.
+    pub adapter_bytes: usize,
+    /// Folders below which clients with the scope admin may have adapters loaded.
+    pub adapter_folders: Vec<PathBuf>,
 }
 
 /// What a name in a request stands for.
@@ -133,6 +144,7 @@ pub struct Models {
     metrics: Arc<Metrics>,
     options: ModelsOptions,
     slots: Mutex<HashMap<String, Arc<Slot>>>,
+    adapters: Mutex<AdapterTable>,
     uses: AtomicU64,
     /// Held while memory is distributed.
     sharing: Mutex<()>,
@@ -150,6 +162,7 @@ impl Models {
             metrics,
             options,
             slots: Mutex::default(),
+            adapters: Mutex::default(),
             uses: AtomicU64::new(0),
             sharing: Mutex::default(),
             descriptions: Descriptions::default(),

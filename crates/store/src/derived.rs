@@ -35,10 +35,15 @@ impl Store {
     /// the same name, but no model with a file.
     pub fn derive(&self, name: &str, from: &str, settings: ModelSettings) -> Result<ModelFile, StoreError> {
         let name = self.name_for_derived(name)?;
+        for adapter in &settings.adapters {
+            self.adapter(adapter)?;
+        }
         let from = self.named(from)?;
         let base = from.base.clone().unwrap_or_else(|| from.name.clone());
         let created_at_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let settings = settings.over(&from.settings);
+        let mut settings = settings.over(&from.settings);
+        // Files of an Ollama installation belong to the base, whose adapters are used if there are no others.
+        settings.adapters.retain(|adapter| ModelName::parse(adapter).is_ok());
         let derived = Derived { name: name.to_string(), base, settings, created_at_unix_s };
         let path = self.layout.derived(&name);
         let text =
@@ -177,7 +182,9 @@ impl Derived {
             return Err(bad(format!("it is for `{}`", derived.name.escape_debug())));
         }
         // A name and nothing else: what is written there must not lead to a file.
-        ModelName::parse(&derived.base).map_err(|error| bad(error.to_string()))?;
+        for name in derived.settings.adapters.iter().chain([&derived.base]) {
+            ModelName::parse(name).map_err(|error| bad(error.to_string()))?;
+        }
         Ok(Some(derived))
     }
 

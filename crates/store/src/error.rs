@@ -82,6 +82,25 @@ pub enum StoreError {
     #[error("`{spec}` is a file; over the network only models of the catalogue and of the hub can be pulled")]
     NotRemote { spec: String },
 
+    #[error(
+        "no adapter is called `{name}`{}; {}", did_you_mean(.suggestion),
+        if .known.is_empty() { "there are none: fetch one with `ruvllm adapters pull`".to_owned() }
+        else { format!("there are: {}", .known.join(", ")) }
+    )]
+    UnknownAdapter { name: String, suggestion: Option<String>, known: Vec<String> },
+
+    #[error(
+        "`{spec}` is no adapter: {why}; give a folder with adapter_config.json and adapter_model.safetensors, a GGUF file, or \
+         hf:owner/repo"
+    )]
+    NoAdapter { spec: String, why: String },
+
+    #[error(
+        "adapter `{name}` is damaged: {why}; fetch it anew with `ruvllm adapters pull`, or delete it with \
+         `ruvllm adapters rm {name}`"
+    )]
+    AdapterDamaged { name: String, why: String },
+
     #[error("RUVLLM_MODELS names {}, which has no folder `models`; mount it, or take it out of RUVLLM_MODELS", .folder.display())]
     NoSharedFolder { folder: PathBuf },
 

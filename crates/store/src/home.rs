@@ -33,6 +33,11 @@ impl Layout {
         Layout { models: home.join("models") }
     }
 
+    /// Adapters have locks and partial files of their own.
+    pub(crate) fn of_adapters(home: &Path) -> Layout {
+        Layout { models: home.join("adapters") }
+    }
+
     pub(crate) fn models(&self) -> &Path {
         &self.models
     }

@@ -7,6 +7,7 @@
 //! The crate prints nothing and knows nothing of what is inside a model file. Who wants to show progress passes a
 //! [`Progress`].
 
+mod adapters;
 mod catalogue;
 mod config;
 mod derived;
@@ -29,6 +30,7 @@ mod store;
 mod suggest;
 mod trust;
 
+pub use adapters::{ListedAdapter, StoredAdapter};
 pub use catalogue::{Catalogue, CatalogueEntry, PinnedFile};
 pub use config::{HubConfig, PipConfig, StoreConfig};
 pub use error::{SourceError, SourceFailure, StoreError};

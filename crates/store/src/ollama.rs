@@ -18,7 +18,7 @@ use crate::manifest::{self, Manifest, StoredFile};
 use crate::name::ModelName;
 use crate::progress::Progress;
 use crate::settings::{FirstMessage, ModelSettings};
-use crate::store::{Listed, ModelFile, Store};
+use crate::store::{Listed, ModelFile, Store, sha256_of};
 
 /// Host and namespace of names without either.
 const HOST: &str = "registry.ollama.ai";
@@ -79,6 +79,10 @@ impl Store {
         let Some(found) = find_manifests(root).into_iter().find(is_it) else { return Ok(None) };
         let model = found.open(root, name)?;
         let Some(manifest) = &model.manifest else { return Ok(None) };
+        for adapter in &model.settings.adapters {
+            require_named_by_hash(Path::new(adapter), progress)
+                .map_err(|why| StoreError::BadOllama { path: found.path.clone(), why })?;
+        }
         let checked = self.checked_in_place(name, root.join("blobs"), manifest.clone(), progress)?;
         Ok(Some(ModelFile { path: checked.path, manifest: checked.manifest, ..model }))
     }
@@ -143,9 +147,6 @@ impl Found {
         let (Some(model), None) = (models.next(), models.next()) else {
             return Err("it does not have one layer with a model".to_owned());
         };
-        if manifest.layers.iter().any(|layer| layer.kind() == Some("adapter")) {
-            return Err("it has an adapter, and adapters are not supported".to_owned());
-        }
         let blobs = root.join("blobs");
         let path = model.file_in(&blobs)?;
         let metadata = fs::metadata(&path).map_err(|error| error.to_string())?;
@@ -218,10 +219,19 @@ fn settings_of(layers: &[Layer], blobs: &Path) -> Result<ModelSettings, String> 
             Some("system") => settings.system = Some(layer.text_in(blobs)?),
             Some("template" | "prompt") => settings.template = Some(layer.text_in(blobs)?),
             Some("license") => settings.license.push(layer.text_in(blobs)?),
+            Some("adapter") => settings.adapters.push(layer.file_in(blobs)?.to_string_lossy().into_owned()),
             _ => {}
         }
     }
     Ok(settings)
+}
+
+/// Hashes a blob, whose name says what its hash has to be.
+fn require_named_by_hash(path: &Path, progress: &mut dyn Progress) -> Result<(), String> {
+    let bytes = fs::metadata(path).map_err(|error| error.to_string())?.len();
+    let got = sha256_of(path, bytes, progress).map_err(|error| error.to_string())?;
+    let expected = path.file_name().and_then(|name| name.to_str()?.strip_prefix("sha256-"));
+    if expected == Some(got.as_str()) { Ok(()) } else { Err(format!("{} has the SHA-256 {got}", path.display())) }
 }
 
 fn read_small(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {

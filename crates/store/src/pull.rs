@@ -11,7 +11,9 @@ use crate::lock::ModelLock;
 use crate::manifest::{self, Manifest, StoredFile};
 use crate::name::{self, ModelName, is_safe_file_name};
 use crate::progress::{Event, Progress};
-use crate::sources::{Choice, FetchError, Fetched, Fetcher, HubEntry, HubFile, HubRepo, Source, choose, offer};
+use crate::sources::{
+    Choice, FetchError, Fetched, Fetcher, HubEntry, HubFile, HubRepo, Source, beginning, choose, offer,
+};
 use crate::store::{Meaning, ModelFile, Store, sha256_of, stored};
 
 /// What to fetch, under which name, and from where.
@@ -318,7 +320,7 @@ fn fetch_rest(
     progress: &mut dyn Progress,
 ) -> Result<(), FetchError> {
     for (wanted, source) in plan.files.iter().zip(offer).skip(fetched.len()) {
-        fetched.push(fetcher.fetch(source, wanted.bytes, wanted.sha256.as_deref(), progress)?);
+        fetched.push(fetcher.fetch(source, wanted.bytes, wanted.sha256.as_deref(), beginning(source), progress)?);
     }
     Ok(())
 }

@@ -20,6 +20,10 @@ pub struct ModelSettings {
     pub messages: Vec<FirstMessage>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub license: Vec<String>,
+    /// Names of adapters in the store that every answer is generated with. Of a model in an Ollama installation, which has its
+    /// adapters where it has its models, paths of their files.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub adapters: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +47,7 @@ impl ModelSettings {
             template: self.template.or_else(|| base.template.clone()),
             messages: if self.messages.is_empty() { base.messages.clone() } else { self.messages },
             license: if self.license.is_empty() { base.license.clone() } else { self.license },
+            adapters: if self.adapters.is_empty() { base.adapters.clone() } else { self.adapters },
         }
     }
 }

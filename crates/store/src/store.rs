@@ -291,7 +291,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// The cheap check of all files.
-fn is_unchanged(folder: &Path, manifest: &Manifest) -> Result<bool, StoreError> {
+pub(crate) fn is_unchanged(folder: &Path, manifest: &Manifest) -> Result<bool, StoreError> {
     for file in manifest.files() {
         if !manifest::metadata_of(&file.path_in(folder))?.is_some_and(|now| file.describes(&now)) {
             return Ok(false);
@@ -386,7 +386,7 @@ pub(crate) fn list_folder(models: &Path) -> Result<Vec<Listed>, StoreError> {
     Ok(folders.into_iter().map(list_one).collect())
 }
 
-fn is_hidden(path: &Path) -> bool {
+pub(crate) fn is_hidden(path: &Path) -> bool {
     path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'))
 }
 

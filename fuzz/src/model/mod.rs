@@ -1,4 +1,5 @@
 //! What `crates/model` reads.
 
+pub mod adapter;
 pub mod gguf;
 pub mod hugging_face;

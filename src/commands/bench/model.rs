@@ -8,11 +8,12 @@ use std::time::Instant;
 use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
 use ruvllm_engine::{Core, PrefixUse, Request, Speculation, StepError, SubmitError};
-use ruvllm_runtime::Engine;
+use ruvllm_runtime::{Engine, HeldAdapter};
 
 use self::report::Report;
 use super::{Spread, arrival, filler, prefix, sessions, speculation, step_tokens};
 use crate::exit::Interrupted;
+use crate::flags::adapter::{AdapterFlags, WeightedAdapter, parse_weighted};
 use crate::flags::model::{EngineFlags, ModelFlags};
 use crate::flags::speculation::SpeculationFlag;
 use crate::output::progress::interrupt_flag;
@@ -21,6 +22,10 @@ use crate::output::progress::interrupt_flag;
 pub struct ModelBenchFlags {
     #[command(flatten)]
     pub engine: EngineFlags,
+    /// Measure prefill and decode with a LoRA adapter: its name, or the path of a PEFT folder or a GGUF file. Can be repeated:
+    /// sequences take them in turn
+    #[arg(long, value_name = "ADAPTER[=WEIGHT]", value_parser = parse_weighted)]
+    pub adapter: Vec<WeightedAdapter>,
     /// Prompt tokens of the prefill measurement
     #[arg(long, short = 'p', default_value_t = 512, value_name = "N")]
     prompt_tokens: usize,
@@ -82,13 +87,21 @@ impl ModelBench {
         let mut engine = self.model.load(interrupted.clone(), self.sequences_max())?;
         self.check_context(engine.context())?;
         let load_s = loading.elapsed().as_secs_f64();
-        let report = self.measure(&mut engine, load_s, &interrupted)?;
+        let adapters = AdapterFlags { adapter: self.flags.adapter.clone() };
+        let adapters = adapters.hold_each(&engine, &self.model.file(interrupted.clone())?.name)?;
+        let report = self.measure(&mut engine, load_s, &adapters, &interrupted)?;
         if self.flags.json { report.print_json() } else { report.print_tables() }
     }
 
-    fn measure(&self, engine: &mut Engine, load_s: f64, interrupted: &AtomicBool) -> Result<Report<'_>> {
+    fn measure(
+        &self,
+        engine: &mut Engine,
+        load_s: f64,
+        adapters: &[HeldAdapter],
+        interrupted: &AtomicBool,
+    ) -> Result<Report<'_>> {
         let ModelBenchFlags { repeat, prefix, arrival, sessions, .. } = self.flags;
-        let rates = self.measure_rates(engine, interrupted)?;
+        let rates = self.measure_rates(engine, adapters, interrupted)?;
         let speculation = self.compare_speculation(engine, interrupted)?;
         let (threads, kernels) = (engine.threads(), engine.kernels());
         let core = &mut engine.core();
@@ -102,13 +115,13 @@ impl ModelBench {
     }
 
     /// Measures prefill and decode in turns. One round before them touches all memory and is not counted.
-    fn measure_rates(&self, engine: &mut Engine, interrupted: &AtomicBool) -> Result<Rates> {
+    fn measure_rates(&self, engine: &mut Engine, adapters: &[HeldAdapter], interrupted: &AtomicBool) -> Result<Rates> {
         let (mut prefill, mut decode) = (Vec::new(), Vec::new());
         for round in 0..=self.flags.repeat {
             let core = &mut engine.core();
             let rates = (
-                self.measure_prefill(core).map_err(|error| in_flags("prompt-tokens", error))?,
-                self.measure_decode(core).map_err(|error| in_flags("decode", error))?,
+                self.measure_prefill(core, adapters).map_err(|error| in_flags("prompt-tokens", error))?,
+                self.measure_decode(core, adapters).map_err(|error| in_flags("decode", error))?,
             );
             if round > 0 {
                 prefill.push(rates.0);
@@ -191,20 +204,22 @@ impl ModelBench {
     }
 
     /// Returns prompt tokens per second.
-    fn measure_prefill(&self, core: &mut Core) -> Result<f64> {
+    fn measure_prefill(&self, core: &mut Core, adapters: &[HeldAdapter]) -> Result<f64> {
         let tokens = filler(core, self.flags.prompt_tokens, 0);
         let started = Instant::now();
-        core.evaluate(&tokens, self.flags.prompt_tokens - 1..self.flags.prompt_tokens, |_, _| {})?;
+        let last = self.flags.prompt_tokens - 1..self.flags.prompt_tokens;
+        core.evaluate_with(adapters.first(), &tokens, last, |_, _| {})?;
         Ok(self.flags.prompt_tokens as f64 / started.elapsed().as_secs_f64())
     }
 
     /// Returns tokens per second of all sequences together, after their prompts.
-    fn measure_decode(&self, core: &mut Core) -> Result<f64> {
+    fn measure_decode(&self, core: &mut Core, adapters: &[HeldAdapter]) -> Result<f64> {
         for sequence in 0..self.flags.sequences {
             core.submit(Request {
                 max_tokens: Some(self.flags.decode + 1),
                 speculation: Speculation::Off,
                 prefix_use: PrefixUse::OFF,
+                adapter: adapters.get(sequence % adapters.len().max(1)).cloned(),
                 ..Request::new(filler(core, self.flags.depth.max(1), sequence))
             })?;
         }

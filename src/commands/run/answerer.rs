@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use ruvllm_runtime::{
-    Engine, FinishReason, Message, Piece, Prompt, Request, Response, Sampling, Speculation, Stream, Truncation,
-    UnsetParams,
+    Engine, FinishReason, HeldAdapter, Message, Piece, Prompt, Request, Response, Sampling, Speculation, Stream,
+    Truncation, UnsetParams,
 };
 use ruvllm_server::apply_model_settings;
 use ruvllm_store::ModelSettings;
@@ -22,6 +22,9 @@ const MAX_TOKENS_DEFAULT: usize = 1024;
 #[derive(Debug)]
 pub struct Answerer {
     pub engine: Engine,
+    /// What the model is run with.
+    pub adapter: Option<HeldAdapter>,
+    pub adapter_label: Option<String>,
     pub sampling: Sampling,
     /// Parameters that the command line leaves to the model's settings.
     pub unset: UnsetParams,
@@ -87,6 +90,7 @@ impl Answerer {
             truncation: self.truncation,
             speculation: self.speculation,
             unset: self.unset,
+            adapter: self.adapter.clone(),
             // A conversation that is stored begins without those of the model.
             session: self.session.as_ref().map(|session| session.name().to_owned()),
             ..Request::new(prompt)
@@ -97,7 +101,7 @@ impl Answerer {
         match (&self.session, &request.prompt) {
             (Some(session), Prompt::Messages(messages)) => {
                 let messages = messages.clone();
-                session.stream(&self.engine, request, &messages)
+                session.stream(&self.engine, request, &messages, self.adapter_label.clone())
             }
             _ => Ok(self.engine.stream(request)?),
         }

@@ -7,12 +7,18 @@ use ruvllm_server::{BodyBudget, MemoryBudget, STORED_RESPONSES_BYTES_MAX};
 /// Request bodies may take one part in this many of the whole.
 const BODIES_SHARE: usize = 16;
 
+/// The same of adapters, unless `--adapter-memory` says otherwise.
+const ADAPTERS_SHARE: usize = 16;
+const ADAPTERS_MAX: usize = 256 << 20;
+
 /// Maximum memory of everything that does not depend on models.
 pub struct FixedParts {
     /// Request bodies and what is parsed from them.
     pub bodies: usize,
     witness_queue: usize,
     disk_queue: usize,
+    /// Adapters in use.
+    pub adapters: usize,
 }
 
 impl FixedParts {
@@ -22,12 +28,15 @@ impl FixedParts {
         body_bytes_max: usize,
         witness_queue: Option<usize>,
         has_disk: bool,
+        adapters: Option<usize>,
     ) -> Self {
         let bodies_max = BodyBudget::default().bytes_max();
         let share = memory_bytes.map_or(bodies_max, |bytes| bytes / BODIES_SHARE);
         let bodies = share.clamp(BodyBudget::bytes_min(body_bytes_max).min(bodies_max), bodies_max);
         let disk_queue = if has_disk { DiskStore::QUEUE_BYTES_MAX } else { 0 };
-        Self { bodies, witness_queue: witness_queue.unwrap_or(0), disk_queue }
+        let adapters = adapters
+            .unwrap_or_else(|| memory_bytes.map_or(ADAPTERS_MAX, |all| (all / ADAPTERS_SHARE).min(ADAPTERS_MAX)));
+        Self { bodies, witness_queue: witness_queue.unwrap_or(0), disk_queue, adapters }
     }
 
     pub fn budget(&self, memory_bytes: Option<usize>) -> Result<MemoryBudget> {
@@ -35,6 +44,7 @@ impl FixedParts {
             ("request bodies", self.bodies),
             ("witness queue", self.witness_queue),
             ("disk queue", self.disk_queue),
+            ("adapters", self.adapters),
             ("stored responses", STORED_RESPONSES_BYTES_MAX),
         ];
         let budget = MemoryBudget::new(memory_bytes, &parts);

@@ -23,10 +23,11 @@ impl Core {
         if let Some(reason) = &self.device_lost {
             return Err(SubmitError::DeviceLost(reason.clone()));
         }
-        if request.adapter.is_some_and(|adapter| !self.runner.has_adapter(adapter)) {
+        if request.adapter.as_ref().is_some_and(|adapter| !self.runner.has_adapter(adapter.id)) {
             return Err(SubmitError::NoSuchAdapter);
         }
-        let namespace = self.namespace(&request.tenant, request.adapter);
+        let namespaces = self.namespaces(&request.tenant, request.adapter.as_ref(), &request.prompt);
+        let namespace = namespaces.first();
         self.tenants.meet(&request.tenant, namespace, &mut self.cache);
         let length_max = self.check(&request, namespace)?;
         self.check_queue(&request)?;
@@ -35,7 +36,7 @@ impl Core {
         }
         let id = SequenceId(self.next_id);
         self.next_id += 1;
-        let mut sequence = Sequence::new(id, request, namespace, length_max);
+        let mut sequence = Sequence::new(id, request, namespaces, length_max);
         if !self.runner.limits().caches_prefixes {
             sequence.prefix_use = PrefixUse::OFF;
         }
@@ -127,11 +128,10 @@ impl Core {
         let wanted = &sequence.tokens[..sequence.tokens.len() - 1];
         let shared = |other: &Sequence| {
             let tokens = other.tokens.iter().zip(wanted).take_while(|(a, b)| a == b).count();
+            let tokens = other.namespaces.shared_tokens(&sequence.namespaces, tokens);
             Some(tokens / PAGE_TOKENS * PAGE_TOKENS).filter(|shared| *shared > other.computed)
         };
-        let computes = |other: &Sequence| {
-            other.prefix_use.enabled && other.namespace == sequence.namespace && !other.is_generating()
-        };
+        let computes = |other: &Sequence| other.prefix_use.enabled && !other.is_generating();
         let running = self.schedule.running().iter().enumerate().filter(|_| sequence.prefix_use.enabled);
         running.filter(|(_, other)| computes(other)).find_map(|(index, other)| Some((index, shared(other)?)))
     }
@@ -162,14 +162,14 @@ impl Core {
     /// Begins a waiting sequence with what is cached of it. A sequence alone may need the room between those pages: a slab that
     /// holds one page of a colder format has no place for others. Then everything is computed.
     fn begin(&mut self, index: usize) -> Result<PrefixMatch, OutOfPages> {
-        let Sequence { namespace, tokens, length_max, prefix_use, .. } = &self.schedule.waiting()[index];
+        let Sequence { namespaces, tokens, length_max, prefix_use, .. } = &self.schedule.waiting()[index];
         let tokens_min = prefix_use.enabled.then_some(prefix_use.tokens_min);
         let needs_more = KvCache::pages_for(*length_max) > KvCache::pages_for(tokens.len());
         let spare = self.schedule.running().len() + usize::from(needs_more);
         let runner = &mut *self.runner;
-        let begun = self.cache.match_prefix(*namespace, tokens, tokens_min, spare, runner);
+        let begun = self.cache.match_prefix(*namespaces, tokens, tokens_min, spare, runner);
         if begun.is_err() && self.schedule.running().is_empty() {
-            return self.cache.match_prefix(*namespace, tokens, None, spare, runner);
+            return self.cache.match_prefix(*namespaces, tokens, None, spare, runner);
         }
         begun
     }

@@ -35,7 +35,7 @@ impl Core {
         let mut indices = Vec::new();
         let mut wanted = Vec::new();
         for (index, sequence) in self.schedule.running().iter().enumerate().filter(|(index, _)| !is_forced[*index]) {
-            let Some(drafter) = sequence.drafter.as_ref().filter(|_| sequence.adapter.is_none()) else { continue };
+            let Some(drafter) = &sequence.drafter else { continue };
             let one =
                 Wanted::new(sequence, drafter, limits.drafts_of(sequence, limits.logit_rows_max.saturating_sub(count)));
             if model.is_worth(&one, budget) {

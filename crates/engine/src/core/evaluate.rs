@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use ruvllm_kv::{PageTable, Tiers};
-use ruvllm_runner::{RunnerError, RunnerLimits, TokenId};
+use ruvllm_runner::{HeldAdapter, RowsAdapter, RunnerError, RunnerLimits, TokenId};
 
 use super::Core;
 use crate::{SubmitError, Tenant};
@@ -28,13 +28,36 @@ impl Core {
         wanted: Range<usize>,
         visit: impl FnMut(usize, &[f32]),
     ) -> Result<(), EvaluateError> {
-        self.evaluate_in(&self.options.kv.tiers.clone(), tokens, wanted, visit)
+        self.evaluate_with(None, tokens, wanted, visit)
+    }
+
+    /// The same with an adapter, from its first token on.
+    pub fn evaluate_with(
+        &mut self,
+        adapter: Option<&HeldAdapter>,
+        tokens: &[TokenId],
+        wanted: Range<usize>,
+        visit: impl FnMut(usize, &[f32]),
+    ) -> Result<(), EvaluateError> {
+        let adapter = adapter.map(|held| RowsAdapter { id: held.id, from: held.start(tokens) });
+        self.evaluate_text(&self.options.kv.tiers.clone(), adapter, tokens, wanted, visit)
     }
 
     /// The same with keys and values in other tiers, whose hot pages are those of this engine.
     pub fn evaluate_in(
         &mut self,
         tiers: &Tiers,
+        tokens: &[TokenId],
+        wanted: Range<usize>,
+        visit: impl FnMut(usize, &[f32]),
+    ) -> Result<(), EvaluateError> {
+        self.evaluate_text(tiers, None, tokens, wanted, visit)
+    }
+
+    fn evaluate_text(
+        &mut self,
+        tiers: &Tiers,
+        adapter: Option<RowsAdapter>,
         tokens: &[TokenId],
         wanted: Range<usize>,
         visit: impl FnMut(usize, &[f32]),
@@ -57,7 +80,7 @@ impl Core {
             self.release_table(None, &[], table);
             return Err(EvaluateError::NoStateSlot);
         }
-        let outcome = self.evaluate_chunks(tiers, tokens, wanted, &mut table, visit);
+        let outcome = self.evaluate_chunks(tiers, adapter, tokens, wanted, &mut table, visit);
         self.release_table(None, &[], table);
         outcome
     }
@@ -65,6 +88,7 @@ impl Core {
     fn evaluate_chunks(
         &mut self,
         tiers: &Tiers,
+        adapter: Option<RowsAdapter>,
         tokens: &[TokenId],
         wanted: Range<usize>,
         table: &mut PageTable,
@@ -82,7 +106,7 @@ impl Core {
             let chunk = &tokens[start..end];
             let logit_rows = || (0..chunk.len()).filter(|row| wanted.contains(&(start + row)));
             self.batch.clear();
-            self.batch.push(start, chunk.iter().copied(), 0, self.cache.locations(table), None);
+            self.batch.push(start, chunk.iter().copied(), 0, self.cache.locations(table), adapter);
             if self.fast_rows_min.is_some_and(|min| tokens.len() >= min) {
                 self.batch.set_fast();
             }

@@ -9,7 +9,7 @@ use crate::{PrefixReport, Request, SequenceId, Speculation, Tenant};
 fn repeating(id: u64, length: usize, pending: usize, speculation: Speculation) -> Sequence {
     let prompt: Vec<u32> = (0..length as u32).map(|i| i % 5).collect();
     let request = Request { speculation, ..Request::new(prompt) };
-    let mut sequence = Sequence::new(SequenceId(id), request, Namespace::of(&[]), length + 100);
+    let mut sequence = Sequence::new(SequenceId(id), request, Namespace::of(&[]).into(), length + 100);
     sequence.start(PrefixReport::default(), None);
     sequence.computed = length - pending;
     sequence

@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use ruvllm_kv::Namespace;
 
 use super::*;
 use crate::random::Random;
@@ -17,7 +18,7 @@ fn sequence(sampling: Sampling, max_tokens: usize, end_tokens: Vec<u32>) -> Sequ
     let prompt = vec![1, 2, 3];
     let length_max = prompt.len() + max_tokens;
     let request = Request { sampling, end_tokens, speculation: Speculation::On, ..Request::new(prompt) };
-    let mut sequence = Sequence::new(SequenceId(0), request, Namespace::of(&[]), length_max);
+    let mut sequence = Sequence::new(SequenceId(0), request, Namespace::of(&[]).into(), length_max);
     sequence.start(PrefixReport::default(), None);
     sequence
 }

@@ -275,7 +275,7 @@ impl DraftModel {
     /// A sequence has ended, or waits without pages: what is known of it stays for others.
     pub(crate) fn release(&mut self, sequence: &Sequence) {
         let Some(Some(text)) = self.texts.remove(&sequence.id) else { return };
-        let namespace = text.is_kept.then_some(text.namespace);
+        let namespace = text.is_kept.then(|| text.namespace.into());
         self.cache.release(namespace, &sequence.tokens[..text.computed], text.table, &mut *self.runner);
     }
 

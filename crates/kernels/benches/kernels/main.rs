@@ -3,6 +3,7 @@
 //! Options after `--`: `--threads N` (all cores), `--only TEXT` (kernels whose name contains it), `--json`.
 
 mod attention;
+mod low_rank;
 mod matmul;
 mod measure;
 mod rows;
@@ -52,6 +53,7 @@ fn main() {
     for shape in SHAPES {
         matmul::run(&mut bench, shape);
         attention::run(&mut bench, shape);
+        low_rank::run(&mut bench, shape);
         rows::run(&mut bench, shape);
     }
 }

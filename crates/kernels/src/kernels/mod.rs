@@ -11,6 +11,7 @@ pub(crate) mod attention;
 pub(crate) mod bf16;
 pub(crate) mod byte_rows;
 pub(crate) mod convert;
+pub(crate) mod low_rank;
 pub(crate) mod matmul;
 pub(crate) mod ranges;
 pub(crate) mod recurrent;

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use super::attention::{Cell, Chunk, Partial, Queries};
 use super::bf16::Bf16;
+use super::low_rank::{RANKS, ROWS};
 use super::matmul::{FloatColumns, IntegerTiles, QuantColumns, TileSums};
 use super::recurrent::DeltaRow;
 use super::rows::Quantized;
@@ -16,6 +17,11 @@ use crate::weights::WeightType;
 
 /// Convolves inputs with a kernel, tap by tap.
 type CausalConv = unsafe fn(&[&[f32]], &[&[f32]], bool, &mut [f32]);
+
+/// The first matrix, the distance of its rows, columns, rows of the batch, results.
+type Project = unsafe fn(*const u16, usize, usize, &[*const f32], &mut [[f32; RANKS]; ROWS]);
+/// The second matrix, its ranks and tiles, what it is multiplied with, and what that is added to.
+type Expand = unsafe fn(*const u16, usize, usize, &[*const f32], &[*mut f32]);
 
 /// Multiplies a row by norm weights, and sums the squares of its groups.
 type Weigh = unsafe fn(&[f32], &[f32], &mut [f32], &mut [f32]);
@@ -35,6 +41,10 @@ pub(crate) struct Table {
     pub weigh: Weigh,
     pub sum: unsafe fn(&[f32]) -> f32,
     pub add: unsafe fn(&mut [f32], &[f32]),
+    /// Multiplies up to `low_rank::ROWS` rows with a few ranks of an adapter's first matrix.
+    pub project: Project,
+    /// Adds the products of as many rows with tiles of an adapter's second matrix.
+    pub expand: Expand,
     pub quantize: unsafe fn(&[f32], Quantized<'_>),
     pub swiglu: unsafe fn(&[f32], &mut [f32]),
     pub geglu: unsafe fn(&[f32], &mut [f32]),
@@ -99,7 +109,7 @@ macro_rules! compile_kernels {
         #[allow(clippy::undocumented_unsafe_blocks)]
         mod $module {
             use super::*;
-            use crate::kernels::{append, attention, byte_rows, convert, matmul, ranges, recurrent, rows};
+            use crate::kernels::{append, attention, byte_rows, convert, low_rank, matmul, ranges, recurrent, rows};
             use crate::lanes::$lanes as L;
             use crate::weights::{Format, for_format};
 
@@ -112,6 +122,8 @@ macro_rules! compile_kernels {
                 weigh,
                 sum,
                 add,
+                project,
+                expand,
                 quantize,
                 swiglu,
                 geglu,
@@ -189,6 +201,42 @@ macro_rules! compile_kernels {
             $(#[target_feature(enable = $features)])?
             unsafe fn add(x: &mut [f32], y: &[f32]) {
                 unsafe { rows::add::<L>(x, y) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn project(
+                a: *const u16,
+                stride: usize,
+                cols: usize,
+                x: &[*const f32],
+                out: &mut [[f32; RANKS]; ROWS],
+            ) {
+                unsafe {
+                    match *x {
+                        [x] => out[..1].copy_from_slice(&low_rank::project::<L, 1>(a, stride, cols, [x])),
+                        [x, y] => out[..2].copy_from_slice(&low_rank::project::<L, 2>(a, stride, cols, [x, y])),
+                        [x, y, z] => out[..3].copy_from_slice(&low_rank::project::<L, 3>(a, stride, cols, [x, y, z])),
+                        [x, y, z, w] => *out = low_rank::project::<L, 4>(a, stride, cols, [x, y, z, w]),
+                        _ => unreachable!("one to four rows"),
+                    }
+                }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn expand(b: *const u16, ranks: usize, tiles: usize, h: &[*const f32], to: &[*mut f32]) {
+                unsafe {
+                    match (h, to) {
+                        (&[h], &[to]) => low_rank::expand::<L, 1>(b, ranks, tiles, [h], [to]),
+                        (&[h, i], &[to, two]) => low_rank::expand::<L, 2>(b, ranks, tiles, [h, i], [to, two]),
+                        (&[h, i, j], &[one, two, three]) => {
+                            low_rank::expand::<L, 3>(b, ranks, tiles, [h, i, j], [one, two, three]);
+                        }
+                        (&[h, i, j, k], &[one, two, three, four]) => {
+                            low_rank::expand::<L, 4>(b, ranks, tiles, [h, i, j, k], [one, two, three, four]);
+                        }
+                        _ => unreachable!("one to four rows"),
+                    }
+                }
             }
 
             $(#[target_feature(enable = $features)])?

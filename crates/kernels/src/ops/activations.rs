@@ -26,6 +26,8 @@ pub struct Activations {
     rows: usize,
     cols: usize,
     floats: Option<Matrix>,
+    /// Whether nothing but adapters takes the floats.
+    floats_for_adapters: bool,
     quantized: Option<QuantizedRows>,
     bf16: Option<Bf16Rows>,
     normalized: Option<Normalized>,
@@ -60,6 +62,15 @@ struct Normalized {
     groups: usize,
     /// Sums of squares. `[rows, groups of 32]`
     squares: Shared<f32>,
+}
+
+impl Normalized {
+    /// Returns the factor of a row with these sums of squares.
+    fn factor(&self, worker: &Worker<'_>, squares: &[f32], cols: usize) -> f32 {
+        // SAFETY: any slice will do.
+        let mean = unsafe { (worker.kernels().sum)(squares) } / cols as f32;
+        1.0 / (mean + self.epsilon).sqrt()
+    }
 }
 
 /// One row's way from one buffer to another.
@@ -99,7 +110,7 @@ impl Activations {
             arranged: Shared::zeroed(pool, arranged),
         });
         let floats = floats.then(|| Matrix::new(pool, rows, cols));
-        Self { rows, cols, floats, quantized, bf16: None, normalized: None }
+        Self { rows, cols, floats, floats_for_adapters: false, quantized, bf16: None, normalized: None }
     }
 
     /// Makes room for rows of prompts in bf16, which all consumers take so, or all but some (`also_exact`). Panics if the kernels
@@ -119,6 +130,14 @@ impl Activations {
         self
     }
 
+    /// Makes room for the floats that adapters take, if there is none yet.
+    pub fn reserve_floats(&mut self, pool: &Pool) {
+        if self.floats.is_none() {
+            self.floats = Some(Matrix::new(pool, self.rows, self.cols));
+            self.floats_for_adapters = true;
+        }
+    }
+
     pub fn rows(&self) -> usize {
         self.rows
     }
@@ -134,18 +153,20 @@ impl Activations {
     pub(crate) unsafe fn put(&self, worker: &Worker<'_>, rows: BatchRows, part: &Span, values: &[f32]) {
         let Span { access, row, cols } = part;
         assert!(*row < self.rows && cols.len() == values.len() && cols.end <= self.cols);
-        if let Some(to) = &self.bf16
-            && rows.in_bf16().contains(row)
-        {
+        let bf16 = self.bf16.as_ref().filter(|_| rows.in_bf16().contains(row));
+        let is_exact = bf16.is_none_or(|to| to.also_exact);
+        if let Some(to) = bf16 {
             // SAFETY: the caller's promise.
             unsafe { self.put_bf16(worker, to, *row - rows.in_bf16().start, part, values) };
-            if !to.also_exact {
-                return;
-            }
         }
-        if let Some(floats) = &self.floats {
+        if let Some(floats) = &self.floats
+            && (rows.has_adapters() || is_exact && !self.floats_for_adapters)
+        {
             // SAFETY: the caller's promise.
             unsafe { floats.own_span(worker, part) }.copy_from_slice(values);
+        }
+        if !is_exact {
+            return;
         }
         let Some(to) = &self.quantized else { return };
         let (at, len) = (row * self.cols + cols.start, cols.len());
@@ -208,7 +229,7 @@ impl Activations {
         let groups = self.cols / GROUP;
         for i in own_rows(worker, rows.len()) {
             let copy = RowCopy { worker, from: rows[i], to: i };
-            if let Some(floats) = &self.floats {
+            if let Some(floats) = self.floats.as_ref().filter(|_| !self.floats_for_adapters) {
                 let source = &from.floats.as_ref().expect("an input for float weights").data;
                 copy.run(source, &floats.data, self.cols);
             }
@@ -227,15 +248,25 @@ impl Activations {
         }
     }
 
-    /// Writes the factor that the results must be multiplied by, for each of the first `factors.len()` rows must be multiplied by.
+    /// Writes the factors that the results of the first `factors.len()` rows must be multiplied by.
     pub(crate) fn factors(&self, worker: &Worker<'_>, factors: &mut [f32]) {
         let Some(normalized) = &self.normalized else { return factors.fill(1.0) };
         let squares = normalized.squares.read(worker).chunks_exact(normalized.groups);
         for (factor, squares) in factors.iter_mut().zip(squares) {
-            // SAFETY: any slice will do.
-            let mean = unsafe { (worker.kernels().sum)(squares) } / self.cols as f32;
-            *factor = 1.0 / (mean + normalized.epsilon).sqrt();
+            *factor = normalized.factor(worker, squares, self.cols);
         }
+    }
+
+    /// Returns the factor of one row.
+    pub(crate) fn factor(&self, worker: &Worker<'_>, row: usize) -> f32 {
+        let Some(normalized) = &self.normalized else { return 1.0 };
+        let squares = &normalized.squares.read(worker)[row * normalized.groups..][..normalized.groups];
+        normalized.factor(worker, squares, self.cols)
+    }
+
+    /// Returns the floats of one row, which adapters take.
+    pub(crate) fn float_row<'w>(&'w self, worker: &'w Worker<'_>, row: usize) -> &'w [f32] {
+        self.floats.as_ref().expect("room was reserved for adapters").read_row(worker, row)
     }
 
     /// Returns rows of prompts in blocks, from `first` on (among them), of which at least `rows` are readable.

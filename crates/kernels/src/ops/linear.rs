@@ -39,6 +39,11 @@ impl Linear {
         self.parts[0].cols()
     }
 
+    /// Returns the rows of each part.
+    pub fn part_rows(&self) -> Vec<usize> {
+        self.parts.iter().map(PackedMatrix::rows).collect()
+    }
+
     /// Writes the floats of one row of the weights to `out`. Panics if there is no such row.
     pub fn row(&self, mut row: usize, out: &mut [f32]) {
         for part in &self.parts {

@@ -4,8 +4,9 @@
 
 use std::ops::Range;
 
+use super::low_rank::LowRankOf;
 use super::matrix::Span;
-use super::{Activation, Activations, BatchRows, Linear, Matrix};
+use super::{Activation, Activations, Adapted, BatchRows, Linear, Matrix};
 use crate::kernels::Wide;
 use crate::kernels::bf16::{Bf16, RowBlocks, Sums, UnpackedTiles};
 use crate::kernels::matmul::{IntegerTiles, TileSums};
@@ -23,16 +24,16 @@ const UNIT_TILES_MAX: usize = 64;
 const UNITS_EACH: usize = 4;
 
 /// `out[t] = weights * input[t] + bias` for the first `rows` rows `t`.
-pub fn matmul(
+pub fn matmul<'a>(
     worker: &mut Worker<'_>,
-    weights: &Linear,
+    weights: impl Into<Adapted<'a>>,
     input: &Activations,
     rows: impl Into<BatchRows>,
     out: &Matrix,
 ) {
-    let rows = rows.into();
+    let (Adapted { weights, low_rank }, rows) = (weights.into(), rows.into());
     assert!(out.cols == weights.rows() && rows.count() <= out.rows);
-    multiply(worker, &Group::of(weights, rows), 1, input, |worker, _, part, block| {
+    multiply(worker, &Group::of(weights, rows), 1, low_rank, input, |worker, _, part, block| {
         let before: usize = weights.parts()[..part].iter().map(PackedMatrix::rows).sum();
         let cols = before + block.cols.start..before + block.cols.end;
         // SAFETY: every tile is in one unit, which one worker takes.
@@ -45,19 +46,19 @@ pub fn matmul(
 }
 
 /// `x[t] += weights * input[t] + bias`, and the result as the input of a layer with norm weights `norm`.
-pub fn matmul_residual(
+pub fn matmul_residual<'a>(
     worker: &mut Worker<'_>,
-    weights: &Linear,
+    weights: impl Into<Adapted<'a>>,
     input: &Activations,
     rows: impl Into<BatchRows>,
     x: &Matrix,
     norm: &[f32],
     out: &Activations,
 ) {
-    let rows = rows.into();
+    let (Adapted { weights, low_rank }, rows) = (weights.into(), rows.into());
     assert!(weights.parts().len() == 1);
     assert!(x.cols == weights.rows() && out.cols() == x.cols && rows.count() <= x.rows);
-    multiply(worker, &Group::of(weights, rows), 1, input, |worker, _, _, mut block| {
+    multiply(worker, &Group::of(weights, rows), 1, low_rank, input, |worker, _, _, mut block| {
         let part = block.span(block.cols.clone());
         // SAFETY: every pair of tiles is in one unit, which one worker takes, so columns start at whole groups.
         unsafe {
@@ -72,16 +73,16 @@ pub fn matmul_residual(
 }
 
 /// `out[t] = activation(gate * input[t]) * (up * input[t])`, where `gate_up` is the two matrices.
-pub fn matmul_gated(
+pub fn matmul_gated<'a>(
     worker: &mut Worker<'_>,
-    gate_up: &Linear,
+    gate_up: impl Into<Adapted<'a>>,
     activation: Activation,
     input: &Activations,
     rows: impl Into<BatchRows>,
     out: &Activations,
 ) {
-    let rows = rows.into();
-    gated_groups(worker, &Group::of(gate_up, rows), rows, activation, input, out);
+    let (Adapted { weights, low_rank }, rows) = (gate_up.into(), rows.into());
+    gated(worker, &Group::of(weights, rows), low_rank, rows, activation, input, out);
 }
 
 /// `matmul_gated` of each group of `rows` with weights of its own.
@@ -93,10 +94,22 @@ pub(super) fn gated_groups(
     input: &Activations,
     out: &Activations,
 ) {
+    gated(worker, groups, None, rows, activation, input, out);
+}
+
+fn gated(
+    worker: &mut Worker<'_>,
+    groups: &[Group<'_>],
+    low_rank: Option<LowRankOf<'_>>,
+    rows: BatchRows,
+    activation: Activation,
+    input: &Activations,
+    out: &Activations,
+) {
     for Group { weights, rows, .. } in groups {
         assert!(weights.parts().len() == 2 && weights.rows() == 2 * out.cols() && rows.end <= out.rows());
     }
-    multiply(worker, groups, 2, input, |worker, group, _, mut block| {
+    multiply(worker, groups, 2, low_rank, input, |worker, group, _, mut block| {
         let part = block.span(block.cols.clone());
         let cols = block.cols.clone();
         let (gate, up) = block.both_products();
@@ -118,7 +131,7 @@ pub(super) fn matmul_groups(worker: &mut Worker<'_>, groups: &[Group<'_>], input
     for Group { weights, rows, .. } in groups {
         assert!(weights.parts().len() == 1 && weights.rows() == out.cols && rows.end <= out.rows);
     }
-    multiply(worker, groups, 1, input, |worker, group, _, block| {
+    multiply(worker, groups, 1, None, input, |worker, group, _, block| {
         // SAFETY: every tile is in one unit, which one worker takes.
         let to = unsafe { out.own_span(worker, &block.span(block.cols.clone())) };
         to.copy_from_slice(block.products(0));
@@ -202,13 +215,14 @@ impl Block<'_> {
     }
 }
 
-/// Multiplies each group's rows of `input` with its weights, of which each `together` go side by side. Every result is
-/// handed to `finish`, with the number of its part (or parts). Groups for many tokens begin at rows that the kernels' blocks
+/// Multiplies each group's rows of `input` with its weights, of which each `together` go side by side, and adds what adapters
+/// add. Every result is handed to `finish`, with the number of its part (or parts). Groups for many tokens begin at rows that the kernels' blocks
 /// begin at.
 fn multiply(
     worker: &mut Worker<'_>,
     groups: &[Group<'_>],
     together: usize,
+    low_rank: Option<LowRankOf<'_>>,
     input: &Activations,
     mut finish: impl FnMut(&Worker<'_>, &Group<'_>, usize, Block<'_>),
 ) {
@@ -222,7 +236,10 @@ fn multiply(
             is_arranged = true;
         }
     }
-    if is_arranged {
+    if let Some(low_rank) = low_rank {
+        low_rank.project(worker, input);
+    }
+    if is_arranged || low_rank.is_some() {
         worker.barrier();
     }
     let worker = &*worker;
@@ -233,7 +250,8 @@ fn multiply(
     input.factors(worker, &mut scratch.factors[..rows]);
     for number in worker.units() {
         let Some((stack, unit)) = Unit::find(worker, groups, together, number) else { break };
-        unit.multiply(worker, input, &mut scratch, |block| finish(worker, unit.group, stack, block));
+        let low_rank = low_rank.map(|low_rank| (low_rank, stack * together));
+        unit.multiply(worker, input, low_rank, &mut scratch, |block| finish(worker, unit.group, stack, block));
     }
 }
 
@@ -262,10 +280,12 @@ impl<'a> Unit<'a> {
         None
     }
 
+    /// `low_rank` comes with the number of the first of its parts.
     fn multiply(
         &self,
         worker: &Worker<'_>,
         input: &Activations,
+        low_rank: Option<(LowRankOf<'_>, usize)>,
         scratch: &mut Scratch,
         mut finish: impl FnMut(Block<'_>),
     ) {
@@ -302,6 +322,10 @@ impl<'a> Unit<'a> {
                         wide_products(worker, wide, part, self.tiles.clone(), values, &tokens, out, stride);
                     }
                     _ => narrow_products(worker, part, self.tiles.clone(), &tokens, out, stride),
+                }
+                if let Some((low_rank, first_part)) = low_rank {
+                    let rows = (first, tokens.count);
+                    low_rank.expand(worker, first_part + i, self.tiles.clone(), rows, &mut sums[i * len..], stride);
                 }
             }
             let cols = self.tiles.start * TILE_ROWS..self.parts[0].rows().min(self.tiles.end * TILE_ROWS);

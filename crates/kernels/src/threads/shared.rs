@@ -29,6 +29,8 @@ pub(crate) enum Access {
     WritePages = 5,
     /// Each worker writes the channels or heads of a sequence that it takes from the work queue.
     WriteStates = 6,
+    /// Each worker writes the (rows, ranks of an adapter) items that fall to it.
+    WriteRanks = 7,
 }
 
 impl Access {

@@ -7,7 +7,7 @@ use ruvllm_runner::{PAGE_TOKENS, PageBytes, PageId, TokenId};
 use super::snapshots::StateSource;
 use super::{KvCache, OutOfPages, PageTable};
 use crate::accounts::AccountId;
-use crate::prefix::{Divergence, Found, Namespace, PageHash};
+use crate::prefix::{Divergence, Found, Namespace, PageHash, TextNamespaces};
 
 /// The cached prefix that a sequence starts from.
 #[derive(Debug, Default)]
@@ -37,21 +37,23 @@ impl KvCache {
     /// `spare` more pages fit.
     pub fn match_prefix(
         &mut self,
-        namespace: Namespace,
+        namespaces: impl Into<TextNamespaces>,
         tokens: &[TokenId],
         tokens_min: Option<usize>,
         spare: usize,
         bytes: &mut dyn PageBytes,
     ) -> Result<PrefixMatch, OutOfPages> {
+        let namespaces = namespaces.into();
+        let namespace = namespaces.first();
         let asking = self.accounts.of(namespace);
         let wanted = &tokens[..tokens.len().saturating_sub(1)];
         let mut start = PrefixMatch::default();
         let mut skipped = 0;
         let mut snapshot = None;
-        let mut found = tokens_min.map(|_| self.tree.find(namespace, wanted));
+        let mut found = tokens_min.map(|_| self.tree.find_text(&namespaces, wanted));
         if let (Some(found), Some(tokens_min)) = (&mut found, tokens_min) {
             start.divergence = found.divergence.take();
-            start.on_disk = self.on_disk(found, wanted);
+            start.on_disk = self.on_disk(&namespaces, found, wanted);
             self.cut_to_window(found, &mut start.on_disk);
             start.known_tokens = (found.pages.len() + start.on_disk.len()) * PAGE_TOKENS;
             snapshot = self.cut_to_snapshot(found, &mut start.on_disk);
@@ -84,7 +86,7 @@ impl KvCache {
             held.into_iter().for_each(|page| self.release_page(page));
             start.table.pages.clear();
             self.release(None, &[], start.table, bytes);
-            return self.match_prefix(namespace, tokens, None, spare, bytes);
+            return self.match_prefix(namespaces, tokens, None, spare, bytes);
         }
         if let Some((page, shared)) = partial {
             if let Some(copy) = self.copy_to_continue(page, asking, bytes) {
@@ -95,7 +97,7 @@ impl KvCache {
         }
         if found.is_some() {
             // Looked for again: making room may have changed the tree around it.
-            self.tree.used(&self.tree.find(namespace, &wanted[..start.tokens]));
+            self.tree.used_text(&namespaces, &wanted[..start.tokens]);
             let cached = start.tokens + start.on_disk.len() * PAGE_TOKENS;
             self.lookups.entry(namespace).or_default().count(tokens.len(), cached, cached + PAGE_TOKENS > wanted.len());
         }
@@ -157,11 +159,11 @@ impl KvCache {
     }
 
     /// The pages on disk that go on where `found` ends.
-    fn on_disk(&self, found: &Found, tokens: &[TokenId]) -> Vec<PageHash> {
+    fn on_disk(&self, of: &TextNamespaces, found: &Found, tokens: &[TokenId]) -> Vec<PageHash> {
         let Some(disk) = &self.disk else { return Vec::new() };
-        let rest = tokens[found.pages.len() * PAGE_TOKENS..].chunks_exact(PAGE_TOKENS);
-        let hashes = rest.scan(found.hash, |hash, page| {
-            *hash = hash.next(page);
+        let rest = tokens.chunks_exact(PAGE_TOKENS).enumerate().skip(found.pages.len());
+        let hashes = rest.scan(found.hash, |hash, (number, page)| {
+            *hash = of.chain(number, *hash).next(page);
             Some(*hash)
         });
         hashes.take_while(|hash| disk.contains(*hash)).collect()

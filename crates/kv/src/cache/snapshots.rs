@@ -3,7 +3,7 @@
 use ruvllm_runner::{PAGE_TOKENS, PageBytes, StateSlot, TokenId};
 
 use super::{KvCache, OutOfPages, PageTable};
-use crate::prefix::{Namespace, PageHash};
+use crate::prefix::{PageHash, TextNamespaces};
 use crate::states::snapshot_spacing;
 
 /// Where the state before a sequence's next token comes from.
@@ -49,14 +49,15 @@ impl KvCache {
     /// not cached.
     pub fn take_snapshot(
         &mut self,
-        namespace: Namespace,
+        namespaces: impl Into<TextNamespaces>,
         tokens: &[TokenId],
         table: &PageTable,
         before: Option<PageHash>,
         bytes: &mut dyn PageBytes,
     ) -> Option<PageHash> {
         let state = table.state?;
-        let found = self.tree.find(namespace, tokens);
+        let namespaces = namespaces.into();
+        let found = self.tree.find_text(&namespaces, tokens);
         if tokens.is_empty() || found.pages.len() * PAGE_TOKENS != tokens.len() {
             return None;
         }
@@ -70,7 +71,7 @@ impl KvCache {
         }
         let slot = self.allocate_state(bytes)?;
         bytes.copy_state(state, slot, tokens.len());
-        self.states.keep(found.hash, namespace, tokens.len(), slot);
+        self.states.keep(found.hash, namespaces.first(), tokens.len(), slot);
         Some(found.hash)
     }
 

@@ -28,7 +28,7 @@ impl TestCache {
     }
 
     fn release(&mut self, namespace: Option<Namespace>, tokens: &[u32], table: PageTable) {
-        self.cache.release(namespace, tokens, table, &mut self.bytes);
+        self.cache.release(namespace.map(Into::into), tokens, table, &mut self.bytes);
     }
 
     fn extend(&mut self, table: &mut PageTable, tokens: usize) -> Result<(), OutOfPages> {

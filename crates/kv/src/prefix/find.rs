@@ -22,7 +22,7 @@ pub struct Found {
     pub divergence: Option<Divergence>,
     /// The hash of `pages`.
     pub hash: PageHash,
-    node: Option<NodeId>,
+    pub(super) node: Option<NodeId>,
 }
 
 impl Found {

@@ -4,6 +4,7 @@
 //! texts that part within a page have a page each. The last, unfilled page of a text is a leaf of its own; whoever
 //! continues the text copies it.
 
+mod branch;
 mod evict;
 mod find;
 mod insert;
@@ -11,6 +12,7 @@ mod key;
 mod node;
 mod tree;
 
+pub use branch::TextNamespaces;
 pub use find::{Divergence, Found};
 pub use insert::Change;
 pub use key::{Namespace, PageHash};

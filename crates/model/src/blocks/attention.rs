@@ -10,6 +10,7 @@ use ruvllm_runner::{CheckedBatch, KvHeads, KvShape};
 
 use super::{Projection, linear};
 use crate::RunState;
+use crate::adapters::{Order, RowPick, Site, Target};
 use crate::config::{AttentionConfig, KvSource};
 use crate::error::LoadError;
 use crate::load::Tensors;
@@ -35,6 +36,10 @@ pub(crate) struct AttentionBlock {
     /// The number of its keys and values in pages, and whether it only reads them.
     number: usize,
     is_reader: bool,
+    /// Whether keys and values are one projection.
+    keys_only: bool,
+    layer: usize,
+    kv_heads: usize,
 }
 
 impl AttentionBlock {
@@ -101,11 +106,19 @@ impl AttentionBlock {
             rope,
             temperature: config.temperature,
             sinks,
-            output: Projection { weights: linear(layer, vec![output], output_bias)?, post_norm, scale: 1.0 },
+            output: Projection {
+                weights: linear(layer, vec![output], output_bias)?,
+                post_norm,
+                scale: 1.0,
+                number: Site::MixerOutput.number(layer),
+            },
             shape: AttentionShape { heads, scale: config.scale, window: config.window, softcap: config.softcap },
             epsilon,
             number,
             is_reader,
+            keys_only: config.kv_source == KvSource::KeysOnly,
+            layer,
+            kv_heads,
         })
     }
 
@@ -119,7 +132,8 @@ impl AttentionBlock {
     ) {
         let rows = BatchRows::of(&batch);
         let (qkv, attended) = (state.qkv.of(self.qkv.rows()), state.attended.of(self.output.weights.cols()));
-        matmul(worker, &self.qkv, &state.normed, rows, qkv);
+        let weights = state.adapted(&self.qkv, Site::MixerInput.number(self.layer));
+        matmul(worker, weights, &state.normed, rows, qkv);
         worker.barrier();
         let norm = self.qk_norm.as_ref().map(|(query, key)| QkNorm { query, key, epsilon: self.epsilon });
         let attention = Attention {
@@ -148,6 +162,59 @@ impl AttentionBlock {
     /// Returns its KV heads and its own.
     pub(crate) fn kinds(&self, pages: KvShape) -> (KvHeads, AttentionShape) {
         (pages.heads_of(self.number), self.shape)
+    }
+
+    /// Returns the matrices that adapters may change. `is_interleaved` is whether rotated pairs are neighbours in GGUF and
+    /// halves of a head elsewhere.
+    pub(crate) fn targets(&self, is_interleaved: bool) -> Vec<Target> {
+        let rows = self.qkv.part_rows();
+        let order = |heads| if is_interleaved { Order::HalvesOfHeads { heads } } else { Order::Same };
+        let input = |name, rows, outputs, is_kept, order| Target {
+            name,
+            layer: self.layer,
+            site: Site::MixerInput,
+            rows,
+            cols: self.qkv.cols(),
+            outputs,
+            is_kept,
+            order,
+        };
+        let whole = |rows: usize| RowPick::Range(0..rows);
+        let mut targets = vec![Target {
+            name: "attn_output",
+            layer: self.layer,
+            site: Site::MixerOutput,
+            rows: self.output.weights.rows(),
+            cols: self.output.weights.cols(),
+            outputs: vec![(0, whole(self.output.weights.rows()))],
+            is_kept: false,
+            order: Order::Same,
+        }];
+        if let [all] = rows[..]
+            && !self.is_reader
+        {
+            targets.push(input("attn_qkv", all, vec![(0, whole(all))], true, Order::Same));
+            return targets;
+        }
+        let (queries, others) = if self.is_gated {
+            let run = rows[0] / self.shape.heads;
+            let turns = (0..2).map(|which| (which, RowPick::Alternating { run, which })).collect();
+            targets.push(input("attn_q", 2 * rows[0], turns, false, Order::Same));
+            (2, &rows[2..])
+        } else {
+            targets.push(input("attn_q", rows[0], vec![(0, whole(rows[0]))], false, order(self.shape.heads)));
+            (1, &rows[1..])
+        };
+        if let [keys, values] = *others {
+            let mut outputs = vec![(queries, whole(keys))];
+            if self.keys_only {
+                outputs.push((queries + 1, whole(values)));
+            } else {
+                targets.push(input("attn_v", values, vec![(queries + 1, whole(values))], true, Order::Same));
+            }
+            targets.push(input("attn_k", keys, outputs, true, order(self.kv_heads)));
+        }
+        targets
     }
 
     /// Returns the weights that take the normalized residual stream, and those that take the block's own result.

@@ -6,6 +6,7 @@ use ruvllm_runner::CheckedBatch;
 
 use super::{Projection, linear};
 use crate::RunState;
+use crate::adapters::{Order, RowPick, Site, Target};
 use crate::config::DeltaNetConfig;
 use crate::error::LoadError;
 use crate::load::Tensors;
@@ -27,6 +28,7 @@ pub(crate) struct DeltaNetBlock {
     output: Projection,
     /// Its number among the recurrent layers.
     number: usize,
+    layer: usize,
 }
 
 impl DeltaNetBlock {
@@ -55,15 +57,22 @@ impl DeltaNetBlock {
             decay_bias: tensors.floats(&name("ssm_dt.bias"), shape.value_heads)?,
             result_norm: tensors.floats(&name("ssm_norm.weight"), shape.value_dim)?,
             epsilon,
-            output: Projection { weights: linear(layer, vec![output], None)?, post_norm: None, scale: 1.0 },
+            output: Projection {
+                weights: linear(layer, vec![output], None)?,
+                post_norm: None,
+                scale: 1.0,
+                number: Site::MixerOutput.number(layer),
+            },
             number,
+            layer,
         })
     }
 
     pub(crate) fn run(&self, worker: &mut Worker<'_>, state: &RunState, batch: CheckedBatch<'_>, next_norm: &[f32]) {
         let recurrent = state.recurrent();
         let (states, layer, rows) = (&recurrent.states, self.number, BatchRows::of(&batch));
-        matmul(worker, &self.input, &state.normed, rows, &recurrent.input);
+        let input = state.adapted(&self.input, Site::MixerInput.number(self.layer));
+        matmul(worker, input, &state.normed, rows, &recurrent.input);
         worker.barrier();
         CausalConv { kernel: &self.kernel, batch, states, layer }.silu(worker, &recurrent.input);
         worker.barrier();
@@ -81,6 +90,26 @@ impl DeltaNetBlock {
         delta_net.run(worker);
         worker.barrier();
         self.output.run(worker, state, &recurrent.output, rows, next_norm);
+    }
+
+    /// Returns the matrices that adapters may change.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        let target = |name, site, part, rows, cols, is_kept| Target {
+            name,
+            layer: self.layer,
+            site,
+            rows,
+            cols,
+            outputs: vec![(part, RowPick::Range(0..rows))],
+            is_kept,
+            order: Order::Unknown,
+        };
+        let (output, cols) = (&self.output.weights, self.input.cols());
+        let inputs =
+            ["attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta"].into_iter().zip(self.input.part_rows()).enumerate();
+        let inputs =
+            inputs.map(|(part, (name, rows))| target(name, Site::MixerInput, part, rows, cols, name != "attn_gate"));
+        inputs.chain([target("ssm_out", Site::MixerOutput, 0, output.rows(), output.cols(), false)]).collect()
     }
 
     pub(crate) fn weights(&self) -> [&Linear; 2] {

@@ -6,6 +6,7 @@ use ruvllm_kernels::ops::{Activation, BatchRows, Experts, Linear, Routing, add_g
 use super::dense_and_experts::DenseAndExperts;
 use super::{Projection, linear};
 use crate::RunState;
+use crate::adapters::{Order, RowPick, Site, Target};
 use crate::config::{ExpertsConfig, FeedForward, FeedForwardConfig};
 use crate::error::LoadError;
 use crate::load::Tensors;
@@ -14,6 +15,7 @@ use crate::load::Tensors;
 pub(crate) struct FeedForwardBlock {
     pub(crate) norm: Vec<f32>,
     kind: Kind,
+    layer: usize,
 }
 
 #[derive(Debug)]
@@ -21,6 +23,8 @@ enum Kind {
     Dense {
         /// `[2 width, hidden]`
         gate_up: Linear,
+        /// Whether both are one tensor.
+        is_fused: bool,
         activation: Activation,
         /// `[hidden, width]`
         down: Projection,
@@ -69,13 +73,14 @@ impl FeedForwardBlock {
                 Kind::DenseAndExperts(DenseAndExperts::load(tensors, (dense, experts), common, layer, scale)?)
             }
         };
-        Ok(Self { norm, kind })
+        Ok(Self { norm, kind, layer })
     }
 
     pub(crate) fn run(&self, worker: &mut Worker<'_>, state: &RunState, rows: BatchRows, next_norm: &[f32]) {
         match &self.kind {
-            Kind::Dense { gate_up, activation, down } => {
+            Kind::Dense { gate_up, activation, down, .. } => {
                 let gated = state.gated.of(down.weights.cols());
+                let gate_up = state.adapted(gate_up, Site::GateUp.number(self.layer));
                 matmul_gated(worker, gate_up, *activation, &state.normed, rows, gated);
                 worker.barrier();
                 down.run(worker, state, gated, rows, next_norm);
@@ -89,6 +94,41 @@ impl FeedForwardBlock {
                 worker.barrier();
             }
             Kind::DenseAndExperts(both) => both.run(worker, state, rows, next_norm),
+        }
+    }
+
+    /// Returns the matrices that adapters may change: those of dense blocks.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        let Kind::Dense { gate_up, is_fused, down, .. } = &self.kind else { return Vec::new() };
+        let (width, cols) = (gate_up.rows() / 2, gate_up.cols());
+        let target = |name, site, rows, cols, outputs| Target {
+            name,
+            layer: self.layer,
+            site,
+            rows,
+            cols,
+            outputs,
+            is_kept: false,
+            order: Order::Same,
+        };
+        let rows = down.weights.rows();
+        let mut targets = vec![target("ffn_down", Site::Down, rows, width, vec![(0, RowPick::Range(0..rows))])];
+        if *is_fused {
+            let both = vec![(0, RowPick::Range(0..width)), (1, RowPick::Range(width..2 * width))];
+            targets.push(target("ffn_up", Site::GateUp, 2 * width, cols, both));
+        } else {
+            for (part, name) in ["ffn_gate", "ffn_up"].into_iter().enumerate() {
+                targets.push(target(name, Site::GateUp, width, cols, vec![(part, RowPick::Range(0..width))]));
+            }
+        }
+        targets
+    }
+
+    /// Returns the weights of a dense block: gate and up, down.
+    pub(crate) fn dense_weights(&self) -> Option<[&Linear; 2]> {
+        match &self.kind {
+            Kind::Dense { gate_up, down, .. } => Some([gate_up, &down.weights]),
+            _ => None,
         }
     }
 
@@ -198,7 +238,8 @@ fn load_dense(
     let name = |part: &str| format!("blk.{layer}.{part}");
     let width = config.width;
     let is_alone = tensors.rows_of(&name("ffn_up.weight")) == Some(width);
-    let gate_up = if tensors.has(&name("ffn_gate.weight")) || is_alone {
+    let is_fused = !tensors.has(&name("ffn_gate.weight")) && !is_alone;
+    let gate_up = if !is_fused {
         vec![
             tensors.matrix(&name("ffn_gate.weight"), width, hidden)?,
             tensors.matrix(&name("ffn_up.weight"), width, hidden)?,
@@ -214,8 +255,14 @@ fn load_dense(
     }
     Ok(Kind::Dense {
         gate_up: linear(layer, gate_up, None)?,
+        is_fused,
         activation: config.activation,
-        down: Projection { weights: linear(layer, vec![down], None)?, post_norm, scale },
+        down: Projection {
+            weights: linear(layer, vec![down], None)?,
+            post_norm,
+            scale,
+            number: Site::Down.number(layer),
+        },
     })
 }
 

@@ -8,6 +8,7 @@ use ruvllm_runner::CheckedBatch;
 
 use super::{AttentionBlock, DeltaNetBlock, ShortConvBlock};
 use crate::RunState;
+use crate::adapters::Target;
 use crate::config::Mixer;
 use crate::error::LoadError;
 use crate::load::Tensors;
@@ -60,6 +61,15 @@ impl MixerBlock {
             Self::Attention(block) => block.run(worker, state, pages, batch, next_norm),
             Self::ShortConv(block) => block.run(worker, state, batch, next_norm),
             Self::DeltaNet(block) => block.run(worker, state, batch, next_norm),
+        }
+    }
+
+    /// Returns the matrices that adapters may change.
+    pub(crate) fn targets(&self, is_interleaved: bool) -> Vec<Target> {
+        match self {
+            Self::Attention(block) => block.targets(is_interleaved),
+            Self::ShortConv(block) => block.targets(),
+            Self::DeltaNet(block) => block.targets(),
         }
     }
 

@@ -32,16 +32,19 @@ pub(crate) struct Projection {
     post_norm: Option<(Vec<f32>, f32)>,
     /// What the residual stream is multiplied by after that. Only 1 without a norm.
     scale: f32,
+    /// The number of the weights in adapters.
+    number: usize,
 }
 
 impl Projection {
     /// Adds the projection of `input` to the residual stream, and leaves that normalized with `next_norm`.
     fn run(&self, worker: &mut Worker<'_>, state: &RunState, input: &Activations, rows: BatchRows, next_norm: &[f32]) {
         let (x, normed) = (&state.x, &state.normed);
+        let weights = state.adapted(&self.weights, self.number);
         match &self.post_norm {
-            None => matmul_residual(worker, &self.weights, input, rows, x, next_norm, normed),
+            None => matmul_residual(worker, weights, input, rows, x, next_norm, normed),
             Some((weight, epsilon)) => {
-                matmul(worker, &self.weights, input, rows, &state.projected);
+                matmul(worker, weights, input, rows, &state.projected);
                 worker.barrier();
                 residual_norm(
                     worker,

@@ -6,6 +6,7 @@ use ruvllm_runner::CheckedBatch;
 
 use super::{Projection, linear};
 use crate::RunState;
+use crate::adapters::{Order, RowPick, Site, Target};
 use crate::config::ShortConvConfig;
 use crate::error::LoadError;
 use crate::load::Tensors;
@@ -21,6 +22,7 @@ pub(crate) struct ShortConvBlock {
     output: Projection,
     /// Its number among the recurrent layers.
     number: usize,
+    layer: usize,
 }
 
 impl ShortConvBlock {
@@ -38,19 +40,44 @@ impl ShortConvBlock {
             norm: tensors.floats(&name("attn_norm.weight"), hidden)?,
             input: linear(layer, vec![input], None)?,
             kernel: tensors.conv_kernel(&name("shortconv.conv.weight"), config.taps, hidden)?,
-            output: Projection { weights: linear(layer, vec![output], None)?, post_norm: None, scale: 1.0 },
+            output: Projection {
+                weights: linear(layer, vec![output], None)?,
+                post_norm: None,
+                scale: 1.0,
+                number: Site::MixerOutput.number(layer),
+            },
             number,
+            layer,
         })
     }
 
     pub(crate) fn run(&self, worker: &mut Worker<'_>, state: &RunState, batch: CheckedBatch<'_>, next_norm: &[f32]) {
         let (recurrent, rows) = (state.recurrent(), BatchRows::of(&batch));
-        matmul(worker, &self.input, &state.normed, rows, &recurrent.input);
+        let input = state.adapted(&self.input, Site::MixerInput.number(self.layer));
+        matmul(worker, input, &state.normed, rows, &recurrent.input);
         worker.barrier();
         let conv = CausalConv { kernel: &self.kernel, batch, states: &recurrent.states, layer: self.number };
         conv.gated(worker, &recurrent.input, &recurrent.output);
         worker.barrier();
         self.output.run(worker, state, &recurrent.output, rows, next_norm);
+    }
+
+    /// Returns the matrices that adapters may change.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        let target = |name, site, weights: &Linear, is_kept| Target {
+            name,
+            layer: self.layer,
+            site,
+            rows: weights.rows(),
+            cols: weights.cols(),
+            outputs: vec![(0, RowPick::Range(0..weights.rows()))],
+            is_kept,
+            order: Order::Same,
+        };
+        vec![
+            target("shortconv.in_proj", Site::MixerInput, &self.input, true),
+            target("shortconv.out_proj", Site::MixerOutput, &self.output.weights, false),
+        ]
     }
 
     pub(crate) fn weights(&self) -> [&Linear; 2] {

@@ -10,7 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use thiserror::Error;
 
 use super::gguf::{cut, shortened};
@@ -95,6 +95,8 @@ pub struct StoredTensor {
 #[derive(Debug)]
 pub struct Safetensors {
     tensors: BTreeMap<String, StoredTensor>,
+    /// What files say beside their tensors.
+    metadata: BTreeMap<String, String>,
 }
 
 impl Safetensors {
@@ -107,10 +109,10 @@ impl Safetensors {
             false => return Err(SafetensorsError::NoWeights { folder: folder.to_owned() }),
         };
         let mut owners: BTreeMap<String, usize> = BTreeMap::new();
-        let mut tensors = BTreeMap::new();
+        let (mut tensors, mut metadata) = (BTreeMap::new(), BTreeMap::new());
         for (number, path) in paths.iter().enumerate() {
             let open = |source| SafetensorsError::Open { path: path.clone(), source };
-            for (name, tensor) in read(path, &FileBytes::open(path).map_err(open)?)? {
+            for (name, tensor) in read(path, &FileBytes::open(path).map_err(open)?, &mut metadata)? {
                 if let Some(first) = owners.insert(name.clone(), number) {
                     let (first, second) = (paths[first].clone(), path.clone());
                     return Err(SafetensorsError::Duplicate { name: shortened(&name), first, second });
@@ -118,7 +120,19 @@ impl Safetensors {
                 tensors.insert(name, tensor);
             }
         }
-        Ok(Self { tensors })
+        Ok(Self { tensors, metadata })
+    }
+
+    /// Checks a single file whose bytes are in memory; errors name it by `path`.
+    pub fn parse(path: &Path, file: &FileBytes) -> Result<Self, SafetensorsError> {
+        let mut metadata = BTreeMap::new();
+        let tensors = read(path, file, &mut metadata)?.into_iter().collect();
+        Ok(Self { tensors, metadata })
+    }
+
+    /// Returns what the file says under a key beside its tensors.
+    pub fn metadata(&self, key: &str) -> Option<&str> {
+        self.metadata.get(key).map(|text| &**text)
     }
 
     pub fn get(&self, name: &str) -> Option<&StoredTensor> {
@@ -163,7 +177,11 @@ fn is_plain_name(name: &str) -> bool {
 }
 
 /// Reads a file's header and checks where its tensors are.
-fn read(path: &Path, file: &FileBytes) -> Result<Vec<(String, StoredTensor)>, SafetensorsError> {
+fn read(
+    path: &Path,
+    file: &FileBytes,
+    metadata: &mut BTreeMap<String, String>,
+) -> Result<Vec<(String, StoredTensor)>, SafetensorsError> {
     let fault = |problem: String| SafetensorsError::File { path: path.to_owned(), problem };
     let Some(prefix) = file.first_chunk::<PREFIX>() else {
         return Err(fault(format!("it has {} bytes, too few for a safetensors file", file.len())));
@@ -178,8 +196,9 @@ fn read(path: &Path, file: &FileBytes) -> Result<Vec<(String, StoredTensor)>, Sa
     let data = PREFIX + length as usize;
     let header: Header = serde_json::from_slice(&file[PREFIX..data])
         .map_err(|error| fault(format!("its header cannot be read: {}", readable(&error))))?;
-    let mut tensors = Vec::with_capacity(header.0.len());
-    for (name, info) in header.0 {
+    metadata.extend(header.metadata);
+    let mut tensors = Vec::with_capacity(header.tensors.len());
+    for (name, info) in header.tensors {
         let tensor = info.locate(file, data).map_err(|problem| SafetensorsError::Tensor {
             path: path.to_owned(),
             name: shortened(&name),
@@ -209,8 +228,11 @@ fn readable(error: &serde_json::Error) -> String {
     cut(&error.to_string(), 300)
 }
 
-/// The tensors of a header, in its order.
-struct Header(Vec<(String, Info)>);
+/// The tensors of a header, by name, and what it says beside them.
+struct Header {
+    tensors: Vec<(String, Info)>,
+    metadata: BTreeMap<String, String>,
+}
 
 #[derive(serde::Deserialize)]
 struct Info {
@@ -265,10 +287,14 @@ impl<'de> Visitor<'de> for HeaderVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
-        let mut tensors: Vec<(String, Info)> = Vec::new();
+        let (mut tensors, mut metadata): (Vec<(String, Info)>, _) = (Vec::new(), BTreeMap::new());
         while let Some(name) = map.next_key::<String>()? {
             if name == "__metadata__" {
-                map.next_value::<IgnoredAny>()?;
+                // Nothing in it is needed, so that anything may be there.
+                if let serde_json::Value::Object(texts) = map.next_value()? {
+                    let texts = texts.into_iter().filter_map(|(key, text)| Some((key, text.as_str()?.to_owned())));
+                    metadata.extend(texts);
+                }
                 continue;
             }
             let info = map.next_value()?;
@@ -277,7 +303,7 @@ impl<'de> Visitor<'de> for HeaderVisitor {
         tensors.sort_by(|a, b| a.0.cmp(&b.0));
         match tensors.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             Some(pair) => Err(A::Error::custom(format!("tensor {:?} occurs twice", shortened(&pair[0].0)))),
-            None => Ok(Header(tensors)),
+            None => Ok(Header { tensors, metadata }),
         }
     }
 }

@@ -28,6 +28,13 @@ use metadata::Keys;
 use tensors::Converter;
 use weights::Weights;
 
+pub(crate) use tensors::{half_of_pair, is_interleaved};
+
+/// Returns the GGUF name of a layer's matrix, such as `attn_q` for `self_attn.q_proj`.
+pub(crate) fn layer_tensor(architecture: &str, module: &str) -> Option<String> {
+    Some(names::inner(architecture, &format!("{module}.weight"))?.strip_suffix(".weight")?.to_owned())
+}
+
 pub(crate) const CONFIG: &str = "config.json";
 /// The largest are those of tokenizers, with some tens of megabytes.
 const JSON_BYTES_MAX: u64 = 512 << 20;

@@ -124,7 +124,7 @@ impl<'a> Converter<'a> {
     /// Returns how the rows, or parts of them, are put in another order. An error is the shape that is needed.
     fn order(&self, kind: &str, shape: &[usize], float: WeightType) -> Result<Option<Gather>, String> {
         let row = shape[1..].iter().product::<usize>() * float.block_bytes();
-        if ["llama", "mistral3", "granite", "smollm3"].contains(&self.architecture) {
+        if is_interleaved(self.architecture) {
             let heads = match kind {
                 "attn_q.weight" | "attn_q.bias" => self.setting("num_attention_heads"),
                 "attn_k.weight" | "attn_k.bias" => {
@@ -342,8 +342,17 @@ fn is_f32(kind: &str, shape: &[usize]) -> bool {
     shape.len() == 1 || kind.ends_with("_norm.weight") || small.contains(&kind)
 }
 
-/// Rotated pairs are the halves of a head here and neighbours in GGUF files of some architectures.
+/// Whether rotated pairs, which are the halves of a head here, are neighbours in GGUF files of an architecture.
+pub(crate) fn is_interleaved(architecture: &str) -> bool {
+    ["llama", "mistral3", "granite", "smollm3"].contains(&architecture)
+}
+
+/// Returns which row of a head here is row `number` in GGUF, where rotated pairs are neighbours.
+pub(crate) fn half_of_pair(number: usize, head_dim: usize) -> usize {
+    number % 2 * (head_dim / 2) + number / 2
+}
+
 fn halves_to_pairs(head_dim: usize, row: usize) -> Gather {
-    let pick = Arc::new(move |number: usize| number % 2 * (head_dim / 2) + number / 2);
+    let pick = Arc::new(move |number: usize| half_of_pair(number, head_dim));
     Gather { chunk: row, group: head_dim, left: head_dim, pick }
 }

@@ -9,7 +9,7 @@ use ruvllm_kernels::{KernelSet, Pool, WeightType};
 use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_model::quantize::{Job, Plan, Recipe};
 use ruvllm_model::{CpuRunner, Model};
-use ruvllm_runner::{Batch, PAGE_TOKENS, PageFormat, PageLocation, Rotation, Runner, StateSlot};
+use ruvllm_runner::{Batch, PAGE_TOKENS, PageFormat, PageLocation, Rotation, RowsAdapter, Runner, StateSlot};
 use serde_json::Value;
 
 /// Keys and values are rounded to half floats in both; a last bit of difference can round one to another.
@@ -47,6 +47,16 @@ pub(crate) fn prompts(folder: &Path) -> Vec<Prompt> {
 
 /// The logits after every token of a text, computed in chunks of `chunk` rows.
 pub(crate) fn logits(runner: &mut CpuRunner, tokens: &[u32], chunk: usize) -> Vec<Vec<f32>> {
+    adapted_logits(runner, tokens, chunk, None)
+}
+
+/// The same with an adapter.
+pub(crate) fn adapted_logits(
+    runner: &mut CpuRunner,
+    tokens: &[u32],
+    chunk: usize,
+    adapter: Option<RowsAdapter>,
+) -> Vec<Vec<f32>> {
     let page_bytes = runner.limits().kv_shape.page_bytes(PageFormat::F16);
     let pages = tokens.len().div_ceil(PAGE_TOKENS);
     runner.reserve_pages(pages * page_bytes, Rotation::None);
@@ -55,7 +65,7 @@ pub(crate) fn logits(runner: &mut CpuRunner, tokens: &[u32], chunk: usize) -> Ve
     for chunk in tokens.chunks(chunk) {
         let locations = (0..pages).map(|page| PageLocation { offset: page * page_bytes, format: PageFormat::F16 });
         let mut batch = Batch::default();
-        batch.push(all.len(), chunk.iter().copied(), chunk.len(), locations, None);
+        batch.push(all.len(), chunk.iter().copied(), chunk.len(), locations, adapter);
         if runner.limits().state_bytes > 0 {
             batch.set_state(StateSlot(0), 0);
         }

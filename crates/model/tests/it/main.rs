@@ -3,6 +3,7 @@
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
 
+mod adapters;
 mod architectures;
 mod fuzz_corpus;
 mod gguf_golden;

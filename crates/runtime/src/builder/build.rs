@@ -17,6 +17,7 @@ use super::model_file::{ModelFile, Plan, TextParts};
 use super::model_memory::{ModelMemory, queue_tokens_max, working_bytes};
 use super::prefill::FAST_ROWS_MIN;
 use super::{BATCH_ROWS, BuildError, BuildProgress, EngineBuilder, FAST_BATCH_ROWS, KvChoice, Prefill, fingerprint};
+use crate::adapters::AdapterBase;
 use crate::constrain::OutputCompiler;
 use crate::encode::PromptEncoder;
 use crate::engine::LoadedModel;
@@ -24,7 +25,7 @@ use crate::hardware::{self, Hardware};
 use crate::kv_calibration::ColdFormat;
 use crate::prefill_calibration::FastPrefill;
 use crate::submit::EngineThread;
-use crate::{Engine, SamplingDefaults};
+use crate::{Adapters, Engine, SamplingDefaults};
 
 /// Maximum number of requests in the queue. A single tenant fills half of it.
 const QUEUE_MAX: usize = 2048;
@@ -43,6 +44,8 @@ struct Loaded {
     runner: Box<dyn Runner>,
     weights: WeightBytes,
     draft: Option<LoadedDraft>,
+    /// `None` if the backend runs no adapters.
+    adapters: Option<AdapterBase>,
     /// `None` if the backend decides.
     threads: Option<usize>,
     /// Name of what computes.
@@ -90,11 +93,12 @@ impl EngineBuilder {
                 runner: file.load_other(*other, &**model, context, self.row_limits().all, progress)?,
                 weights,
                 draft: None,
+                adapters: None,
                 threads: None,
                 kernels: other.name(),
             },
         };
-        let Loaded { runner, weights, draft, threads, kernels } = loaded;
+        let Loaded { runner, weights, draft, adapters, threads, kernels } = loaded;
         let memory = self.model_memory(file, context, weights, kv);
         let caches_prefixes = runner.limits().caches_prefixes;
         let mut core = Core::new(runner, self.core_options(context, kv, fingerprint));
@@ -111,6 +115,7 @@ impl EngineBuilder {
             outputs,
             encoder,
             thread,
+            adapters: Adapters::new(file.backend(), adapters),
             backend: file.backend(),
             kernels,
             threads,
@@ -145,7 +150,9 @@ impl EngineBuilder {
         let runner = self.runner(model, machine);
         let draft = draft.map(|draft| draft.load(&runner, large_bytes)).transpose()?;
         let threads = Some(runner.threads());
-        Ok(Loaded { runner: Box::new(runner), weights, draft, threads, kernels: machine.kernels.name() })
+        let base = AdapterBase { targets: runner.adapter_targets(), resident: Arc::clone(runner.adapters()) };
+        let kernels = machine.kernels.name();
+        Ok(Loaded { runner: Box::new(runner), weights, draft, adapters: Some(base), threads, kernels })
     }
 
     /// Returns the memory that the model will need, without loading it.

@@ -49,6 +49,7 @@ impl RequestRecord {
             model: identity.model.clone(),
             backend: backend.to_owned(),
             ignored: identity.ignored.clone(),
+            adapter: identity.adapter.clone(),
             ..WitnessEntry::default()
         };
         let (recorder, started) = (recorder.clone(), Instant::now());
@@ -85,6 +86,7 @@ impl RequestRecord {
                 session: name.clone(),
                 tenant: self.entry.tenant.clone(),
                 model: self.entry.model.clone(),
+                adapter: self.entry.adapter.clone(),
                 messages: messages.iter().skip(known_messages).map(Message::to_json).collect(),
                 ..Turn::default()
             });

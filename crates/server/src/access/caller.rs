@@ -35,6 +35,8 @@ pub struct Caller {
     pub name: Arc<str>,
     /// Tenant: a path, empty for the default tenant.
     pub tenant: Arc<str>,
+    /// The tenant that what it loads belongs to: that of a key which has been given one. Otherwise it is for all.
+    pub owner: Option<Arc<str>>,
     pub scopes: Scopes,
     pub identity: Identity,
     /// Id of the request.

@@ -106,6 +106,7 @@ impl Gate {
         Ok(Caller {
             name: key.name.as_str().into(),
             tenant: key.tenant().into(),
+            owner: (!key.tenant.is_empty()).then(|| key.tenant.as_str().into()),
             scopes: key.scopes.clone(),
             identity: Identity::Proven,
             request: RequestId::default(),
@@ -121,6 +122,7 @@ impl Gate {
         Caller {
             name: name.into(),
             tenant: "".into(),
+            owner: None,
             scopes,
             identity,
             request: RequestId::default(),

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::api::Api;
+use crate::api::{Api, adapters};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::memory_budget::MemoryReport;
@@ -85,7 +85,8 @@ impl Api {
             .routes(routes!(unload_model))
             .routes(routes!(reload_model))
             .routes(routes!(cache))
-            .with_state(self)
+            .with_state(self.clone())
+            .merge(adapters::admin_router(self))
     }
 }
 

@@ -33,8 +33,10 @@ pub(crate) async fn chat_completions(
     Body(request): Body<ChatRequest>,
 ) -> Result<Response, ApiError> {
     let asked = request.request(caller.ignored())?;
+    let adapters = request.adapters()?;
     caller.note_user(request.user.as_deref());
-    let mut generation = api.generate(&request.model, request.keep_alive.as_ref(), &caller, vec![asked]).await?;
+    let mut generation =
+        api.generate(&request.model, request.keep_alive.as_ref(), &adapters, &caller, vec![asked]).await?;
     request.reasoning()?.note(&generation, caller.ignored())?;
     let wants_logprobs = request.logprobs.unwrap_or(false);
     let mut envelope = Envelope {

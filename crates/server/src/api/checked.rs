@@ -4,6 +4,8 @@ use ruvllm_memory::{Policy, PolicySource};
 use ruvllm_runtime::{Prompt, Request, check_policy};
 use ruvllm_store::ModelSettings;
 
+use super::adapter_fields::{LoraScale, numbered};
+use super::adapters::{LoadLoraRequest, UnloadLoraRequest};
 use super::admin::ModelName;
 use super::chat::request::{ChatRequest, messages};
 use super::completions::request::CompletionRequest;
@@ -16,12 +18,12 @@ use super::rerank::request::{RerankBody, Returned};
 use super::responses::{request::ResponsesRequest, store::ResponseStore};
 use super::tokens::{DetokenizeRequest, TokenizeRequest};
 use super::tools::tools;
-use crate::body::parse;
+use crate::body::{parse, parse_list};
 use crate::error::ApiError;
 use crate::ignored::IgnoredParams;
 
 /// The endpoints with a body.
-pub const PATHS: [&str; 20] = [
+pub const PATHS: [&str; 23] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
@@ -42,6 +44,9 @@ pub const PATHS: [&str; 20] = [
     "/api/create",
     "/api/copy",
     "/api/delete",
+    "/v1/load_lora_adapter",
+    "/v1/unload_lora_adapter",
+    "/lora-adapters",
 ];
 
 /// What the engine would be asked, if the endpoint generates.
@@ -57,13 +62,29 @@ pub fn requests_and_ignored(path: &str, body: &[u8]) -> Result<(Vec<Request>, Ve
 
 fn ignoring(path: &str, body: &[u8], ignored: &IgnoredParams) -> Result<Vec<Request>, ApiError> {
     match path {
-        "/v1/chat/completions" => Ok(vec![parse::<ChatRequest>(body, ignored)?.request(ignored)?]),
-        "/v1/completions" => parse::<CompletionRequest>(body, ignored)?.requests(ignored),
-        "/v1/responses" => {
-            let asked = parse::<ResponsesRequest>(body, ignored)?.ask(&ResponseStore::default(), "", ignored)?;
-            Ok(vec![asked.request])
+        "/v1/chat/completions" => {
+            let request = parse::<ChatRequest>(body, ignored)?;
+            request.adapters()?;
+            Ok(vec![request.request(ignored)?])
         }
-        "/v1/messages" => Ok(vec![parse::<MessagesRequest>(body, ignored)?.request(ignored)?]),
+        "/v1/completions" => {
+            let request = parse::<CompletionRequest>(body, ignored)?;
+            request.adapters()?;
+            request.requests(ignored)
+        }
+        "/v1/responses" => {
+            let request = parse::<ResponsesRequest>(body, ignored)?;
+            request.adapters()?;
+            Ok(vec![request.ask(&ResponseStore::default(), "", ignored)?.request])
+        }
+        "/v1/messages" => {
+            let request = parse::<MessagesRequest>(body, ignored)?;
+            request.adapters()?;
+            Ok(vec![request.request(ignored)?])
+        }
+        "/v1/load_lora_adapter" => parse::<LoadLoraRequest>(body, ignored)?.check().map(|()| Vec::new()),
+        "/v1/unload_lora_adapter" => parse::<UnloadLoraRequest>(body, ignored).map(|_| Vec::new()),
+        "/lora-adapters" => numbered("scale", &parse_list::<LoraScale>(body, ignored)?).map(|_| Vec::new()),
         "/v1/messages/count_tokens" => {
             let (prompt, tools) = parse::<CountTokensRequest>(body, ignored)?.prompt(ignored)?;
             Ok(vec![Request { tools, ..Request::new(prompt) }])
@@ -82,8 +103,16 @@ fn ignoring(path: &str, body: &[u8], ignored: &IgnoredParams) -> Result<Vec<Requ
 fn ollama(path: &str, body: &[u8], ignored: &IgnoredParams) -> Result<Vec<Request>, ApiError> {
     let settings = ModelSettings::default();
     match path {
-        "/api/chat" => Ok(vec![parse::<OllamaChatRequest>(body, ignored)?.request(&settings, ignored)?]),
-        "/api/generate" => Ok(vec![parse::<GenerateRequest>(body, ignored)?.request(&settings, ignored)?]),
+        "/api/chat" => {
+            let request = parse::<OllamaChatRequest>(body, ignored)?;
+            request.adapters()?;
+            Ok(vec![request.request(&settings, ignored)?])
+        }
+        "/api/generate" => {
+            let request = parse::<GenerateRequest>(body, ignored)?;
+            request.adapters()?;
+            Ok(vec![request.request(&settings, ignored)?])
+        }
         "/api/embed" => parse::<EmbedBody>(body, ignored)?.work(ignored).map(|_| Vec::new()),
         "/api/embeddings" => parse::<OldEmbedBody>(body, ignored)?.into_new().work(ignored).map(|_| Vec::new()),
         "/api/show" => parse::<ShowRequest>(body, ignored).map(|_| Vec::new()),

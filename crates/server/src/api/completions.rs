@@ -33,8 +33,10 @@ pub(crate) async fn completions(
     Body(request): Body<CompletionRequest>,
 ) -> Result<Response, ApiError> {
     let requests = request.requests(caller.ignored())?;
+    let adapters = request.adapters()?;
     caller.note_user(request.user.as_deref());
-    let mut generation = api.generate(&request.model, request.keep_alive.as_ref(), &caller, requests).await?;
+    let mut generation =
+        api.generate(&request.model, request.keep_alive.as_ref(), &adapters, &caller, requests).await?;
     let tokenizer = generation.tokenizer();
     let echo = |prompt: &Prompt| match prompt {
         Prompt::Text(text) => text.clone(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use ruvllm_memory::MemoryError;
-use ruvllm_runtime::{GenerateError, GrammarError, RequestError, SamplingError, StepError, SubmitError};
+use ruvllm_runtime::{AdapterError, GenerateError, GrammarError, RequestError, SamplingError, StepError, SubmitError};
 use ruvllm_store::StoreError;
 
 use crate::error::{ApiError, ErrorKind};
@@ -100,6 +100,19 @@ pub(crate) fn renamed(mut error: ApiError, names: &[(&str, &str)]) -> ApiError {
     error
 }
 
+/// An adapter cannot be used. What is wrong with its files is for whoever loads it.
+fn adapter(error: &AdapterError, message: String) -> ApiError {
+    match error {
+        AdapterError::NoRoom { .. } => {
+            ApiError::unavailable(message, Some(LOAD_RETRY)).with_code("adapter_memory").with_param("adapter")
+        }
+        AdapterError::NotRegistered(_) => {
+            ApiError::not_found(message).with_param("adapter").with_code("adapter_not_found")
+        }
+        _ => ApiError::invalid_param("adapter", message).with_code("adapter_not_loadable"),
+    }
+}
+
 fn submission(error: &SubmitError) -> ApiError {
     let message = error.to_string();
     match error {
@@ -139,11 +152,29 @@ impl From<ModelError> for ApiError {
             ModelError::Pinned { .. } | ModelError::Taken { .. } => {
                 ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message)
             }
+            ModelError::UnknownAdapter { .. } => {
+                ApiError::not_found(message).with_param("adapter").with_code("adapter_not_found")
+            }
+            ModelError::AmbiguousAdapter { .. } | ModelError::TwoAdapters { .. } => {
+                ApiError::invalid_param("adapter", message)
+            }
+            ModelError::AdapterName { .. } | ModelError::AdapterTaken { .. } => {
+                ApiError::invalid_param("lora_name", message)
+            }
+            ModelError::AdapterPath { .. } => ApiError::invalid_param("lora_path", message),
+            ModelError::WhichModel { .. } => ApiError::invalid_param("model", message),
+            ModelError::AdapterChanged { .. } => {
+                ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message).with_param("adapter")
+            }
+            ModelError::Adapter { error, .. } => adapter(&error, message),
             ModelError::NoGenerator { .. } | ModelError::NoEncoder { .. } | ModelError::NoReranker { .. } => {
                 ApiError::invalid_param("model", message).with_code("unsupported_model")
             }
             ModelError::Store(StoreError::Unknown { .. } | StoreError::NotPulled { .. }) => {
                 ApiError::not_found(message).with_param("model").with_code("model_not_found")
+            }
+            ModelError::Store(StoreError::UnknownAdapter { .. }) => {
+                ApiError::not_found(message).with_param("adapters").with_code("adapter_not_found")
             }
             ModelError::Store(
                 StoreError::BadName { .. }

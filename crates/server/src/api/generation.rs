@@ -20,7 +20,7 @@ use crate::api::keep_alive::AfterAnswer;
 use crate::api::preparing;
 use crate::error::ApiError;
 use crate::metrics::{Finished, FinishedReason, ModelMetrics};
-use crate::models::{ModelInUse, Models};
+use crate::models::{ModelError, ModelInUse, Models};
 use crate::observe::Notes;
 
 /// Answers being generated. Dropping it ends them; what they used is charged in any case.
@@ -46,6 +46,12 @@ pub(crate) struct Part {
     pub piece: Option<Piece>,
 }
 
+/// Why a request is not answered.
+enum NotStarted {
+    Adapter(ModelError),
+    Request(RequestError),
+}
+
 impl Generation {
     /// Starts answering all requests together; each has the same number of choices. Rendering, tokenizing and compiling
     /// take time, so they run in the background, and are cancelled when the client disconnects.
@@ -68,27 +74,32 @@ impl Generation {
             request: caller.request.as_str().to_owned(),
             model: model.name.to_string(),
             ignored: caller.ignored().all(),
+            adapter: model.adapter_label(),
         };
         let (memory, engine_of_streams) = (api.memory.clone(), engine.clone());
         let bytes = requests.iter().map(|request| preparing::bytes_of(&request.prompt)).sum();
         let permit = api.preparing.permit(&caller.tenant, bytes).await?;
+        let (models_of_adapters, adapted) = (Arc::clone(models), model.clone());
         let streams = permit.run(move |patience| {
+            let adapter = models_of_adapters.hold(&adapted, &adapted.adapters).map_err(NotStarted::Adapter)?;
             let requests: Vec<Request> = requests
                 .into_iter()
                 .map(|request| {
-                    let request = Request { tenant: tenant.clone(), ..request };
+                    let request = Request { tenant: tenant.clone(), adapter: adapter.clone(), ..request };
                     within(request, answer_tokens_max)
                 })
                 .collect();
-            match memory {
+            let streams = match memory {
                 Some(memory) => engine_of_streams.recorded_streams(&memory, requests, &remember, patience),
-                None => Ok(engine_of_streams.streams(requests, patience)?),
-            }
+                None => engine_of_streams.streams(requests, patience).map_err(RequestError::from),
+            };
+            streams.map_err(NotStarted::Request)
         });
         let streams = streams.await.ok_or_else(|| ApiError::internal("the request could not be prepared"))?;
         let streams = streams.map_err(|error| match error {
-            RequestError::Generate(error) => Self::failed(models, &model, &error),
-            error => forgotten(&error),
+            NotStarted::Adapter(error) => error.into(),
+            NotStarted::Request(RequestError::Generate(error)) => Self::failed(models, &model, &error),
+            NotStarted::Request(error) => forgotten(&error),
         })?;
         // Known only now: the estimate was low, or a session added to the prompt. Dropping the streams ends them.
         let prompt_tokens: usize =

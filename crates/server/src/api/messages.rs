@@ -17,6 +17,7 @@ use crate::api::sections::Sections;
 use crate::api::{Api, failure, ids, sse};
 use crate::body::Body;
 use crate::error::ApiError;
+use crate::models::AskedAdapters;
 use crate::request_id::RequestId;
 
 /// Fields that have other names in this API.
@@ -40,8 +41,9 @@ pub(crate) async fn create_message(
     Body(request): Body<MessagesRequest>,
 ) -> Result<Response, ApiError> {
     let asked = request.request(caller.ignored())?;
+    let adapters = request.adapters()?;
     caller.note_user(request.metadata.as_ref().and_then(|metadata| metadata.user_id.as_deref()));
-    let started = api.generate(&request.model, request.keep_alive.as_ref(), &caller, vec![asked]).await;
+    let started = api.generate(&request.model, request.keep_alive.as_ref(), &adapters, &caller, vec![asked]).await;
     let mut generation = started.map_err(|error| failure::renamed(error, &FIELDS))?;
     request.reasoning()?.note(&generation, caller.ignored())?;
     let stop_sequences = request.stop_sequences.clone().unwrap_or_default();
@@ -79,7 +81,7 @@ pub(crate) async fn count_tokens(
     Body(request): Body<CountTokensRequest>,
 ) -> Result<Json<TokenCount>, ApiError> {
     let (prompt, tools) = request.prompt(caller.ignored())?;
-    let model = api.models.get(&request.model).await?;
+    let model = api.models.get_adapted(&request.model, &AskedAdapters::Default, &caller.tenant).await?;
     let engine = model.generator()?.clone();
     caller.note_model(&model.name);
     let tokens = api.encode(&caller, engine, prompt, tools).await?;

@@ -65,8 +65,9 @@ async fn create_response(
 ) -> Result<Response, ApiError> {
     let Asked { request: asked, conversation, mut object, tools, wants_logprobs } =
         request.ask(&store, &caller.tenant, caller.ignored())?;
+    let adapters = request.adapters()?;
     caller.note_user(request.user.as_deref());
-    let started = api.generate(&request.model, request.keep_alive.as_ref(), &caller, vec![asked]).await;
+    let started = api.generate(&request.model, request.keep_alive.as_ref(), &adapters, &caller, vec![asked]).await;
     let mut generation = started.map_err(|error| failure::renamed(error, &FIELDS))?;
     request.reasoning()?.note(&generation, caller.ignored())?;
     // A policy may have set what the request left unset.

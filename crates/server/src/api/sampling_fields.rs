@@ -50,10 +50,20 @@ macro_rules! with_sampling_fields {
             pub num_ctx: Option<i64>,
             /// How long the model stays loaded after the answer: seconds, or a text such as `5m`.
             pub keep_alive: Option<$crate::api::keep_alive::KeepAliveField>,
+            /// The adapter that the answer is generated with, if `model` does not name it: its name, or several such as
+            /// `[{"name": "legal", "weight": 0.5}]`.
+            pub adapter: Option<$crate::api::adapter_fields::AdapterField>,
+            /// The same by number, as llama-server has it: `[{"id": 0, "scale": 0.5}]`.
+            pub lora: Option<Vec<$crate::api::adapter_fields::LoraScale>>,
             $($(#[$after_attribute])* pub $after: $After,)*
         }
 
         impl $Request {
+            /// Returns the adapters that the request names.
+            pub(crate) fn adapters(&self) -> Result<$crate::models::AskedAdapters, ApiError> {
+                $crate::api::adapter_fields::asked(self.adapter.as_ref(), self.lora.as_deref())
+            }
+
             /// Returns the parameters that the request leaves unset.
             fn unset(&self, max_tokens: Option<usize>) -> ruvllm_runtime::UnsetParams {
                 ruvllm_runtime::UnsetParams {

@@ -13,6 +13,7 @@ use crate::api::chat::request::{ChatMessage, messages};
 use crate::api::tools::{ToolField, tools};
 use crate::body::Body;
 use crate::error::ApiError;
+use crate::models::AskedAdapters;
 use crate::openapi::ErrorBody;
 
 /// A text or a conversation.
@@ -64,7 +65,7 @@ pub(crate) async fn tokenize(
         _ => return Err(ApiError::invalid_param("prompt", "give either prompt or messages")),
     };
     let tools = tools(request.tools.as_deref(), None, None)?;
-    let model = api.models.get(&request.model).await?;
+    let model = api.models.get_adapted(&request.model, &AskedAdapters::Default, &caller.tenant).await?;
     let engine = model.generator()?.clone();
     caller.note_model(&model.name);
     let max_model_len = engine.context();
@@ -82,7 +83,7 @@ pub(crate) async fn detokenize(
     Extension(caller): Extension<Caller>,
     Body(request): Body<DetokenizeRequest>,
 ) -> Result<Json<Text>, ApiError> {
-    let model = api.models.get(&request.model).await?;
+    let model = api.models.get_adapted(&request.model, &AskedAdapters::Default, &caller.tenant).await?;
     caller.note_model(&model.name);
     let tokenizer = model.generator()?.tokenizer();
     if let Some(token) = request.tokens.iter().find(|token| **token as usize >= tokenizer.vocab_size()) {

@@ -39,6 +39,14 @@ pub(crate) const DISK_BYTES: &str = "ruvllm_kv_disk_bytes";
 pub(crate) const DISK_PAGES: &str = "ruvllm_kv_disk_pages";
 pub(crate) const DISK_WRITTEN: &str = "ruvllm_kv_disk_written_pages_total";
 pub(crate) const DISK_READ: &str = "ruvllm_kv_disk_read_pages_total";
+pub(crate) const ADAPTERS_REGISTERED: &str = "ruvllm_adapters_registered";
+pub(crate) const ADAPTERS_HOT: &str = "ruvllm_adapters_hot";
+pub(crate) const ADAPTER_BYTES: &str = "ruvllm_adapter_bytes";
+pub(crate) const ADAPTER_BUDGET_BYTES: &str = "ruvllm_adapter_budget_bytes";
+pub(crate) const ADAPTER_LOADS: &str = "ruvllm_adapter_loads_total";
+pub(crate) const ADAPTER_EVICTIONS: &str = "ruvllm_adapter_evictions_total";
+pub(crate) const ADAPTER_HITS: &str = "ruvllm_adapter_hits_total";
+pub(crate) const ADAPTER_REQUESTS: &str = "ruvllm_adapter_requests_total";
 pub(crate) const WITNESS_WRITTEN: &str = "ruvllm_witness_written_total";
 pub(crate) const WITNESS_OVERFLOWED: &str = "ruvllm_witness_overflowed_total";
 pub(crate) const WITNESS_LOST: &str = "ruvllm_witness_lost_total";
@@ -91,6 +99,10 @@ const COUNTERS: &[(&str, &str)] = &[
     (KV_TRIMMED, "Pages that lost what layers with a window no longer need."),
     (DISK_WRITTEN, "KV pages written to disk."),
     (DISK_READ, "KV pages read from disk."),
+    (ADAPTER_LOADS, "Adapters read into memory."),
+    (ADAPTER_EVICTIONS, "Adapters dropped from memory."),
+    (ADAPTER_HITS, "Requests whose adapter was in memory."),
+    (ADAPTER_REQUESTS, "Requests by adapter; from the 65th adapter on as other."),
     (WITNESS_WRITTEN, "Entries of the witness log that were written."),
     (WITNESS_OVERFLOWED, "Entries of the witness log that were dropped because the queue was full."),
     (WITNESS_LOST, "Entries of the witness log that the store refused."),
@@ -109,6 +121,10 @@ const GAUGES: &[(&str, &str)] = &[
     (STATE_BYTES, "Memory of recurrent states in use, with their snapshots."),
     (STATE_SNAPSHOTS, "Snapshots of recurrent states in memory."),
     (TIER_PAGES, "KV pages by format."),
+    (ADAPTERS_REGISTERED, "Adapters that requests can name."),
+    (ADAPTERS_HOT, "Adapters in memory."),
+    (ADAPTER_BYTES, "Memory of adapters in use."),
+    (ADAPTER_BUDGET_BYTES, "Maximum memory of adapters."),
     (DISK_BYTES, "Bytes of KV pages on disk."),
     (DISK_PAGES, "KV pages on disk."),
     (WITNESS_WAITING, "Entries of the witness log that wait to be written."),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Metrics, names};
+use crate::models::LoadedAdapters;
 
 /// State of one loaded model. Counters start when it is loaded.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +29,7 @@ pub struct ModelSnapshot {
     pub tier_pages: Vec<(String, u64)>,
     /// `None` without a disk tier.
     pub disk: Option<DiskSnapshot>,
+    pub adapters: LoadedAdapters,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +84,22 @@ impl Metrics {
             (names::KV_REFAULTED, snapshot.regretted_pages),
             (names::KV_DEMOTED, snapshot.cooled_pages),
             (names::KV_TRIMMED, snapshot.trimmed_pages),
+        ] {
+            self.counter(name, &model).absolute(count);
+        }
+        let adapters = &snapshot.adapters;
+        for (name, value) in [
+            (names::ADAPTERS_REGISTERED, adapters.registered),
+            (names::ADAPTERS_HOT, adapters.hot),
+            (names::ADAPTER_BYTES, adapters.hot_bytes),
+            (names::ADAPTER_BUDGET_BYTES, adapters.budget_bytes),
+        ] {
+            self.gauge(name, &model).set(value as f64);
+        }
+        for (name, count) in [
+            (names::ADAPTER_LOADS, adapters.loads),
+            (names::ADAPTER_EVICTIONS, adapters.evictions),
+            (names::ADAPTER_HITS, adapters.hits),
         ] {
             self.counter(name, &model).absolute(count);
         }

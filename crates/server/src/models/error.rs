@@ -1,5 +1,6 @@
 //! Why a model cannot be used.
 
+use ruvllm_runtime::AdapterError;
 use ruvllm_store::StoreError;
 
 use super::RunnerKind;
@@ -38,10 +39,52 @@ pub enum ModelError {
     NoEncoder { name: String, kind: RunnerKind },
     #[error("model {name:?} {kind}; reranking needs a cross-encoder")]
     NoReranker { name: String, kind: RunnerKind },
+    #[error(
+        "there is no adapter {name:?}{}; {}", .base.as_ref().map_or_else(String::new, |base| format!(" for model {base:?}")),
+        if .known.is_empty() { "none are loaded".to_owned() } else { format!("available: {}", .known.join(", ")) }
+    )]
+    UnknownAdapter { name: String, base: Option<String>, known: Vec<String> },
+    #[error("several models have an adapter {name:?}; name one of {}", .names.join(", "))]
+    AmbiguousAdapter { name: String, names: Vec<String> },
+    #[error("model {name:?} names the adapter {adapter:?} already; name the model alone, or leave out the other field")]
+    TwoAdapters { name: String, adapter: String },
+    #[error("{name:?} cannot name an adapter: {why}")]
+    AdapterName { name: String, why: &'static str },
+    #[error("{}", taken(.name, *.is_full))]
+    AdapterTaken { name: String, is_full: bool },
+    #[error(
+        "lora_path must be the name of an adapter in the store (ruvllm adapters list){}",
+        if *.has_folders { ", or a path below a folder of --adapter-folder" } else { "; serve --adapter-folder allows paths" }
+    )]
+    AdapterPath { has_folders: bool },
+    #[error(
+        "it must be told which model adapter {adapter:?} is for: name it as BASE:{adapter}{}",
+        if .served.is_empty() { String::new() } else { format!(", with one of {}", .served.join(", ")) }
+    )]
+    WhichModel { adapter: String, served: Vec<String> },
+    #[error("the files of adapter {name:?} have changed since it was loaded; load it again")]
+    AdapterChanged { name: String },
+    #[error("adapter {name:?} cannot be used: {told}")]
+    Adapter {
+        name: String,
+        /// What clients are told: without folders of this machine.
+        told: String,
+        error: Box<AdapterError>,
+    },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("loading model {name:?} was interrupted")]
     Lost { name: String },
+}
+
+fn taken(name: &str, is_full: bool) -> String {
+    match is_full {
+        true => format!("adapter '{name}' cannot be loaded: there are too many; unload some"),
+        false => format!(
+            "The lora adapter '{name}' has already been loaded. If you want to load the adapter in place, set \
+             'load_inplace' to True."
+        ),
+    }
 }
 
 fn megabytes(bytes: usize) -> String {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ruvllm_store::ModelSettings;
 
-use super::ServedModel;
+use super::adapters::Chosen;
+use super::{ServedAdapter, ServedModel};
 
 /// Counts the users of a model.
 #[derive(Debug, Default)]
@@ -48,15 +49,31 @@ pub struct ModelInUse {
     _user: User,
     /// Defaults for the requests of this user: those of the model, or of one that is made from it.
     pub defaults: Arc<ModelSettings>,
+    /// Adapters of the requests of this user, with their weights.
+    pub(crate) adapters: Chosen,
 }
 
 impl ModelInUse {
     pub(super) fn new(model: Arc<ServedModel>, user: User) -> Self {
-        Self { defaults: Arc::clone(&model.settings), model, _user: user }
+        Self { defaults: Arc::clone(&model.settings), model, _user: user, adapters: Vec::new() }
     }
 
     pub(super) fn with_settings(self, defaults: Arc<ModelSettings>) -> Self {
         Self { defaults, ..self }
+    }
+
+    pub(super) fn with_adapters(self, adapters: Chosen) -> Self {
+        Self { adapters, ..self }
+    }
+
+    /// Returns what the witness log calls the adapters: names with digests, and weights where they are not 1.
+    pub(crate) fn adapter_label(&self) -> Option<String> {
+        let one = |(adapter, weight): &(Arc<ServedAdapter>, f32)| match *weight {
+            1.0 => format!("{}@{}", adapter.name, adapter.digest()),
+            weight => format!("{weight}*{}@{}", adapter.name, adapter.digest()),
+        };
+        let all: Vec<String> = self.adapters.iter().map(one).collect();
+        (!all.is_empty()).then(|| all.join("+"))
     }
 }
 

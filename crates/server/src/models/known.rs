@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use ruvllm_store::{Manifest, ModelFile, ModelSettings};
 use serde_json::{Map, Value};
 
+use super::known_adapters::KnownAdapter;
 use super::{ModelError, Models, RunnerKind};
 
 /// Files whose descriptions are kept.
@@ -27,6 +28,8 @@ pub struct KnownModel {
     pub settings: ModelSettings,
     /// The model that it is made from, or an alias of.
     pub base: Option<String>,
+    /// What makes it differ from its base, of an adapter.
+    pub adapter: Option<KnownAdapter>,
 }
 
 /// What a file says of its model.
@@ -143,6 +146,7 @@ impl KnownModel {
             licence: None,
             settings,
             base: None,
+            adapter: None,
         }
     }
 }

@@ -108,6 +108,7 @@ impl Models {
     pub fn maintain(&self) {
         self.unload_expired();
         self.share_out();
+        self.share_out_adapters();
         // Returns memory that requests have freed.
         trim_allocator();
     }

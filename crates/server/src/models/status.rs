@@ -1,6 +1,6 @@
 //! State of loaded models, for metrics and operators.
 
-use ruvllm_runtime::DiskStats;
+use ruvllm_runtime::{AdapterStats, DiskStats, Engine};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -29,6 +29,30 @@ pub struct LoadedModel {
     /// Prompt tokens, and those of them that were cached.
     pub prompt_tokens: u64,
     pub cached_tokens: u64,
+    pub adapters: LoadedAdapters,
+}
+
+/// The adapters of a model, for operators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct LoadedAdapters {
+    /// That requests can name.
+    pub registered: usize,
+    /// In memory, with the bytes that they take and the most that they may.
+    pub hot: usize,
+    pub hot_bytes: usize,
+    pub budget_bytes: usize,
+    /// How often one was read into memory, dropped from it, or found there.
+    pub loads: u64,
+    pub evictions: u64,
+    pub hits: u64,
+}
+
+impl LoadedAdapters {
+    fn of(engine: &Engine) -> Self {
+        let AdapterStats { registered, hot, hot_bytes, budget_bytes, loads, evictions, hits } =
+            engine.adapters().stats();
+        Self { registered, hot, hot_bytes, budget_bytes, loads, evictions, hits }
+    }
 }
 
 impl ServedModel {
@@ -64,6 +88,7 @@ impl ServedModel {
             state_snapshots: cache.snapshots,
             tier_pages: status.tier_pages().map(|(format, pages)| (format, pages as u64)).collect(),
             disk: cache.disk.map(disk),
+            adapters: LoadedAdapters::of(engine),
         }
     }
 
@@ -91,6 +116,7 @@ impl ServedModel {
                 described.kv_used_bytes = status.cache.used_bytes;
                 described.kv_budget_bytes = status.cache.budget_bytes;
                 described.prompt_tokens = status.cache.lookups.tokens;
+                described.adapters = LoadedAdapters::of(engine);
                 described.cached_tokens = status.cache.lookups.tokens_saved;
             }
         }

@@ -72,6 +72,11 @@ impl HubRepo {
         ModelName::parse(&format!("{}/{}", name::plain(owner), name::plain(&format!("{repo}{revision}"))))
     }
 
+    /// The repository of a file.
+    pub(crate) fn of(file: &HubFile) -> HubRepo {
+        HubRepo { repo: file.repo.clone(), revision: file.revision.clone() }
+    }
+
     pub(crate) fn file(&self, file: &str) -> HubFile {
         HubFile { repo: self.repo.clone(), revision: self.revision.clone(), file: file.to_owned() }
     }

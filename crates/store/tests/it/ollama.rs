@@ -150,8 +150,6 @@ fn sizes_and_shapes_are_bounded() {
     assert!(installed.said(&[wrong_size]).contains("is not a file of 4 bytes"));
     assert!(installed.said(&[]).contains("one layer with a model"));
     assert!(installed.said(&[model.clone(), model.clone()]).contains("one layer with a model"));
-    let adapter = installed.layer("adapter", b"x");
-    assert!(installed.said(&[model.clone(), adapter]).contains("adapters are not supported"));
     let huge = installed.layer("system", &vec![b'x'; 2 << 20]);
     assert!(installed.said(&[model.clone(), huge]).contains("larger than"));
     for (kind, bytes) in [("params", &b"[1]"[..]), ("params", b"{"), ("messages", b"{}"), ("system", b"\xff\xfe")] {
@@ -165,6 +163,24 @@ fn sizes_and_shapes_are_bounded() {
         assert!(installed.store.resolve("bad").is_err());
         assert!(installed.names()[0].starts_with("unusable: "));
     }
+}
+
+#[test]
+fn adapters_are_used_where_they_lie_if_they_are_what_the_manifest_says() {
+    let installed = Installation::new();
+    let (model, adapter) = (installed.layer("model", b"GGUF"), installed.layer("adapter", b"GGUF lora"));
+    installed.manifest("registry.ollama.ai/library/toy/latest", &[model.clone(), adapter]);
+    let adapters = installed.store.resolve("toy").unwrap().settings.adapters;
+    let blob = installed.root().join(format!("blobs/sha256-{}", sha256(b"GGUF lora")));
+    assert_eq!(adapters, [blob.to_str().unwrap()]);
+    fs::write(&blob, "GGUF evil").unwrap();
+    let error = installed.store.resolve("toy").unwrap_err().to_string();
+    assert!(error.contains("has the SHA-256"), "{error}");
+    let missing =
+        json!({"mediaType": format!("{LAYER}adapter"), "digest": format!("sha256:{}", "0".repeat(64)), "size": 4});
+    installed.manifest("registry.ollama.ai/library/toy/latest", &[model, missing]);
+    let error = installed.store.resolve("toy").unwrap_err().to_string();
+    assert!(error.contains("cannot be read"), "{error}");
 }
 
 #[test]

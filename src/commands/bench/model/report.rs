@@ -36,6 +36,9 @@ impl Report<'_> {
             "decode": { "tokens": flags.decode, "depth": flags.depth, "sequences": flags.sequences,
                         "tok_s": self.rates.decode.to_json() },
         });
+        if !flags.adapter.is_empty() {
+            object["adapters"] = flags.adapter.iter().map(|adapter| adapter.spec.clone()).collect();
+        }
         if !self.speculation.is_empty() {
             object["speculation"] = self.speculation.iter().map(speculation::Comparison::to_json).collect();
         }
@@ -86,7 +89,12 @@ impl Report<'_> {
 
     fn rates_table(&self) -> Vec<Vec<String>> {
         let flags = &self.bench.flags;
-        let decode = format!("decode at depth {}, {} at once", flags.depth, flags.sequences);
+        let adapters = match flags.adapter.len() {
+            0 => String::new(),
+            1 => ", with an adapter".to_owned(),
+            count => format!(", with {count} adapters in turn"),
+        };
+        let decode = format!("decode at depth {}, {} at once{adapters}", flags.depth, flags.sequences);
         vec![
             ["", "tokens", "tokens/s", "least", "most"].map(str::to_owned).to_vec(),
             self.rates.prefill.row("prefill", flags.prompt_tokens),

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ruvllm_kv::{DiskStore, KvOptions, PageKey, PageTable, Quota};
-use ruvllm_runner::{AdapterId, Fault, FaultInjector};
+use ruvllm_runner::{AdapterId, Fault, FaultInjector, HeldAdapter};
 use tempfile::TempDir;
 
 use super::super::{Core, CoreOptions};
@@ -37,6 +38,11 @@ fn request(random: &mut Random, own_tokens: usize) -> Request {
         prefix_use: PrefixUse { enabled: below(random, 5) > 0, tokens_min: below(random, 3) * 16 },
         ..Request::new(prompt)
     }
+}
+
+/// An adapter of a fake runner, which needs none of its weights.
+pub fn held(digest: [u8; 32], invocation: Option<Arc<[u32]>>) -> HeldAdapter {
+    HeldAdapter::new(AdapterId(digest), true, invocation, Arc::new(()))
 }
 
 /// A request in flight and what it has given.
@@ -202,7 +208,10 @@ impl Run {
     fn submit(&mut self, step: usize) {
         let mut request = request(&mut self.random, self.setting.own_tokens);
         if self.setting.is_fake() && self.random.unit() < 0.3 {
-            request.adapter = Some(AdapterId([7; 32]));
+            // One that applies to all tokens, or one that begins where a token occurs last.
+            let is_activated = self.random.unit() < 0.5;
+            let invocation = is_activated.then(|| [request.prompt[request.prompt.len() / 2]][..].into());
+            request.adapter = Some(held([7 + u8::from(is_activated); 32], invocation));
         }
         if self.random.unit() < 0.05 {
             request.deadline = Some(Duration::from_millis(step as u64 + 10));

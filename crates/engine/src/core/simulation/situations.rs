@@ -1,10 +1,10 @@
 //! Single situations that random requests meet too rarely, or that need a look in between.
 
 use ruvllm_kv::{DiskStore, KvOptions, PageKey, Quota, Tiers};
-use ruvllm_runner::{AdapterId, FakeRunner, Fault, KvShape};
+use ruvllm_runner::{FakeRunner, Fault, KvShape};
 
 use super::super::{Core, CoreOptions};
-use super::run::Alone;
+use super::run::{Alone, held};
 use super::setting::{CONTEXT, Device, FAKE, Setting, TINY, VOCABULARY};
 use crate::{Request, StepError, SubmitError, Tenant};
 
@@ -92,7 +92,7 @@ fn the_quota_of_a_tenant_holds_for_all_of_its_adapters_together() {
     let options = CoreOptions { quotas: vec![(Tenant::new("a"), quota)], ..CoreOptions::new(40 * page) };
     let mut core = FAKE.core(options);
     for digest in 0..4 {
-        let adapter = (digest > 0).then_some(AdapterId([digest; 32]));
+        let adapter = (digest > 0).then(|| held([digest; 32], None));
         let prompt = (0..60).collect::<Vec<u32>>().iter().map(|token| token % VOCABULARY).collect();
         let request = Request { tenant: Tenant::new("a"), adapter, max_tokens: Some(1), ..Request::new(prompt) };
         core.submit(request).expect("it fits");

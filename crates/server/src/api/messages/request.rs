@@ -6,12 +6,14 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::blocks::{CacheControl, MessageField, TextContent, messages};
+use crate::api::adapter_fields::{self, AdapterField};
 use crate::api::fields;
 use crate::api::keep_alive::KeepAliveField;
 use crate::api::reasoning::ReasoningParam;
 use crate::api::typed::{Typed, refuse};
 use crate::error::ApiError;
 use crate::ignored::IgnoredParams;
+use crate::models::AskedAdapters;
 
 /// A conversation to continue. Unknown parameters are ignored and named in the header `x-ruvllm-ignored`.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -54,6 +56,9 @@ pub struct MessagesRequest {
     pub num_ctx: Option<i64>,
     /// How long the model stays loaded after the answer: seconds, or a text such as `5m`.
     pub keep_alive: Option<KeepAliveField>,
+    /// The adapter that the answer is generated with, if `model` does not name it: its name, or several such as
+    /// `[{"name": "legal", "weight": 0.5}]`.
+    pub adapter: Option<AdapterField>,
     // Refused: answers would mean something else without them.
     #[schema(ignore)]
     pub container: Option<Value>,
@@ -150,6 +155,11 @@ pub struct Metadata {
 }
 
 impl MessagesRequest {
+    /// Returns the adapters that the request names.
+    pub(crate) fn adapters(&self) -> Result<AskedAdapters, ApiError> {
+        adapter_fields::asked(self.adapter.as_ref(), None)
+    }
+
     pub(crate) fn request(&self, ignored: &IgnoredParams) -> Result<Request, ApiError> {
         self.refuse_unsupported(ignored)?;
         let default = Sampling::default();

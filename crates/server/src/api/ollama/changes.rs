@@ -21,6 +21,9 @@ use crate::body::Body;
 use crate::error::ApiError;
 use crate::ignored::IgnoredParams;
 
+/// Maximum number of adapters of a model.
+const ADAPTERS_MAX: usize = 8;
+
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct PullRequest {
     /// A model of the catalogue, or hf:OWNER/REPO/FILE.gguf.
@@ -64,7 +67,7 @@ pub struct CreateRequest {
     /// What every conversation begins with.
     pub messages: Option<Vec<CreateMessage>>,
     pub license: Option<License>,
-    /// Refused: there are no adapters yet.
+    /// Adapters of the store by their names, or by the SHA-256 of their files, as `{"FILE": "sha256:..."}`.
     #[schema(value_type = Option<Object>)]
     pub adapters: Option<Map<String, Value>>,
     /// Refused: `ruvllm pull` adds files.
@@ -167,7 +170,8 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     caller.require_store_changes(api.allows_local_changes)?;
     let streams = request.stream.unwrap_or(true);
-    let Wanted { name, from, settings, template } = request.wanted(caller.ignored())?;
+    let Wanted { name, from, mut settings, template } = request.wanted(caller.ignored())?;
+    settings.adapters = api.models.named_adapters(settings.adapters).await.map_err(start::unknown)?;
     let from = base(&api, from, template).await?;
     api.models.derive(&name, &from, settings).await.map_err(start::unknown)?;
     let (sender, lines) = mpsc::channel(LINES_MAX);
@@ -271,9 +275,6 @@ impl CreateRequest {
                 .with_code("unsupported_parameter")
         };
         let is_given = |map: &Option<Map<String, Value>>| map.as_ref().is_some_and(|map| !map.is_empty());
-        if is_given(&self.adapters) {
-            return Err(refused("adapters", "there are no adapters yet"));
-        }
         if is_given(&self.files) {
             return Err(refused("files", "add files with `ruvllm pull FILE` and name the model in from"));
         }
@@ -282,14 +283,15 @@ impl CreateRequest {
         }
         let name = model_of(self.model.clone(), self.name.clone())?;
         let file = self.modelfile.as_deref().map(modelfile::parse).transpose()?.unwrap_or_default();
-        let Modelfile { from, adapter, settings } = file;
-        if adapter.is_some() {
-            return Err(refused("modelfile", "it has an ADAPTER, and there are no adapters yet"));
-        }
+        let Modelfile { from, settings } = file;
+        let adapters = adapters(self.adapters.as_ref())?;
         let from = self.from.clone().filter(|from| !from.is_empty()).or(from);
         let from =
             from.ok_or_else(|| ApiError::invalid_param("from", "from is missing: name the model to make it from"))?;
         let mut settings = self.settings().over(&settings);
+        if !adapters.is_empty() {
+            settings.adapters = adapters;
+        }
         let template = settings.template.take().filter(|template| !template.trim().is_empty());
         check(&settings, ignored)?;
         Ok(Wanted { name, from, settings, template })
@@ -302,6 +304,7 @@ impl CreateRequest {
             system: self.system.filter(|text| !text.is_empty()),
             template: self.template,
             messages: self.messages.unwrap_or_default().into_iter().map(message).collect(),
+            adapters: Vec::new(),
             license: match self.license {
                 None => Vec::new(),
                 Some(License::One(text)) => vec![text],
@@ -309,6 +312,21 @@ impl CreateRequest {
             },
         }
     }
+}
+
+/// Returns what names each adapter: its digest where there is one, otherwise its name.
+fn adapters(given: Option<&Map<String, Value>>) -> Result<Vec<String>, ApiError> {
+    let given = given.into_iter().flatten();
+    let one = |(name, digest): (&String, &Value)| match digest {
+        Value::String(digest) if digest.is_empty() => Ok(name.clone()),
+        Value::String(digest) => Ok(digest.clone()),
+        _ => Err(ApiError::invalid_param("adapters", "adapters must be an object of names and digests")),
+    };
+    let adapters = given.map(one).collect::<Result<Vec<_>, _>>()?;
+    if adapters.len() > ADAPTERS_MAX {
+        return Err(ApiError::invalid_param("adapters", format!("up to {ADAPTERS_MAX} adapters can be combined")));
+    }
+    Ok(adapters)
 }
 
 /// Refuses settings with which every request would fail.
@@ -354,7 +372,7 @@ mod tests {
     #[test]
     fn what_cannot_be_done_is_refused_by_name() {
         for (field, value, param) in [
-            ("adapters", json!({"a": "sha256:0"}), "adapters"),
+            ("adapters", json!({"a": 7}), "adapters"),
             ("files", json!({"a": "sha256:0"}), "files"),
             ("quantize", json!("q4_K_M"), "quantize"),
             ("parameters", json!({"num_ctx": -1}), "parameters.num_ctx"),
@@ -363,7 +381,6 @@ mod tests {
             ("messages", json!([{"role": "robot", "content": ""}]), "messages[0].role"),
             ("messages", json!("Hi"), "messages"),
             ("license", json!(7), "license"),
-            ("modelfile", json!("ADAPTER ./x"), "modelfile"),
             ("from", json!(""), "from"),
         ] {
             let mut body = json!({"model": "p", "from": "toy"});

@@ -31,7 +31,7 @@ pub(crate) async fn chat(
         let empty = OllamaChatResponse::new(&request.model, Said::default(), Tail::without_answer(reason));
         return Ok(Json(empty).into_response());
     }
-    let (model, clock) = start::find(&api, &request.model).await?;
+    let (model, clock) = start::find(&api, &caller, &request.model, &request.adapters()?).await?;
     let asked = request.request(&model.defaults, caller.ignored())?;
     keep_alive::apply(request.keep_alive.as_ref(), &model, &api.models, &caller)?;
     let mut generation = start::start(&api, &caller, model, asked).await?;

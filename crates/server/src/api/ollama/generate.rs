@@ -36,7 +36,7 @@ pub(crate) async fn generate(
         let empty = GenerateResponse::new(&request.model, Said::default(), Tail::without_answer(reason));
         return Ok(Json(empty).into_response());
     }
-    let (model, clock) = start::find(&api, &request.model).await?;
+    let (model, clock) = start::find(&api, &caller, &request.model, &request.adapters()?).await?;
     let mut asked = request.request(&model.defaults, caller.ignored())?;
     keep_alive::apply(request.keep_alive.as_ref(), &model, &api.models, &caller)?;
     let engine = model.generator().map_err(ApiError::from)?.clone();

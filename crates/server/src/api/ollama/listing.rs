@@ -2,12 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::stamp;
+use crate::access::Caller;
 use crate::api::Api;
 use crate::error::ApiError;
 use crate::models::{KnownModel, ModelDescription, Models};
@@ -71,7 +72,10 @@ pub(crate) struct Details {
 /// List the models of this server
 #[utoipa::path(get, path = "/api/tags", tag = "ollama",
     responses((status = 200, description = "All models that can be requested", body = TagList)))]
-pub(super) async fn tags(State(api): State<Api>) -> Result<Json<TagList>, ApiError> {
+pub(super) async fn tags(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<TagList>, ApiError> {
     let models = api.models;
     let tag = |models: &Models, known: KnownModel| Tag {
         name: long_name(&known.name),
@@ -82,7 +86,7 @@ pub(super) async fn tags(State(api): State<Api>) -> Result<Json<TagList>, ApiErr
         details: details(models, &known),
     };
     let listed = tokio::task::spawn_blocking(move || {
-        models.known().into_iter().map(|known| tag(&models, known)).collect::<Vec<_>>()
+        models.known_to(&caller.tenant).into_iter().map(|known| tag(&models, known)).collect::<Vec<_>>()
     });
     let models = listed.await.map_err(|_| ApiError::internal("the models could not be listed"))?;
     Ok(Json(TagList { models }))

@@ -12,7 +12,6 @@ const LISTS: [&str; 1] = ["stop"];
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Modelfile {
     pub from: Option<String>,
-    pub adapter: Option<String>,
     pub settings: ModelSettings,
 }
 
@@ -25,7 +24,7 @@ pub(super) fn parse(text: &str) -> Result<Modelfile, ApiError> {
         let settings = &mut parsed.settings;
         match instruction.to_ascii_uppercase().as_str() {
             "FROM" => parsed.from = Some(value),
-            "ADAPTER" => parsed.adapter = Some(value),
+            "ADAPTER" => settings.adapters.push(value),
             "SYSTEM" => settings.system = Some(value),
             "TEMPLATE" => settings.template = Some(value),
             "LICENSE" => settings.license.push(value),
@@ -110,6 +109,10 @@ pub(super) fn write(from: &str, settings: &ModelSettings) -> String {
     if let Some(system) = &settings.system {
         text.push_str(&format!("SYSTEM \"\"\"{system}\"\"\"\n"));
     }
+    // Adapters of an Ollama installation are files of this machine, which clients are not told of.
+    for adapter in settings.adapters.iter().filter(|adapter| !adapter.starts_with('/')) {
+        text.push_str(&format!("ADAPTER {adapter}\n"));
+    }
     for line in parameters(&settings.parameters).lines() {
         text.push_str(&format!("PARAMETER {line}\n"));
     }
@@ -143,6 +146,7 @@ mod tests {
     const PIRATE: &str = r#"
 # A pirate.
 FROM smollm2
+ADAPTER parrot
 PARAMETER temperature 0.2
 parameter stop "<end>"
 PARAMETER stop Arr!
@@ -164,6 +168,7 @@ LICENSE "MIT"
             "system": "You are\na pirate.",
             "messages": [{"role": "user", "content": "Ahoy"}, {"role": "assistant", "content": "Ahoy,\nmatey."}],
             "license": ["MIT"],
+            "adapters": ["parrot"],
         });
         assert_eq!(serde_json::to_value(&parsed.settings).unwrap(), expected);
         assert_eq!(parse(&write("smollm2", &parsed.settings)).unwrap(), parsed);

@@ -9,10 +9,12 @@ use utoipa::ToSchema;
 use super::fields::{self, Think};
 use super::messages::{self, OllamaMessage, OllamaTool};
 use super::options::Options;
+use crate::api::adapter_fields::{self, AdapterField};
 use crate::api::keep_alive::KeepAliveField;
 use crate::api::reasoning::ReasoningParam;
 use crate::error::ApiError;
 use crate::ignored::IgnoredParams;
+use crate::models::AskedAdapters;
 
 /// Declares a request type with the fields that both have in the place of `..common`. A shared struct with serde's `flatten`
 /// would not do: it accepts unknown fields and loses the path of invalid ones.
@@ -34,6 +36,9 @@ macro_rules! with_common_fields {
             pub format: Option<Value>,
             pub options: Option<Options>,
             pub keep_alive: Option<KeepAliveField>,
+            /// The adapter that the answer is generated with, if `model` does not name it: its name, or several such as
+            /// `[{"name": "legal", "weight": 0.5}]`.
+            pub adapter: Option<AdapterField>,
             pub think: Option<Think>,
             pub logprobs: Option<bool>,
             /// Number of the most likely tokens to report at each position.
@@ -48,6 +53,11 @@ macro_rules! with_common_fields {
         impl $Request {
             pub(crate) fn streams(&self) -> bool {
                 self.stream.unwrap_or(true)
+            }
+
+            /// Returns the adapters that the request names.
+            pub(crate) fn adapters(&self) -> Result<AskedAdapters, ApiError> {
+                adapter_fields::asked(self.adapter.as_ref(), None)
             }
 
             pub(crate) fn wants_logprobs(&self) -> bool {

@@ -66,9 +66,9 @@ pub(crate) async fn show(
     if request.verbose == Some(true) {
         caller.ignored().note("verbose", "long lists are not shown")?;
     }
-    let models = api.models;
+    let (models, tenant) = (api.models, caller.tenant.clone());
     let found = tokio::task::spawn_blocking(move || {
-        let known = models.find_known(&name)?;
+        let known = models.find_known_to(&name, &tenant)?;
         let description = models.description(&known.name, &known.file)?;
         Ok((known, description))
     });
@@ -93,9 +93,14 @@ impl ShowResponse {
             [] => description.license.clone().or_else(|| known.licence.clone()).unwrap_or_default(),
             given => given.join("\n"),
         };
+        // The name of an adapter makes the same model again.
+        let mut shown = settings.clone();
+        if known.adapter.is_some() {
+            shown.adapters = vec![known.name.clone()];
+        }
         let message = |message: &ruvllm_store::FirstMessage| json!({"role": message.role, "content": message.content});
         Self {
-            modelfile: modelfile::write(known.base.as_deref().unwrap_or(&known.name), settings),
+            modelfile: modelfile::write(known.base.as_deref().unwrap_or(&known.name), &shown),
             parameters: modelfile::parameters(&settings.parameters),
             template: description.chat_template.clone().unwrap_or_default(),
             system: settings.system.clone(),

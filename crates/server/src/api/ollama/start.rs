@@ -9,12 +9,17 @@ use crate::api::generation::Generation;
 use crate::api::keep_alive::{self, AfterAnswer, KeepAliveField};
 use crate::api::{Api, failure, fields};
 use crate::error::ApiError;
-use crate::models::{KeepAlive, ModelError, ModelInUse};
+use crate::models::{AskedAdapters, KeepAlive, ModelError, ModelInUse};
 
 /// Returns the model of this name, loaded if necessary, and how long that took.
-pub(super) async fn find(api: &Api, name: &str) -> Result<(ModelInUse, Clock), ApiError> {
+pub(super) async fn find(
+    api: &Api,
+    caller: &Caller,
+    name: &str,
+    adapters: &AskedAdapters,
+) -> Result<(ModelInUse, Clock), ApiError> {
     let clock = Clock::start();
-    let model = api.models.get(name).await.map_err(unknown)?;
+    let model = api.models.get_adapted(name, adapters, &caller.tenant).await.map_err(unknown)?;
     Ok((model, clock.loaded()))
 }
 
@@ -55,7 +60,7 @@ pub(super) async fn load_only(
         api.models.find_known(name).map_err(unknown)?;
         return Ok("unload");
     }
-    let (model, _) = find(api, name).await?;
+    let (model, _) = find(api, caller, name, &AskedAdapters::Default).await?;
     caller.note_model(&model.name);
     keep_alive::apply(field, &model, &api.models, caller)?;
     if !unloads {

@@ -11,6 +11,7 @@ use super::input::{self, Input};
 use super::response::{ResponseObject, TextConfig};
 use super::store::ResponseStore;
 use super::tools::{OfferedTools, ToolItem};
+use crate::api::adapter_fields::{self, AdapterField};
 use crate::api::conversation::Conversation;
 use crate::api::keep_alive::KeepAliveField;
 use crate::api::reasoning::ReasoningParam;
@@ -18,6 +19,7 @@ use crate::api::typed::refuse;
 use crate::api::{fields, ids};
 use crate::error::ApiError;
 use crate::ignored::IgnoredParams;
+use crate::models::AskedAdapters;
 
 /// The supported values of `include`. Reasoning always comes with the second.
 const LOGPROBS: &str = "message.output_text.logprobs";
@@ -80,6 +82,9 @@ pub struct ResponsesRequest {
     pub num_ctx: Option<i64>,
     /// How long the model stays loaded after the answer: seconds, or a text such as `5m`.
     pub keep_alive: Option<KeepAliveField>,
+    /// The adapter that the answer is generated with, if `model` does not name it: its name, or several such as
+    /// `[{"name": "legal", "weight": 0.5}]`.
+    pub adapter: Option<AdapterField>,
     // Refused: answers would mean something else without them.
     #[schema(ignore)]
     pub background: Option<Value>,
@@ -153,6 +158,11 @@ pub(crate) struct Asked {
 }
 
 impl ResponsesRequest {
+    /// Returns the adapters that the request names.
+    pub(crate) fn adapters(&self) -> Result<AskedAdapters, ApiError> {
+        adapter_fields::asked(self.adapter.as_ref(), None)
+    }
+
     pub(crate) fn ask(&self, store: &ResponseStore, tenant: &str, ignored: &IgnoredParams) -> Result<Asked, ApiError> {
         self.refuse_unsupported(ignored)?;
         let conversation = self.conversation(store, tenant, ignored)?;

@@ -64,7 +64,14 @@ impl Served {
         let model = store.ensure("smollm2", &mut |_| {}).expect("the default model can be fetched");
         let (metrics, lifecycle) = (Arc::new(Metrics::default()), Lifecycle::default());
         let memory = Arc::new(MemoryBudget::new(None, &[]));
-        let options = ModelsOptions { aliases: BTreeMap::new(), loaded_max: 1, keep_alive: None, memory };
+        let options = ModelsOptions {
+            aliases: BTreeMap::new(),
+            loaded_max: 1,
+            keep_alive: None,
+            memory,
+            adapter_bytes: 64 << 20,
+            adapter_folders: Vec::new(),
+        };
         let models = Models::new(store, Arc::new(ShortContext), Arc::clone(&metrics), options);
         let open = |steps| {
             ShortContext.load(&model.path, steps).map_err(|error| ModelError::Load { name: String::new(), error })
