@@ -23,7 +23,8 @@ impl Ps {
         if self.json {
             return output::json(&answer);
         }
-        let heading = ["model", "running", "waiting", "kv memory", "cached", "context", "backend", "kernels"];
+        let heading =
+            ["model", "running", "waiting", "kv memory", "cached", "context", "backend", "kernels", "prompts"];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
         rows.extend(answer["models"].as_array().into_iter().flatten().map(row));
         output::table(&rows)?;
@@ -89,5 +90,8 @@ fn row(model: &Value) -> Vec<String> {
         number("context").to_string(),
         model["backend"].as_str().unwrap_or_default().to_owned(),
         model["kernels"].as_str().unwrap_or_default().to_owned(),
+        model["fast_prefill_from"]
+            .as_u64()
+            .map_or("exact".to_owned(), |tokens| format!("fast from {tokens} tokens on")),
     ]
 }

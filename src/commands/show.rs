@@ -7,7 +7,8 @@ use clap::Args;
 use ruvllm_backends::{EncoderFacts, GENERATING, Purpose, is_encoder};
 use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_model::formats::gguf::facts::{ModelFacts, PerLayer};
-use ruvllm_runtime::{BackendChoice, ColdFormat, NATIVE, SamplingDefaults, hardware};
+use ruvllm_runtime::hardware::{self, Hardware};
+use ruvllm_runtime::{BackendChoice, ColdFormat, FastPrefill, NATIVE, SamplingDefaults};
 use ruvllm_store::{ModelFile, StoredFile};
 use serde_json::{Value, json};
 
@@ -56,7 +57,10 @@ impl Show {
         let gguf = ruvllm_model::open(&file.path).with_context(shown)?;
         let facts = ModelFacts::of(&gguf).with_context(shown)?;
         let sampling = SamplingDefaults::of_file(&gguf);
-        let cold = ColdFormat::of_file(&gguf, &calibration_folder()?);
+        let folder = calibration_folder()?;
+        let cold = ColdFormat::of_file(&gguf, &folder);
+        let (kernels, cores) = (hardware::chosen_kernels()?, Hardware::detect().cores);
+        let prefill = FastPrefill::of_file(&gguf, &folder, kernels.name(), cores);
         if self.template {
             return output::line(&output::printable(facts.chat_template.as_deref().unwrap_or("")));
         }
@@ -68,6 +72,7 @@ impl Show {
             let mut object = to_json(&facts, licence, &runs_on);
             object["sampling"] = sampling.to_json();
             object["kv_cold"] = cold.as_ref().map(ColdFormat::to_json).into();
+            object["prefill_auto"] = prefill.as_ref().map(FastPrefill::to_json).into();
             object["path"] = json!(file.path);
             object["sha256"] = json!(sha256);
             return output::json(&object);
@@ -79,6 +84,9 @@ impl Show {
         if runs_on.backend == Some(NATIVE) {
             let cold = cold.map_or_else(|| "measured on the first run".to_owned(), |cold| cold.to_string());
             rows.push(("oldest KV", cold));
+            let prefill =
+                prefill.map_or_else(|| "measured by --prefill auto".to_owned(), |prefill| prefill.to_string());
+            rows.push(("prompts (auto)", prefill));
         }
         rows.push(("file", file.path.display().to_string()));
         if let Some(manifest) = manifest {

@@ -53,8 +53,8 @@ pub struct EngineFlags {
     /// `ruvllm quantize` does it once and for all
     #[arg(long, value_name = "TYPE")]
     pub quantize: Option<Recipe>,
-    /// How prompts are computed: exact, as answers are; fast, with weights and activations in bf16, on processors with AMX; or
-    /// auto: fast where a measurement at the first load shows that it pays and leaves predictions as they are
+    /// How prompts are computed: exact, as answers are; fast, with weights and activations in bf16, on processors with AMX
+    /// or AVX-512 BF16; or auto: fast where a measurement at the first load shows that it pays and leaves predictions as they are
     #[arg(long, value_name = "WAY", default_value = "exact")]
     pub prefill: Prefill,
     #[command(flatten)]

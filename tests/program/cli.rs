@@ -206,6 +206,14 @@ fn bench_and_perplexity_report_figures() {
     assert!(bench["prefill"]["tok_s"]["median"].as_f64().expect("a number") > 0.0);
     assert!(bench["decode"]["tok_s"]["median"].as_f64().expect("a number") > 0.0);
     assert!(bench.get("speculation").is_none(), "plain decoding is what is measured unless asked");
+    let first_token = &bench["first_token"];
+    let ms = |part: &str| first_token[format!("{part}_ms")].as_f64().expect("a time");
+    let parts = ["encode", "queue", "embed", "matmul", "attention", "other", "sample"].map(ms);
+    assert!((parts.iter().sum::<f64>() - ms("total")).abs() < 0.01, "{first_token}");
+    assert!(ms("matmul") > 0.0 && ms("attention") > 0.0, "{first_token}");
+    // Every weight of the layers once for each token, and the output matrix for the last.
+    let tokens = first_token["tokens"].as_u64().expect("a count");
+    assert_eq!(first_token["products"], tokens * 106_168_320 + 49152 * 576, "{first_token}");
     let text = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/essays.txt");
     let perplexity = json(&["perplexity", "smollm2", text, "--context", "256", "--json"]);
     assert_eq!(perplexity["chunks"], 13);

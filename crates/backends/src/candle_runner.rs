@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use candle_core::{Device, Tensor};
 use candle_transformers::models::{quantized_glm4, quantized_llama, quantized_phi};
 use ruvllm_runner::{
-    AdapterId, Batch, BatchError, Candidate, CandidateScan, Conversion, NotFinite, PageBytes, Rotation, RowsState,
-    Runner, RunnerError, RunnerLimits, SequenceRows, StateSlot, TokenId,
+    AdapterId, Batch, BatchError, Candidate, CandidateScan, Conversion, NotFinite, PageBytes, PassTimes, Rotation,
+    RowsState, Runner, RunnerError, RunnerLimits, SequenceRows, StateSlot, TokenId,
 };
 
 pub use backend::Candle;
@@ -232,5 +232,9 @@ impl Runner for CandleRunner {
 
     fn take_run_time(&mut self) -> Duration {
         std::mem::take(&mut self.run_time)
+    }
+
+    fn take_pass_times(&mut self) -> PassTimes {
+        PassTimes::default()
     }
 }

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use ruvllm_kv::{CacheStats, KvCache, KvOptions, LookupStats, Namespace, PageTable, Quota, TextNamespaces, Tiers};
 use ruvllm_runner::{
-    AdapterId, Batch, HeldAdapter, PAGE_TOKENS, PageFormat, Rotation, Runner, RunnerError, RunnerLimits, TokenId,
+    AdapterId, Batch, HeldAdapter, PAGE_TOKENS, PageFormat, PassTimes, Rotation, Runner, RunnerError, RunnerLimits,
+    TokenId,
 };
 
 use crate::constraint::{MaskThread, Masks};
@@ -193,6 +194,11 @@ impl Core {
         self.fast_rows_min = rows;
     }
 
+    /// Returns from how many tokens on, cached ones aside, a prompt is computed in the runner's fast way.
+    pub fn fast_rows_min(&self) -> Option<usize> {
+        self.fast_rows_min
+    }
+
     /// Changes the memory for keys and values, up to its initial value. Evicts cached prefixes and preempts sequences, all but one
     /// if need be. Returns whether the new budget is kept.
     pub fn set_kv_budget(&mut self, bytes: usize) -> bool {
@@ -203,6 +209,11 @@ impl Core {
             is_kept = self.cache.set_budget(bytes, &mut *self.runner);
         }
         is_kept
+    }
+
+    /// Returns where the time of forward passes went since the last call; zeros if the device does not tell.
+    pub fn take_pass_times(&mut self) -> PassTimes {
+        self.runner.take_pass_times()
     }
 
     /// Lets other engines have the device until the next step.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use ruvllm_kernels::Pool;
 use ruvllm_kernels::ops::HostPages;
 use ruvllm_runner::{
-    AdapterId, Batch, BatchError, Candidate, CandidateScan, Conversion, NotFinite, PageBytes, Rotation, Runner,
-    RunnerError, RunnerLimits, StateSlot,
+    AdapterId, Batch, BatchError, Candidate, CandidateScan, Conversion, NotFinite, PageBytes, PassTimes, Rotation,
+    Runner, RunnerError, RunnerLimits, StateSlot,
 };
 
 use crate::adapters::{AdapterTargets, ResidentAdapters};
@@ -197,5 +197,9 @@ impl Runner for CpuRunner {
 
     fn take_run_time(&mut self) -> Duration {
         std::mem::take(&mut self.run_time)
+    }
+
+    fn take_pass_times(&mut self) -> PassTimes {
+        lock(&self.pool).take_pass_times()
     }
 }

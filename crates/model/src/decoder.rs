@@ -4,8 +4,8 @@ use std::fs::File;
 use std::sync::Arc;
 
 use ruvllm_kernels::ops::{
-    Activations, BatchRows, ExpertBuffers, HostPages, HostStates, Linear, Matrix, RopeTable, SplitResults, matmul,
-    normalize, normalize_rows, softcap,
+    Activations, BatchRows, ExpertBuffers, HostPages, HostStates, Linear, Matrix, RopeTable, SplitResults, embed_rows,
+    matmul, normalize, normalize_rows, softcap,
 };
 use ruvllm_kernels::{PackedMatrix, Pool, Worker};
 use ruvllm_runner::{CheckedBatch, TokenId};
@@ -171,18 +171,13 @@ impl Model {
     pub fn forward(&self, pool: &mut Pool, state: &mut RunState, pages: &HostPages, batch: CheckedBatch<'_>) {
         let rows = BatchRows::of(&batch);
         assert!(rows.count() <= state.rows_max() && batch.logit_rows().len() <= state.logit_rows_max);
-        for (row, token) in batch.tokens().iter().enumerate() {
-            self.embed(*token, state.x.row_mut(row));
-        }
-        if let (Some(inputs), Some(buffers)) = (&self.layer_inputs, &mut state.layer_inputs) {
-            for (row, token) in batch.tokens().iter().enumerate() {
-                inputs.embed(*token, buffers.tokens.row_mut(row));
-            }
-        }
-        let shared = &*state;
+        let (tokens, shared) = (batch.tokens(), &*state);
         pool.run(|worker| {
             let state = shared;
+            embed_rows(worker, rows.count(), &state.x, |row, out| self.embed(tokens[row], out));
+            worker.barrier();
             if let Some(inputs) = &self.layer_inputs {
+                inputs.embed(worker, state, tokens);
                 inputs.run(worker, state, rows);
             }
             normalize(worker, &state.x, rows, self.layers[0].mixer.norm(), &state.normed);

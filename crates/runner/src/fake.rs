@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::{
     AdapterId, Batch, BatchError, Candidate, CandidateScan, Conversion, KvShape, NotFinite, PAGE_TOKENS, PageBytes,
-    PageFormat, PageLayers, PageLocation, Rotation, RowsAdapter, RowsState, Runner, RunnerError, RunnerLimits,
-    SequenceRows, StateSlot, TokenId,
+    PageFormat, PageLayers, PageLocation, PassTimes, Rotation, RowsAdapter, RowsState, Runner, RunnerError,
+    RunnerLimits, SequenceRows, StateSlot, TokenId,
 };
 
 /// Bytes that a token takes in a page, whatever its format: the hash of all tokens up to it, and the token.
@@ -414,5 +414,9 @@ impl Runner for FakeRunner {
 
     fn take_run_time(&mut self) -> Duration {
         Duration::ZERO
+    }
+
+    fn take_pass_times(&mut self) -> PassTimes {
+        PassTimes::default()
     }
 }

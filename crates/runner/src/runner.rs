@@ -5,7 +5,9 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::{AdapterId, Batch, BatchError, Candidate, KvShape, NotFinite, PageLocation, Rotation, StateSlot};
+use crate::{
+    AdapterId, Batch, BatchError, Candidate, KvShape, NotFinite, PageLocation, PassTimes, Rotation, StateSlot,
+};
 
 /// The memory that pages live in: one range of bytes, addressed by offset. What is in it is decided elsewhere. Beside it,
 /// slots for recurrent states, of models that have them.
@@ -91,6 +93,9 @@ pub trait Runner: PageBytes + Send + fmt::Debug {
 
     /// Returns for how long batches ran since the last call, waiting for other engines included; zero if it has no clock.
     fn take_run_time(&mut self) -> Duration;
+
+    /// Returns where the time of batches went since the last call; zeros if the device does not tell.
+    fn take_pass_times(&mut self) -> PassTimes;
 }
 
 /// What a runner can do, and what the engine needs to know of its model.

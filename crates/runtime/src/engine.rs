@@ -37,6 +37,8 @@ pub(crate) struct LoadedModel {
     pub disk_folder: Option<PathBuf>,
     pub cold_format: Option<ColdFormat>,
     pub fast_prefill: Option<FastPrefill>,
+    /// From how many tokens on prompts are computed in bf16; `None` is never.
+    pub fast_rows_min: Option<usize>,
     pub memory: ModelMemory,
     /// For requests that leave them open.
     pub sampling: SamplingDefaults,
@@ -83,6 +85,11 @@ impl Engine {
     /// Returns the adapters that requests may use.
     pub fn adapters(&self) -> &Adapters {
         &self.0.adapters
+    }
+
+    /// Returns from how many tokens on, cached ones aside, prompts are computed in bf16; `None` is never.
+    pub fn fast_rows_min(&self) -> Option<usize> {
+        self.0.fast_rows_min
     }
 
     /// Returns the name of the backend that runs the model.

@@ -1,5 +1,6 @@
 //! Prefill and decode speed of one model, and further measurements that flags ask for.
 
+mod first_token;
 mod report;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +11,7 @@ use clap::Args;
 use ruvllm_engine::{Core, PrefixUse, Request, Speculation, StepError, SubmitError};
 use ruvllm_runtime::{Engine, HeldAdapter};
 
+use self::first_token::FirstToken;
 use self::report::Report;
 use super::{Spread, arrival, filler, prefix, sessions, speculation, step_tokens};
 use crate::exit::Interrupted;
@@ -102,6 +104,7 @@ impl ModelBench {
     ) -> Result<Report<'_>> {
         let ModelBenchFlags { repeat, prefix, arrival, sessions, .. } = self.flags;
         let rates = self.measure_rates(engine, adapters, interrupted)?;
+        let first_token = self.measure_first_token(engine)?;
         let speculation = self.compare_speculation(engine, interrupted)?;
         let (threads, kernels) = (engine.threads(), engine.kernels());
         let core = &mut engine.core();
@@ -111,7 +114,18 @@ impl ModelBench {
         let arrival = arrival.map_err(|error| in_flags("arrival", error))?;
         let sessions = sessions.map(|count| sessions::measure(core, count, interrupted)).transpose();
         let sessions = sessions.map_err(|error| in_flags("sessions", error))?;
-        Ok(Report { bench: self, threads, kernels, load_s, rates, speculation, prefixes, arrival, sessions })
+        Ok(Report {
+            bench: self,
+            threads,
+            kernels,
+            load_s,
+            rates,
+            first_token,
+            speculation,
+            prefixes,
+            arrival,
+            sessions,
+        })
     }
 
     /// Measures prefill and decode in turns. One round before them touches all memory and is not counted.
@@ -132,6 +146,12 @@ impl ModelBench {
             }
         }
         Ok(Rates { prefill: Spread::of(prefill), decode: Spread::of(decode) })
+    }
+
+    /// Measures where the time to the first token goes, if a text of about as many tokens as the prompt fits the context.
+    fn measure_first_token(&self, engine: &mut Engine) -> Result<Option<FirstToken>> {
+        let fits = self.flags.prompt_tokens.saturating_add(first_token::BEYOND_MAX) < engine.context();
+        fits.then(|| FirstToken::measure(engine, self.flags.prompt_tokens, self.flags.repeat)).transpose()
     }
 
     fn compare_speculation(

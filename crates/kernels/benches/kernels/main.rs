@@ -3,6 +3,7 @@
 //! Options after `--`: `--threads N` (all cores), `--only TEXT` (kernels whose name contains it), `--json`.
 
 mod attention;
+mod gemm;
 mod low_rank;
 mod matmul;
 mod measure;
@@ -55,18 +56,20 @@ fn main() {
         attention::run(&mut bench, shape);
         low_rank::run(&mut bench, shape);
         rows::run(&mut bench, shape);
+        gemm::run(&mut bench, shape);
     }
 }
 
 fn ceilings_json(ceilings: &Ceilings, kernels: KernelSet) -> String {
     let giga = |ops: Option<f64>| ops.map_or_else(|| "null".to_owned(), |ops| format!("{:.1}", ops / 1e9));
     format!(
-        r#"{{"kernels":"{}","threads":{},"read_gb_s":{:.2},"float_gop_s":{},"byte_gop_s":{},"tile_gop_s":{}}}"#,
+        r#"{{"kernels":"{}","threads":{},"read_gb_s":{:.2},"float_gop_s":{},"byte_gop_s":{},"tile_gop_s":{},"bf16_gop_s":{}}}"#,
         kernels.name(),
         ceilings.threads,
         ceilings.read_bytes_s / 1e9,
         giga(ceilings.float_ops_s),
         giga(ceilings.byte_ops_s),
-        giga(ceilings.tile_ops_s)
+        giga(ceilings.tile_ops_s),
+        giga(ceilings.bf16_ops_s)
     )
 }

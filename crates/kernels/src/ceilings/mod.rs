@@ -27,7 +27,7 @@ pub struct Ceilings {
     pub byte_ops_s: Option<f64>,
     /// Products of byte matrices in tile registers (AMX).
     pub tile_ops_s: Option<f64>,
-    /// Products of bf16 matrices in tile registers.
+    /// Products of bf16: of matrices in tile registers, or of pairs in vector registers.
     pub bf16_ops_s: Option<f64>,
 }
 
@@ -42,8 +42,13 @@ impl Ceilings {
             float_ops_s: rate(float_exercise()),
             byte_ops_s: rate(byte_exercise()),
             tile_ops_s: rate(tile_exercise()),
-            bf16_ops_s: rate(bf16_exercise()),
+            bf16_ops_s: Self::bf16_ops_s(threads),
         }
+    }
+
+    /// Measures the products of bf16 alone, in some milliseconds.
+    pub fn bf16_ops_s(threads: usize) -> Option<f64> {
+        bf16_exercise().map(|exercise| operations(threads.max(1), exercise))
     }
 
     /// Products of bytes by whatever is fastest here.
@@ -59,7 +64,12 @@ type Exercise = fn(rounds: u64) -> u64;
 use x86_64::{byte_exercise, float_exercise};
 
 #[cfg(target_arch = "x86_64")]
-use tiles::{bf16_exercise, byte_exercise as tile_exercise};
+use tiles::byte_exercise as tile_exercise;
+
+#[cfg(target_arch = "x86_64")]
+fn bf16_exercise() -> Option<Exercise> {
+    tiles::bf16_exercise().or_else(x86_64::bf16_exercise)
+}
 
 #[cfg(target_arch = "aarch64")]
 use aarch64::{byte_exercise, float_exercise};

@@ -35,6 +35,11 @@ pub(super) fn byte_exercise() -> Option<Exercise> {
     None
 }
 
+pub(super) fn bf16_exercise() -> Option<Exercise> {
+    // SAFETY: the processor has the feature.
+    is_x86_feature_detected!("avx512bf16").then_some(|rounds| unsafe { bf16_avx512(rounds) })
+}
+
 #[target_feature(enable = "avx512f")]
 fn floats_avx512(rounds: u64) -> u64 {
     let (a, b) = (_mm512_set1_ps(black_box(0.5)), _mm512_set1_ps(black_box(0.25)));
@@ -72,6 +77,21 @@ fn bytes_avx512(rounds: u64) -> u64 {
     }
     black_box(sums);
     rounds * SUMS as u64 * 64 * 2
+}
+
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn bf16_avx512(rounds: u64) -> u64 {
+    // SAFETY: any bits are bf16.
+    let pairs = |bits: i32| unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(black_box(bits))) };
+    let (a, b) = (pairs(0x3f00_3f00), pairs(0x3e80_3e80));
+    let mut sums = [_mm512_set1_ps(1.0); SUMS];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_dpbf16_ps(*sum, a, b);
+        }
+    }
+    black_box(sums);
+    rounds * SUMS as u64 * 32 * 2
 }
 
 #[target_feature(enable = "avx2,avxvnni")]

@@ -5,7 +5,10 @@
 //! batch: 32 neighbouring columns of one row, the lines of 16 rows one after the other.
 
 #[cfg(target_arch = "x86_64")]
+pub(super) mod dots;
+#[cfg(target_arch = "x86_64")]
 mod pages;
+pub(super) mod plain;
 #[cfg(target_arch = "x86_64")]
 mod softmax;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -20,19 +23,25 @@ use crate::weights::WeightType;
 /// Rows of the batch in a block of lines.
 pub(crate) const BLOCK_ROWS: usize = 16;
 
+/// Products of bf16 with sums in floats. A row's sums are added in the order of the columns, whatever rows are beside it.
+#[derive(Clone, Copy)]
+pub(crate) struct Bf16Product {
+    /// Rows per call, whole blocks; this many must be readable.
+    pub rows: usize,
+    /// Multiplies unpacked tiles by `rows` rows. There must be room for all of their results.
+    pub multiply: unsafe fn(UnpackedTiles, RowBlocks, Sums),
+}
+
 /// Matmul in bf16.
 #[derive(Clone, Copy)]
 pub(crate) struct Bf16 {
-    /// Rows per call; this many must be readable.
-    pub rows: usize,
+    pub product: Bf16Product,
     /// Unpacks the first of some integer tiles to `16 * cols` numbers.
     pub unpack: unsafe fn(WeightType, IntegerTiles, *mut u16),
     /// The same of a tile of floats with so many columns, a multiple of 32.
     pub unpack_floats: unsafe fn(WeightType, *const u8, usize, *mut u16),
     /// Rounds part of a row, whole groups of 32, to lines from a place on.
     pub round: unsafe fn(&[f32], *mut u16),
-    /// Multiplies unpacked tiles by `rows` rows. There must be room for all of their results.
-    pub multiply: unsafe fn(UnpackedTiles, RowBlocks, Sums),
     /// Unpacks the keys of a cell with so many dimensions to a tile with as many columns, or the next multiple of 32.
     pub unpack_keys: unsafe fn(Cell, usize, *mut u16),
     /// Unpacks the values of a cell with so many dimensions and tokens (zeros for those behind) to 16 columns of a tile for each

@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 use super::attention::{Cell, Chunk, Partial, Queries};
-use super::bf16::Bf16;
+use super::bf16::{BLOCK_ROWS, Bf16, Bf16Product, RowBlocks, Sums, UnpackedTiles};
 use super::low_rank::{RANKS, ROWS};
 use super::matmul::{FloatColumns, IntegerTiles, QuantColumns, TileSums};
 use super::recurrent::DeltaRow;
@@ -36,8 +36,10 @@ pub(crate) struct Table {
     pub float_tile: unsafe fn(WeightType, *const u8, usize, FloatColumns, usize, TileSums),
     /// Where there is a better way for many tokens.
     pub wide: Option<Wide>,
-    /// Where rows of prompts are multiplied faster so.
+    /// Where rows of prompts can be multiplied so.
     pub bf16: Option<Bf16>,
+    /// Products of bf16 in plain code.
+    plain_product: Bf16Product,
     pub weigh: Weigh,
     pub sum: unsafe fn(&[f32]) -> f32,
     pub add: unsafe fn(&mut [f32], &[f32]),
@@ -68,6 +70,11 @@ pub(crate) struct Table {
 }
 
 impl Table {
+    /// Returns the fastest products of bf16.
+    pub(crate) fn bf16_product(&self) -> Bf16Product {
+        self.bf16.map_or(self.plain_product, |bf16| bf16.product)
+    }
+
     /// Returns the kernel of a gated activation.
     pub(crate) fn gated(&self, activation: Activation) -> unsafe fn(&[f32], &mut [f32]) {
         match activation {
@@ -109,7 +116,7 @@ macro_rules! compile_kernels {
         #[allow(clippy::undocumented_unsafe_blocks)]
         mod $module {
             use super::*;
-            use crate::kernels::{append, attention, byte_rows, convert, low_rank, matmul, ranges, recurrent, rows};
+            use crate::kernels::{append, attention, bf16, byte_rows, convert, low_rank, matmul, ranges, recurrent, rows};
             use crate::lanes::$lanes as L;
             use crate::weights::{Format, for_format};
 
@@ -119,6 +126,7 @@ macro_rules! compile_kernels {
                 float_tile,
                 wide: None,
                 bf16: None,
+                plain_product: Bf16Product { rows: BLOCK_ROWS, multiply: plain_product },
                 weigh,
                 sum,
                 add,
@@ -186,6 +194,11 @@ macro_rules! compile_kernels {
                         _ => unreachable!("more tokens than a tile takes"),
                     }
                 }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn plain_product(tiles: UnpackedTiles, x: RowBlocks, out: Sums) {
+                unsafe { bf16::plain::multiply(tiles, x, out) }
             }
 
             $(#[target_feature(enable = $features)])?
@@ -327,6 +340,9 @@ compile_kernels!(scalar, Scalar, [1 2]);
 compile_kernels!(avx2, Avx2, [1 2], "avx2,fma,f16c");
 #[cfg(all(target_arch = "x86_64", not(test)))]
 compile_kernels!(avx512, Avx512, [1 2 3 4 5 6 7 8], "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c");
+/// AVX-512 with dot products of bf16.
+#[cfg(all(target_arch = "x86_64", not(test)))]
+static AVX512_BF16: Table = Table { bf16: Some(super::bf16::dots::BF16), ..avx512::TABLE };
 /// The tile unit for many tokens, AVX-512 for all else.
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(test)))]
 static AMX: Table = Table { wide: Some(super::amx::WIDE), bf16: Some(super::bf16::tiles::BF16), ..avx512::TABLE };
@@ -414,6 +430,8 @@ impl KernelSet {
         match self {
             #[cfg(all(target_arch = "x86_64", not(test)))]
             Self::Avx2 => &const { avx2::TABLE },
+            #[cfg(all(target_arch = "x86_64", not(test)))]
+            Self::Avx512 if is_x86_feature_detected!("avx512bf16") => &AVX512_BF16,
             #[cfg(all(target_arch = "x86_64", not(test)))]
             Self::Avx512 => &const { avx512::TABLE },
             #[cfg(all(target_arch = "x86_64", target_os = "linux", not(test)))]

@@ -118,7 +118,7 @@ impl Activations {
     pub fn in_bf16(mut self, pool: &Pool, also_exact: bool) -> Self {
         let bf16 = pool.kernels().bf16.expect("kernels that multiply bf16");
         assert!(self.cols.is_multiple_of(GROUP));
-        let values = Shared::zeroed(pool, self.rows.next_multiple_of(bf16.rows) * self.cols);
+        let values = Shared::zeroed(pool, self.rows.next_multiple_of(bf16.product.rows) * self.cols);
         self.bf16 = Some(Bf16Rows { values, also_exact });
         self
     }

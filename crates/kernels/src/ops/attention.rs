@@ -10,7 +10,6 @@ use std::ops::Range;
 
 use ruvllm_runner::{Batch, CheckedBatch, KvHeads, PAGE_TOKENS, PageLocation, SequenceRows};
 
-use self::fast::FAST_QUERIES;
 use super::append::append;
 use super::host_pages::Cells;
 use super::matrix::Span;
@@ -20,7 +19,7 @@ use crate::kernels::attention::{
     CHUNK_PAGES, CHUNK_TOKENS, Cell, Chunk, Partial, QUERIES_MAX, QuantizedQueries, Queries, Visible,
 };
 use crate::kernels::rows::Quantized;
-use crate::threads::{Access, Buffer, Pool, QuantizedBuffers, Scratch, Shared, Worker};
+use crate::threads::{Access, Buffer, Part, Pool, QuantizedBuffers, Scratch, Shared, Worker};
 use crate::weights::GROUP;
 
 /// What attention needs to know of a layer.
@@ -89,6 +88,7 @@ impl Attention<'_> {
     /// Appends the keys and values of every row (the last parts of a row of `qkv`) to the pages, and lets its queries
     /// (the first part) attend to all tokens up to its own.
     pub fn run(&self, worker: &mut Worker<'_>) {
+        worker.begin(Part::Attention);
         let kv = self.kv_heads();
         let partition = HeadPartition::new(kv, self.shape);
         let queries = if self.is_gated { 2 * self.shape.heads } else { self.shape.heads };
@@ -103,12 +103,14 @@ impl Attention<'_> {
         if at_once && !self.is_reader {
             self.append_rows(worker);
             worker.barrier();
+            worker.begin(Part::Attention);
         }
         let appended = at_once || self.is_reader;
         self.attend_fast(worker, &partition);
         let split = self.attend_own(worker, &partition, appended);
         if split {
             worker.barrier();
+            worker.begin(Part::Attention);
             self.put_together(worker, &partition);
         }
     }
@@ -133,7 +135,7 @@ impl Attention<'_> {
         let mut scratch = worker.scratch();
         let mut any_split = false;
         let mut before = 0;
-        for item in self.items(partition, false) {
+        for item in self.items(partition, false, partition.block_rows) {
             let (cost, chunks) = (item.cost(partition), item.chunks.len());
             let owners = work.owner(before)..=work.owner(before + (chunks - 1) * cost);
             any_split |= owners.start() != owners.end();
@@ -328,7 +330,7 @@ impl Attention<'_> {
         let work = WorkSplit::new(self, partition, worker.count());
         let dim = self.kv_heads().dim;
         let mut before = 0;
-        for item in self.items(partition, false) {
+        for item in self.items(partition, false, partition.block_rows) {
             let (cost, chunks) = (item.cost(partition), item.chunks.len());
             let (first, last) = (work.owner(before), work.owner(before + (chunks - 1) * cost));
             if first == worker.index() && last != first {
@@ -354,9 +356,8 @@ impl Attention<'_> {
 
     /// All items of exact rows or of fast ones; those of one KV head follow each other, so that its keys and values stay in a
     /// worker's cache.
-    fn items(&self, partition: &HeadPartition, fast: bool) -> impl Iterator<Item = Item<'_>> {
+    fn items(&self, partition: &HeadPartition, fast: bool, block_rows: usize) -> impl Iterator<Item = Item<'_>> {
         let (span, kv_heads, shape) = (partition.span, partition.kv_heads, self.shape);
-        let block_rows = if fast { partition.fast_block_rows } else { partition.block_rows };
         let batch: &Batch = &self.batch;
         let sequences = batch.sequences().iter().filter(move |sequence| sequence.is_fast == fast);
         sequences.flat_map(move |sequence| {
@@ -409,7 +410,6 @@ struct HeadPartition {
     kv_heads: usize,
     /// Maximum number of rows of an item.
     block_rows: usize,
-    fast_block_rows: usize,
 }
 
 impl HeadPartition {
@@ -418,13 +418,7 @@ impl HeadPartition {
         let group = shape.heads / kv_heads;
         assert_eq!(shape.heads, group * kv_heads);
         let span = if (group * kv.dim).is_multiple_of(GROUP) { 1 } else { SPAN_MAX };
-        Self {
-            group,
-            span,
-            kv_heads,
-            block_rows: (QUERIES_MAX / group).max(1),
-            fast_block_rows: (FAST_QUERIES / group).max(1),
-        }
+        Self { group, span, kv_heads, block_rows: (QUERIES_MAX / group).max(1) }
     }
 
     /// Returns the maximum number of queries of a row in an item.
@@ -511,7 +505,10 @@ struct WorkSplit {
 
 impl WorkSplit {
     fn new(attention: &Attention<'_>, partition: &HeadPartition, workers: usize) -> Self {
-        let total = attention.items(partition, false).map(|item| item.chunks.len() * item.cost(partition)).sum();
+        let total = attention
+            .items(partition, false, partition.block_rows)
+            .map(|item| item.chunks.len() * item.cost(partition))
+            .sum();
         Self { total, workers }
     }
 

@@ -10,7 +10,7 @@ use super::{Activation, Activations, Adapted, BatchRows, Linear, Matrix};
 use crate::kernels::Wide;
 use crate::kernels::bf16::{Bf16, RowBlocks, Sums, UnpackedTiles};
 use crate::kernels::matmul::{IntegerTiles, TileSums};
-use crate::threads::{Access, Buffer, Scratch, Worker};
+use crate::threads::{Access, Buffer, Part, Scratch, Worker};
 use crate::weights::{GROUP, PackedMatrix, TILE_ROWS};
 
 /// Units are whole pairs of tiles, so that their columns are whole groups of the next matmul's input.
@@ -173,6 +173,10 @@ impl<'a> Group<'a> {
         self.rows.is_empty()
     }
 
+    fn products(&self) -> u64 {
+        self.rows.len() as u64 * self.weights.rows() as u64 * self.weights.cols() as u64
+    }
+
     fn path(&self, worker: &Worker<'_>) -> Path {
         let kernels = worker.kernels();
         if self.in_bf16 {
@@ -229,6 +233,8 @@ fn multiply(
     for Group { weights, rows, .. } in groups {
         assert!(weights.cols() == input.cols() && rows.end <= input.rows());
     }
+    worker.begin(Part::Matmul);
+    worker.count_products(groups.iter().map(Group::products).sum());
     let mut is_arranged = false;
     for group in groups.iter().filter(|group| !group.is_empty()) {
         if let Path::Wide(wide) = group.path(worker) {
@@ -241,6 +247,7 @@ fn multiply(
     }
     if is_arranged || low_rank.is_some() {
         worker.barrier();
+        worker.begin(Part::Matmul);
     }
     let worker = &*worker;
     let rows = groups.iter().map(|group| group.rows.end).max().unwrap_or(0);
@@ -295,7 +302,7 @@ impl<'a> Unit<'a> {
         let step = match self.path {
             Path::Narrow => worker.kernels().tokens,
             Path::Wide(wide) => wide.tokens,
-            Path::Bf16(bf16) => bf16.rows,
+            Path::Bf16(bf16) => bf16.product.rows,
         };
         let len = self.tiles.len() * TILE_ROWS;
         // Tokens a power of two apart would fall into few sets of the first-level cache.
@@ -434,13 +441,13 @@ fn bf16_products(
     stride: usize,
 ) {
     let tiles = UnpackedTiles { values: values.as_ptr(), count: values.len() / TILE_ROWS / cols, cols };
-    assert!(tokens.count <= bf16.rows && tokens.factors.len() >= tokens.count);
-    assert!(out.len() >= (bf16.rows - 1) * stride + tiles.count * TILE_ROWS);
-    let rows = tokens.input.bf16_rows(worker, tokens.first, bf16.rows).as_ptr();
+    assert!(tokens.count <= bf16.product.rows && tokens.factors.len() >= tokens.count);
+    assert!(out.len() >= (bf16.product.rows - 1) * stride + tiles.count * TILE_ROWS);
+    let rows = tokens.input.bf16_rows(worker, tokens.first, bf16.product.rows).as_ptr();
     let rows = RowBlocks { values: rows, count: tokens.count };
     let to = TileSums { start: out.as_mut_ptr(), stride };
     // SAFETY: tiles and rows are there, and the results fit, as asserted.
-    unsafe { (bf16.multiply)(tiles, rows, Sums { to, adds: false, factors: tokens.factors.as_ptr() }) };
+    unsafe { (bf16.product.multiply)(tiles, rows, Sums { to, adds: false, factors: tokens.factors.as_ptr() }) };
 }
 
 fn narrow_products(

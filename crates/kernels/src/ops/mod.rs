@@ -7,9 +7,11 @@ mod activations;
 mod append;
 mod attention;
 mod batch_rows;
+mod bf16_matrix;
 mod byte_rows;
 mod delta_net;
 mod experts;
+mod gemm;
 mod head_transform;
 mod host_pages;
 mod host_states;
@@ -27,9 +29,11 @@ pub mod slices;
 pub use activations::Activations;
 pub use attention::{Attention, AttentionShape, SplitResults};
 pub use batch_rows::BatchRows;
+pub use bf16_matrix::{Bf16Matrix, Factor};
 pub use byte_rows::{ByteRow, ByteRows};
 pub use delta_net::{DELTA_DIM_MAX, DeltaNet};
 pub use experts::{ExpertBuffers, Experts, Routing, Scoring};
+pub use gemm::{Gemm, Product};
 pub use head_transform::{HeadTransform, QkNorm, Temperature};
 pub use host_pages::HostPages;
 pub use host_states::{DeltaShape, HostStates, LayerState, StateShape, TAPS_MAX};
@@ -40,7 +44,7 @@ pub use matrix::Matrix;
 pub use ranges::keep_in_range;
 pub use rope::{RopeStyle, RopeTable};
 pub use rows::{
-    add_gated, add_norms, gate_rows, mix_rows, normalize, normalize_rows, put_rows, residual_norm, softcap,
+    add_gated, add_norms, embed_rows, gate_rows, mix_rows, normalize, normalize_rows, put_rows, residual_norm, softcap,
 };
 pub use short_conv::CausalConv;
 pub use slices::Activation;

@@ -1,4 +1,4 @@
-//! The norm before the first layer, what follows a matmul whose result is normalized before it is added (otherwise the norm
+//! The vectors of tokens, the norm before the first layer, what follows a matmul whose result is normalized before it is added (otherwise the norm
 //! is part of the matmul that comes before it), and the soft cap of logits.
 
 use std::f32::consts::FRAC_1_SQRT_2;
@@ -7,7 +7,17 @@ use super::matrix::Span;
 use super::slices::rms_norm_with;
 use super::{Activation, Activations, BatchRows, Matrix, own_rows};
 use crate::Worker;
-use crate::threads::{Access, Scratch};
+use crate::threads::{Access, Part, Scratch};
+
+/// Writes the first `rows` rows of `out`, each worker its share: `embed` writes the vector of one.
+pub fn embed_rows(worker: &Worker<'_>, rows: usize, out: &Matrix, embed: impl Fn(usize, &mut [f32])) {
+    worker.begin(Part::Embed);
+    for row in own_rows(worker, rows) {
+        let part = Span { access: Access::WriteRows, row, cols: 0..out.cols };
+        // SAFETY: the row is this worker's.
+        embed(row, unsafe { out.own_span(worker, &part) });
+    }
+}
 
 /// `out[t]` = the norm of `x[t]` with weights `weight`, for the first rows `t`.
 pub fn normalize(worker: &Worker<'_>, x: &Matrix, rows: impl Into<BatchRows>, weight: &[f32], out: &Activations) {

@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use ruvllm_runner::PassTimes;
+
 use super::active_threads::{ActiveThreads, processor_time};
+use super::pass_clock::{Part, PassClock};
 use super::{Cores, Scratch};
 use crate::kernels::{KernelSet, Table};
 
@@ -46,6 +49,8 @@ struct ThreadGroup {
     worked: AtomicU64,
     /// The longest time that one of them has waited at barriers, in nanoseconds.
     waited: AtomicU64,
+    /// Where the time of regions went.
+    pass_times: Mutex<PassTimes>,
     /// Other pools have the cores, in the middle of a region of this one.
     is_paused: AtomicBool,
     /// How long that was, in nanoseconds, over the pool's life.
@@ -76,6 +81,8 @@ pub struct Worker<'p> {
     waited: Waited,
     /// Operations of this phase that queues out their work.
     queues_used: Cell<usize>,
+    /// Of the first thread.
+    clock: Option<RefCell<PassClock>>,
     scratch: RefCell<MutexGuard<'p, Scratch>>,
 }
 
@@ -104,6 +111,7 @@ impl Pool {
             panic: Mutex::new(None),
             worked: AtomicU64::new(0),
             waited: AtomicU64::new(0),
+            pass_times: Mutex::default(),
             is_paused: AtomicBool::new(false),
             paused: AtomicU64::new(0),
             closing: AtomicBool::new(false),
@@ -145,6 +153,11 @@ impl Pool {
     /// How long other pools had the cores while this one wanted them, since this was last asked.
     pub fn take_waited_for_cores(&mut self) -> Duration {
         std::mem::take(&mut self.waited_for_cores)
+    }
+
+    /// Returns where the time of regions went since this was last asked.
+    pub fn take_pass_times(&mut self) -> PassTimes {
+        std::mem::take(&mut self.group.pass_times.lock().expect("no thread panics with the lock held"))
     }
 
     /// Runs `job` on the threads and returns when all are done. If one panics, all stop at their next barrier and
@@ -236,12 +249,23 @@ impl ThreadGroup {
         // A panic may have left anything in it, which does no harm.
         let scratch = RefCell::new(self.scratch[index].lock().unwrap_or_else(PoisonError::into_inner));
         let (phase, began) = (self.phase.load(Ordering::Acquire), processor_time());
-        let mut worker =
-            Worker { group: self, index, count, phase, waited: Waited::default(), queues_used: Cell::new(0), scratch };
+        let mut worker = Worker {
+            group: self,
+            index,
+            count,
+            phase,
+            waited: Waited::default(),
+            queues_used: Cell::new(0),
+            clock: (index == 0).then(|| RefCell::new(PassClock::start())),
+            scratch,
+        };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&mut worker))) {
             // The first panic is the cause; those of threads that left a barrier follow from it.
             self.panic.lock().expect("no thread panics with the lock held").get_or_insert(panic);
             self.broken.store(true, Ordering::Release);
+        }
+        if let Some(clock) = worker.clock.take() {
+            *self.pass_times.lock().expect("no thread panics with the lock held") += clock.into_inner().stop();
         }
         let worked = processor_time().saturating_sub(began).saturating_sub(worker.waited.processor_time);
         self.worked.fetch_add(worked.as_nanos() as u64, Ordering::Relaxed);
@@ -328,6 +352,20 @@ impl Worker<'_> {
         self.queues_used.get()
     }
 
+    /// Lets the clock run for a part of the work, up to the end of the phase.
+    pub(crate) fn begin(&self, part: Part) {
+        if let Some(clock) = &self.clock {
+            clock.borrow_mut().turn_to(part);
+        }
+    }
+
+    /// Counts multiplications of a matmul.
+    pub(crate) fn count_products(&self, products: u64) {
+        if let Some(clock) = &self.clock {
+            clock.borrow_mut().add_products(products);
+        }
+    }
+
     pub(crate) fn pool_id(&self) -> u64 {
         self.group.id
     }
@@ -356,6 +394,7 @@ impl Worker<'_> {
         assert!(!group.broken.load(Ordering::Acquire), "another worker of this region panicked");
         self.phase = next;
         self.queues_used.set(0);
+        self.begin(Part::Other);
     }
 }
 

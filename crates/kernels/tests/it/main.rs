@@ -6,6 +6,7 @@ mod attention;
 mod byte_rows;
 mod experts;
 mod formats;
+mod gemm;
 mod low_rank;
 mod matmul;
 mod quantize;

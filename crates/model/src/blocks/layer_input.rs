@@ -2,7 +2,8 @@
 //! embedding. A layer ends with adding what a gate lets through of it.
 
 use ruvllm_kernels::ops::{
-    Activation, Activations, BatchRows, Linear, Matrix, gate_rows, matmul, mix_rows, put_rows, residual_norm,
+    Activation, Activations, BatchRows, Linear, Matrix, embed_rows, gate_rows, matmul, mix_rows, put_rows,
+    residual_norm,
 };
 use ruvllm_kernels::{PackedMatrix, Pool, Worker};
 use ruvllm_runner::TokenId;
@@ -47,7 +48,7 @@ pub(crate) struct LayerInputBuffers {
     /// The residual stream as it is. `[rows, hidden]`
     stream: Activations,
     /// The tokens' own vectors. `[rows, layers width]`
-    pub(crate) tokens: Matrix,
+    tokens: Matrix,
     /// `[rows, layers width]`
     inputs: Matrix,
     /// `[rows, width]`
@@ -68,9 +69,10 @@ impl LayerInputs {
         })
     }
 
-    /// Writes a token's own vectors for all layers to `out`.
-    pub(crate) fn embed(&self, token: TokenId, out: &mut [f32]) {
-        self.tokens.row(token as usize, out);
+    /// Looks up the tokens' own vectors for all layers.
+    pub(crate) fn embed(&self, worker: &Worker<'_>, state: &RunState, tokens: &[TokenId]) {
+        let own = &state.layer_inputs().tokens;
+        embed_rows(worker, tokens.len(), own, |row, out| self.tokens.row(tokens[row] as usize, out));
     }
 
     /// Makes the inputs of all layers of the embeddings in the residual stream.

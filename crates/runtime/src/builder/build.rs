@@ -23,7 +23,7 @@ use crate::encode::PromptEncoder;
 use crate::engine::LoadedModel;
 use crate::hardware::{self, Hardware};
 use crate::kv_calibration::ColdFormat;
-use crate::prefill_calibration::FastPrefill;
+use crate::prefill_calibration::{Effort, FastPrefill, machine_name};
 use crate::submit::EngineThread;
 use crate::{Adapters, Engine, SamplingDefaults};
 
@@ -103,8 +103,10 @@ impl EngineBuilder {
         let caches_prefixes = runner.limits().caches_prefixes;
         let mut core = Core::new(runner, self.core_options(context, kv, fingerprint));
         let cold_format = self.calibrate_cold(&mut core, &text.tokenizer, context, &fingerprint, progress)?;
-        let on = format!("{kernels}-{}", threads.unwrap_or_default());
-        let fast_prefill = self.calibrate_prefill(&mut core, &text.tokenizer, &fingerprint, &on, progress)?;
+        let on = machine_name(kernels, threads.unwrap_or_default());
+        let effort = Effort::for_weights(weights.memory);
+        let fast_prefill = self.calibrate_prefill(&mut core, &text.tokenizer, &fingerprint, &on, effort, progress)?;
+        let fast_rows_min = core.fast_rows_min();
         if let Some(draft) = draft {
             draft.add_to(&mut core);
         }
@@ -124,6 +126,7 @@ impl EngineBuilder {
             disk_folder,
             cold_format,
             fast_prefill,
+            fast_rows_min,
             memory,
             sampling,
         }))
@@ -282,13 +285,14 @@ impl EngineBuilder {
         tokenizer: &Tokenizer,
         fingerprint: &[u8; 32],
         machine: &str,
+        effort: Effort,
         progress: &mut dyn FnMut(BuildProgress),
     ) -> Result<Option<FastPrefill>, BuildError> {
         if !core.limits().has_fast_rows {
             if self.prefill == Prefill::Fast {
                 let path = self.path.display();
                 tracing::warn!(
-                    "{path}: --prefill fast has no effect: it needs AMX and matrices of whole groups of 32 columns"
+                    "{path}: --prefill fast has no effect: it needs AMX or AVX-512 BF16, and matrices of whole groups of 32 columns"
                 );
             }
             return Ok(None);
@@ -302,7 +306,7 @@ impl EngineBuilder {
             Some(found) => found,
             None => {
                 progress(BuildProgress::MeasuringPrefill);
-                let found = FastPrefill::measure(core, tokenizer).map_err(BuildError::Calibration)?;
+                let found = FastPrefill::measure(core, tokenizer, effort).map_err(BuildError::Calibration)?;
                 store(folder, |folder| found.write(folder, fingerprint, machine));
                 found
             }

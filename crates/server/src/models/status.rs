@@ -22,6 +22,8 @@ pub struct LoadedModel {
     pub kernels: String,
     /// `null` if the backend decides.
     pub threads: Option<usize>,
+    /// From how many tokens on, cached ones aside, prompts are computed in bf16; `null` is never.
+    pub fast_prefill_from: Option<usize>,
     pub running: usize,
     pub waiting: usize,
     pub kv_used_bytes: usize,
@@ -111,6 +113,7 @@ impl ServedModel {
                 let status = engine.status();
                 described.kernels = engine.kernels().to_owned();
                 described.threads = engine.threads();
+                described.fast_prefill_from = engine.fast_rows_min();
                 described.running += status.running;
                 described.waiting += status.waiting;
                 described.kv_used_bytes = status.cache.used_bytes;

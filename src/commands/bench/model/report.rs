@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::json;
 
-use super::{ModelBench, Rates};
+use super::{FirstToken, ModelBench, Rates};
 use crate::commands::bench::arrival::Arrival;
 use crate::commands::bench::sessions::Sessions;
 use crate::commands::bench::{prefix, speculation};
@@ -16,6 +16,8 @@ pub struct Report<'b> {
     pub kernels: &'static str,
     pub load_s: f64,
     pub rates: Rates,
+    /// `None` if its prompt does not fit the context.
+    pub first_token: Option<FirstToken>,
     /// Empty unless asked for.
     pub speculation: Vec<speculation::Comparison>,
     pub prefixes: Option<Vec<prefix::Comparison>>,
@@ -38,6 +40,9 @@ impl Report<'_> {
         });
         if !flags.adapter.is_empty() {
             object["adapters"] = flags.adapter.iter().map(|adapter| adapter.spec.clone()).collect();
+        }
+        if let Some(first_token) = &self.first_token {
+            object["first_token"] = first_token.to_json();
         }
         if !self.speculation.is_empty() {
             object["speculation"] = self.speculation.iter().map(speculation::Comparison::to_json).collect();
@@ -74,6 +79,7 @@ impl Report<'_> {
 
     fn tables(&self) -> Vec<Vec<Vec<String>>> {
         let mut tables = vec![self.rates_table()];
+        tables.extend(self.first_token.as_ref().map(FirstToken::table));
         if let Some(prefixes) = &self.prefixes {
             let heading = [prefix::Comparison::heading()].into_iter();
             tables.push(heading.chain(prefixes.iter().map(prefix::Comparison::row)).collect());

@@ -2,10 +2,7 @@
 
 use std::arch::asm;
 
-use super::pages::{unpack_keys, unpack_values};
-use super::softmax::softmax;
-use super::unpack::{round, unpack, unpack_floats};
-use super::{BLOCK_ROWS, Bf16, RowBlocks, Sums, UnpackedTiles};
+use super::{BLOCK_ROWS, Bf16, Bf16Product, RowBlocks, Sums, UnpackedTiles, dots};
 use crate::kernels::amx::{TileConfig, release};
 use crate::lanes::{Avx512, LANES, Lanes};
 use crate::weights::GROUP;
@@ -17,7 +14,7 @@ const OPERAND: usize = BLOCK_ROWS * GROUP;
 
 /// What `table` knows of this module.
 pub(in crate::kernels) const BF16: Bf16 =
-    Bf16 { rows: BLOCKS * BLOCK_ROWS, unpack, unpack_floats, round, multiply, unpack_keys, unpack_values, softmax };
+    Bf16 { product: Bf16Product { rows: BLOCKS * BLOCK_ROWS, multiply }, ..dots::BF16 };
 
 /// All columns of a pair of tiles are summed up before the next: taking turns to keep rows in the first-level cache costs as much
 /// for loading and storing sums as it saves.

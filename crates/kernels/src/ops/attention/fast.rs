@@ -11,12 +11,25 @@ use crate::threads::{AttentionOperands, Scratch, Worker};
 use crate::weights::{GROUP, TILE_ROWS};
 use ruvllm_runner::PAGE_TOKENS;
 
-/// Queries of an item of one KV head: so many that unpacking keys and values costs little beside.
-pub(super) const FAST_QUERIES: usize = 192;
+/// Queries of an item of one KV head: so many that unpacking keys and values costs little beside, but so few that there are
+/// items for all workers.
+const QUERIES_FEWEST: usize = 192;
+const QUERIES_MOST: usize = 512;
+/// Items for each worker: the last to come free waits for little.
+const ITEMS_EACH: usize = 4;
 /// Scores of tokens a power of two apart would fall into few sets of the first-level cache.
 const SCORES_STRIDE: usize = CHUNK_TOKENS + TILE_ROWS;
 /// Maximum number of queries of a product.
 const BLOCK_QUERIES: usize = 64;
+
+impl HeadPartition {
+    /// Returns the maximum number of rows of an item, for so many fast rows in all.
+    pub(super) fn fast_block_rows(&self, rows: usize, workers: usize) -> usize {
+        let spans = self.kv_heads.div_ceil(self.span);
+        let queries = (rows * spans).div_ceil(workers * ITEMS_EACH) * self.group;
+        (queries.clamp(QUERIES_FEWEST, QUERIES_MOST) / self.group).max(1)
+    }
+}
 
 impl Attention<'_> {
     /// Attends with all fast rows, item by item as workers come free, the last rows of a sequence first: they see most.
@@ -25,7 +38,8 @@ impl Attention<'_> {
             return;
         }
         let bf16 = worker.kernels().bf16.expect("asked before there were such rows");
-        let items: Vec<Item<'_>> = self.items(partition, true).collect();
+        let block_rows = partition.fast_block_rows(self.batch.rows() - self.batch.exact_rows(), worker.count());
+        let items: Vec<Item<'_>> = self.items(partition, true, block_rows).collect();
         let mut scratch = worker.scratch();
         for unit in worker.units().take_while(|unit| *unit < items.len()) {
             self.attend_fast_item(worker, partition, bf16, &items[items.len() - 1 - unit], &mut scratch);
@@ -47,9 +61,9 @@ impl Attention<'_> {
         let per_head = item.rows.len() * partition.group;
         operands.put_queries(bf16, vectors, per_head, dim);
         // Blocks of rows are whole in memory, also where their queries are not.
-        result.resize(queries * 2 + queries.next_multiple_of(bf16.rows) * dim + bf16.rows * dim);
+        result.resize(queries * 2 + queries.next_multiple_of(bf16.product.rows) * dim + bf16.product.rows * dim);
         Partial::of(result, queries).clear();
-        scores.resize(bf16.rows * SCORES_STRIDE);
+        scores.resize(bf16.product.rows * SCORES_STRIDE);
         let mut cursor = ChunkCursor::new(item, self.batch.pages(item.sequence));
         let start = self.start(worker, true);
         for chunk in item.chunks.clone() {
@@ -58,9 +72,9 @@ impl Attention<'_> {
                 let tokens = (item.tokens() - chunk * CHUNK_TOKENS).min(CHUNK_TOKENS);
                 operands.put_keys_and_values(bf16, &cursor, head, tokens, dim);
                 let partials = Partial::of(result, queries);
-                for first in (0..per_head).step_by(bf16.rows) {
+                for first in (0..per_head).step_by(bf16.product.rows) {
                     let at = head * per_head + first;
-                    let count = bf16.rows.min(per_head - first);
+                    let count = bf16.product.rows.min(per_head - first);
                     let mut visible = [Visible::default(); BLOCK_QUERIES];
                     for (q, visible) in visible[..count].iter_mut().enumerate() {
                         *visible = self.visible_in(partition, item, chunk, first + q);
@@ -113,7 +127,7 @@ struct QueryBlock<'a> {
 impl AttentionOperands {
     /// Rounds the queries of each KV head, `per_head` vectors of `dim`.
     fn put_queries(&mut self, bf16: Bf16, vectors: &[f32], per_head: usize, dim: usize) {
-        let (padded, rows) = (dim.next_multiple_of(GROUP), per_head.next_multiple_of(bf16.rows));
+        let (padded, rows) = (dim.next_multiple_of(GROUP), per_head.next_multiple_of(bf16.product.rows));
         let mut vector = [0f32; super::HEAD_DIM_MAX];
         self.queries.resize(vectors.len() / dim / per_head * rows * padded);
         for (i, from) in vectors.chunks_exact(dim).enumerate() {
@@ -155,15 +169,15 @@ impl AttentionOperands {
     /// Lets some queries attend to the chunk that was unpacked.
     fn attend(&mut self, bf16: Bf16, per_head: usize, block: &QueryBlock<'_>, scores: &mut [f32], out: Partial<'_>) {
         let QueryBlock { head, first, visible, tokens, dim, softcap } = *block;
-        let (padded, rows) = (dim.next_multiple_of(GROUP), per_head.next_multiple_of(bf16.rows));
-        let queries = &self.queries[(head * rows + first) * padded..][..bf16.rows * padded];
-        self.weights.resize(bf16.rows * tokens);
-        if visible.len() < bf16.rows {
+        let (padded, rows) = (dim.next_multiple_of(GROUP), per_head.next_multiple_of(bf16.product.rows));
+        let queries = &self.queries[(head * rows + first) * padded..][..bf16.product.rows * padded];
+        self.weights.resize(bf16.product.rows * tokens);
+        if visible.len() < bf16.product.rows {
             // Whoever comes behind these queries has sums in the same block, which must stay what they are.
             self.weights.fill(0);
         }
         assert!(self.keys.len() >= tokens * padded && self.values.len() >= tokens * dim && tokens <= CHUNK_TOKENS);
-        assert!(scores.len() >= bf16.rows * SCORES_STRIDE && out.sums.len() >= bf16.rows * dim);
+        assert!(scores.len() >= bf16.product.rows * SCORES_STRIDE && out.sums.len() >= bf16.product.rows * dim);
         let scores = TileSums { start: scores.as_mut_ptr(), stride: SCORES_STRIDE };
         let keys = UnpackedTiles { values: self.keys.as_ptr(), count: tokens / TILE_ROWS, cols: padded };
         let values = UnpackedTiles { values: self.values.as_ptr(), count: dim / TILE_ROWS, cols: tokens };
@@ -172,7 +186,7 @@ impl AttentionOperands {
         // SAFETY: operands and results have room for whole blocks, as asserted; `out` has a query for each `visible`.
         unsafe {
             let rows = RowBlocks { values: queries.as_ptr(), count: visible.len() };
-            (bf16.multiply)(keys, rows, Sums { to: scores, adds: false, factors: no_factors });
+            (bf16.product.multiply)(keys, rows, Sums { to: scores, adds: false, factors: no_factors });
             (bf16.softmax)(SoftmaxBlock {
                 scores,
                 visible,
@@ -184,7 +198,7 @@ impl AttentionOperands {
                 weights: self.weights.as_mut_ptr(),
             });
             let rows = RowBlocks { values: self.weights.as_ptr(), count: visible.len() };
-            (bf16.multiply)(values, rows, Sums { to: sums, adds: true, factors: no_factors });
+            (bf16.product.multiply)(values, rows, Sums { to: sums, adds: true, factors: no_factors });
         }
     }
 }
