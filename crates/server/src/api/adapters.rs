@@ -123,7 +123,7 @@ pub(crate) async fn list_lora_adapters(
 
 /// Set how much of each adapter is used for requests that name none
 ///
-/// Those that are not named are not used. At first none is.
+/// Those that are not named are not used. At first none is. The key of a tenant sets this for the tenant's own adapters.
 #[utoipa::path(post, path = "/lora-adapters", tag = "adapters", request_body = Vec<LoraScale>,
     responses((status = 200, description = "It holds from the next request on", body = Success),
               (status = 400, description = "A scale is invalid", body = ErrorBody),
@@ -136,12 +136,18 @@ async fn set_lora_adapters(
 ) -> Result<Json<Success>, ApiError> {
     let used = numbered("scale", &scales)?;
     let known = api.models.visible_adapters(&caller.tenant);
-    let is_known = |lora: &&LoraScale| known.iter().any(|adapter| adapter.number == lora.id);
-    if let Some(unknown) = scales.iter().find(|lora| !is_known(lora)) {
-        let message = format!("there is no adapter with the id {}; GET /lora-adapters lists them", unknown.id);
-        return Err(ApiError::not_found(message).with_param("id").with_code("adapter_not_found"));
+    for LoraScale { id, .. } in &scales {
+        let Some(adapter) = known.iter().find(|adapter| adapter.number == *id) else {
+            let message = format!("there is no adapter with the id {id}; GET /lora-adapters lists them");
+            return Err(ApiError::not_found(message).with_param("id").with_code("adapter_not_found"));
+        };
+        if adapter.owner != caller.owner {
+            let message =
+                format!("the adapter with the id {id} is for all; a key without a tenant sets how it is used");
+            return Err(ApiError::invalid_param("id", message));
+        }
     }
-    api.models.set_adapter_scales(&caller.tenant, &used);
+    api.models.set_adapter_scales(caller.owner.as_deref(), &used);
     Ok(Json(Success { success: true }))
 }
 

@@ -1,6 +1,6 @@
 //! The adapters that requests can name: which there are, whose they are, and what is used by default.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -149,11 +149,13 @@ impl AdapterTable {
         self.scales.get(&number).copied().unwrap_or(0.0)
     }
 
-    /// Sets how much of each adapter that a tenant may see is used by default; those that are not named are not used.
-    pub fn set_scales(&mut self, tenant: &str, scales: &[(u32, f32)]) {
-        let visible: Vec<u32> = self.visible(tenant).iter().map(|adapter| adapter.number).collect();
-        self.scales.retain(|number, _| !visible.contains(number));
-        let used = scales.iter().filter(|(number, scale)| *scale != 0.0 && visible.contains(number));
+    /// Sets how much of each adapter of an owner is used by default; those that are not named are not used. A tenant decides
+    /// about its own adapters only: those of all are used by others too.
+    pub fn set_scales(&mut self, owner: Option<&str>, scales: &[(u32, f32)]) {
+        let own = self.all().filter(|adapter| adapter.owner.as_deref() == owner);
+        let own: BTreeSet<u32> = own.map(|adapter| adapter.number).collect();
+        self.scales.retain(|number, _| !own.contains(number));
+        let used = scales.iter().filter(|(number, scale)| *scale != 0.0 && own.contains(number));
         self.scales.extend(used.copied());
     }
 
@@ -264,12 +266,13 @@ mod tests {
             table.put(new(name, "m", None, 1), false);
         }
         table.put(new("c", "m", Some("acme"), 1), false);
-        table.set_scales("", &[(0, 0.5), (2, 1.0), (9, 1.0)]);
-        let defaults = |tenant: &str| -> Vec<(String, f32)> {
-            table.defaults(tenant, "m").iter().map(|(adapter, scale)| (adapter.name.to_string(), *scale)).collect()
-        };
-        assert_eq!(defaults("acme"), [("a".to_owned(), 0.5)]);
-        table.set_scales("acme", &[(2, 2.0)]);
+        table.set_scales(None, &[(0, 0.5), (2, 1.0), (9, 1.0)]);
+        let defaults = table.defaults("acme", "m");
+        let defaults: Vec<_> = defaults.iter().map(|(adapter, scale)| (&*adapter.name, *scale)).collect();
+        assert_eq!(defaults, [("a", 0.5)]);
+        table.set_scales(Some("acme"), &[(0, 3.0), (2, 2.0)]);
+        assert_eq!((table.scale(0), table.scale(2)), (0.5, 2.0), "what is for all is not a tenant's to change");
+        table.set_scales(None, &[]);
         assert_eq!((table.scale(0), table.scale(2)), (0.0, 2.0));
         assert!(table.defaults("", "m").is_empty() && table.defaults("acme", "n").is_empty());
     }

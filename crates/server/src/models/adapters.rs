@@ -78,8 +78,9 @@ impl Models {
         all
     }
 
-    pub fn set_adapter_scales(&self, tenant: &str, scales: &[(u32, f32)]) {
-        self.table().set_scales(tenant, scales);
+    /// Sets how much of each adapter of an owner is used by default.
+    pub fn set_adapter_scales(&self, owner: Option<&str>, scales: &[(u32, f32)]) {
+        self.table().set_scales(owner, scales);
     }
 
     /// Returns the adapters of the store that belong to a model by their names, as model and name.
