@@ -220,8 +220,8 @@ impl Block<'_> {
 }
 
 /// Multiplies each group's rows of `input` with its weights, of which each `together` go side by side, and adds what adapters
-/// add. Every result is handed to `finish`, with the number of its part (or parts). Groups for many tokens begin at rows that the kernels' blocks
-/// begin at.
+/// add. Every result is handed to `finish`, with the number of its part (or parts). Groups for many tokens begin at rows that
+/// the kernels' blocks begin at.
 fn multiply(
     worker: &mut Worker<'_>,
     groups: &[Group<'_>],
