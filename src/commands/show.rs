@@ -84,8 +84,10 @@ impl Show {
         if runs_on.backend == Some(NATIVE) {
             let cold = cold.map_or_else(|| "measured on the first run".to_owned(), |cold| cold.to_string());
             rows.push(("oldest KV", cold));
-            let prefill =
-                prefill.map_or_else(|| "measured by --prefill auto".to_owned(), |prefill| prefill.to_string());
+            let prefill = prefill.map_or_else(
+                || "not measured; --prefill auto does where the processor has bf16".to_owned(),
+                |prefill| prefill.to_string(),
+            );
             rows.push(("prompts (auto)", prefill));
         }
         rows.push(("file", file.path.display().to_string()));

@@ -94,25 +94,26 @@ impl FirstToken {
     }
 
     pub fn table(&self) -> Vec<Vec<String>> {
-        let total = self.total().as_secs_f64();
-        let cells = |name: &str, time: Duration, peak: Option<f64>| {
-            let percent = |share: f64| format!("{:.1} %", share * 100.0);
-            let time = time.as_secs_f64();
+        let total = self.total();
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        let cells = |name: &str, time: Duration, of_peak: Option<f64>| {
+            let share = percent(time.as_secs_f64() / total.as_secs_f64());
             vec![
                 name.to_owned(),
-                format!("{:.2}", time * 1e3),
-                percent(time / total),
-                peak.map_or(String::new(), percent),
+                format!("{:.2}", time.as_secs_f64() * 1e3),
+                share,
+                of_peak.map(percent).unwrap_or_default(),
             ]
         };
         let title = format!("first token of {} tokens", self.tokens);
-        let heading = [&*title, "ms", "share", "of bf16 peak"];
+        // Where there is no peak, nothing stands in its column.
+        let heading = [&*title, "ms", "share", if self.peak.is_some() { "of bf16 peak" } else { "" }];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
         rows.extend(self.parts().map(|(name, time)| {
-            let peak = if name == "matmul" { self.share(time) } else { None };
-            cells(name, time, peak)
+            let of_peak = if name == "matmul" { self.share(time) } else { None };
+            cells(name, time, of_peak)
         }));
-        rows.push(cells("all", self.total(), self.share(self.total())));
+        rows.push(cells("all", total, self.share(total)));
         rows
     }
 }
