@@ -274,7 +274,7 @@ fn models_are_made_from_others_and_share_their_file() {
         ("from", json!("../../smollm2"), "not found"),
         ("from", json!("~/.ruvllm/local_token"), "not found"),
         ("template", json!("{{ .Prompt }}"), "template is not supported"),
-        ("adapters", json!({ "a": "sha256:0" }), "adapters is not supported"),
+        ("adapters", json!({ "a": "sha256:0" }), "no adapter is called"),
         ("parameters", json!({ "num_ctx": -1 }), "num_ctx"),
         ("model", json!("../escape"), "cannot name a model"),
     ] {
