@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 use crate::adapters::AdapterError;
 use crate::formats::gguf::shortened;
 
-/// Bytes that a compiled pattern may take.
-const PATTERN_BYTES_MAX: usize = 1 << 20;
-/// Patterns that a file may have.
-const PATTERNS_MAX: usize = 4096;
+/// Bytes that all compiled patterns of a setting may take, shared out among them.
+const PATTERNS_BYTES_MAX: usize = 32 << 20;
+/// Patterns of a setting: a merged adapter has one for each of its modules.
+const PATTERNS_MAX: usize = 2048;
 
 /// What PEFT was told when the adapter was made.
 #[derive(Debug)]
@@ -142,9 +142,11 @@ fn patterns(settings: &Map<String, Value>, key: &str) -> Result<Vec<(Regex, f64)
         Some(Value::Object(patterns)) if patterns.len() <= PATTERNS_MAX => patterns,
         Some(other) => return Err(wrong(key, other, "it must be an object of a few patterns")),
     };
+    let bytes_max = PATTERNS_BYTES_MAX / patterns.len().max(1);
     let compile = |(pattern, number): (&String, &Value)| {
-        let regex = RegexBuilder::new(&format!("^(.*\\.)?({pattern})$")).size_limit(PATTERN_BYTES_MAX).build();
-        let regex = regex.map_err(|_| wrong(key, &Value::from(&**pattern), "it must be a regular expression"))?;
+        let regex = RegexBuilder::new(&format!("^(.*\\.)?({pattern})$")).size_limit(bytes_max).build();
+        let expected = "it must be a regular expression, and not a large one";
+        let regex = regex.map_err(|_| wrong(key, &Value::from(&**pattern), expected))?;
         Ok((regex, number.as_f64().ok_or_else(|| wrong(key, number, "it must be a number"))?))
     };
     patterns.iter().map(compile).collect()
