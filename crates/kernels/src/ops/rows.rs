@@ -1,5 +1,5 @@
-//! The vectors of tokens, the norm before the first layer, what follows a matmul whose result is normalized before it is added (otherwise the norm
-//! is part of the matmul that comes before it), and the soft cap of logits.
+//! The vectors of tokens, the norm before the first layer, what follows a matmul whose result is normalized before it is
+//! added (otherwise the norm is part of the matmul that comes before it), and the soft cap of logits.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 

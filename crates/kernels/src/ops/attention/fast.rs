@@ -11,25 +11,12 @@ use crate::threads::{AttentionOperands, Scratch, Worker};
 use crate::weights::{GROUP, TILE_ROWS};
 use ruvllm_runner::PAGE_TOKENS;
 
-/// Queries of an item of one KV head: so many that unpacking keys and values costs little beside, but so few that there are
-/// items for all workers.
-const QUERIES_FEWEST: usize = 192;
-const QUERIES_MOST: usize = 512;
-/// Items for each worker: the last to come free waits for little.
-const ITEMS_EACH: usize = 4;
+/// Queries of an item of one KV head: so many that unpacking keys and values costs little beside.
+const FAST_QUERIES: usize = 192;
 /// Scores of tokens a power of two apart would fall into few sets of the first-level cache.
 const SCORES_STRIDE: usize = CHUNK_TOKENS + TILE_ROWS;
 /// Maximum number of queries of a product.
 const BLOCK_QUERIES: usize = 64;
-
-impl HeadPartition {
-    /// Returns the maximum number of rows of an item, for so many fast rows in all.
-    pub(super) fn fast_block_rows(&self, rows: usize, workers: usize) -> usize {
-        let spans = self.kv_heads.div_ceil(self.span);
-        let queries = (rows * spans).div_ceil(workers * ITEMS_EACH) * self.group;
-        (queries.clamp(QUERIES_FEWEST, QUERIES_MOST) / self.group).max(1)
-    }
-}
 
 impl Attention<'_> {
     /// Attends with all fast rows, item by item as workers come free, the last rows of a sequence first: they see most.
@@ -38,7 +25,7 @@ impl Attention<'_> {
             return;
         }
         let bf16 = worker.kernels().bf16.expect("asked before there were such rows");
-        let block_rows = partition.fast_block_rows(self.batch.rows() - self.batch.exact_rows(), worker.count());
+        let block_rows = (FAST_QUERIES / partition.group).max(1);
         let items: Vec<Item<'_>> = self.items(partition, true, block_rows).collect();
         let mut scratch = worker.scratch();
         for unit in worker.units().take_while(|unit| *unit < items.len()) {
