@@ -148,10 +148,11 @@ impl ModelBench {
         Ok(Rates { prefill: Spread::of(prefill), decode: Spread::of(decode) })
     }
 
-    /// Measures where the time to the first token goes, if a text of about as many tokens as the prompt fits the context.
+    /// Measures where the time to the first token goes, if the prompt and a token fit the context.
     fn measure_first_token(&self, engine: &mut Engine) -> Result<Option<FirstToken>> {
-        let fits = self.flags.prompt_tokens.saturating_add(first_token::BEYOND_MAX) < engine.context();
-        fits.then(|| FirstToken::measure(engine, self.flags.prompt_tokens, self.flags.repeat)).transpose()
+        let ModelBenchFlags { prompt_tokens, repeat, .. } = self.flags;
+        let fits = (1..engine.context()).contains(&prompt_tokens);
+        fits.then(|| FirstToken::measure(engine, prompt_tokens, repeat)).transpose()
     }
 
     fn compare_speculation(

@@ -12,9 +12,6 @@ use serde_json::{Value, json};
 const SENTENCE: &str = "The keeper counted the ships that passed before noon, wrote their names into a book, and went \
     back up the stairs to trim the lamp before the fog came in from the sea. ";
 
-/// Tokens that a prompt may be longer than asked for, since it is made of whole sentences; and its answer.
-pub const BEYOND_MAX: usize = 256;
-
 /// The way of a prompt to the first token of its answer.
 pub struct FirstToken {
     tokens: usize,
@@ -29,23 +26,25 @@ pub struct FirstToken {
 }
 
 impl FirstToken {
-    /// Answers a text of at least `tokens` tokens `repeat` times with one token, and returns the median by total time.
+    /// Answers a prompt of `tokens` tokens `repeat` times with one token, and returns the median by total time.
     pub fn measure(engine: &mut Engine, tokens: usize, repeat: usize) -> Result<Self> {
-        let prompt = prompt(engine, tokens)?;
+        let text = text(engine, tokens)?;
         let peak = Ceilings::bf16_ops_s(engine.threads().unwrap_or(1)).map(|operations| operations / 2.0);
-        let mut all = (0..=repeat).map(|_| Self::once(engine, &prompt, peak)).collect::<Result<Vec<_>>>()?;
+        let mut all = (0..=repeat).map(|_| Self::once(engine, &text, tokens, peak)).collect::<Result<Vec<_>>>()?;
         // The first touches all memory and is not counted.
         all.remove(0);
         all.sort_by_key(Self::total);
         Ok(all.swap_remove(all.len() / 2))
     }
 
-    fn once(engine: &mut Engine, prompt: &Prompt, peak: Option<f64>) -> Result<Self> {
+    /// The first tokens of `text` are the prompt.
+    fn once(engine: &mut Engine, text: &Prompt, tokens: usize, peak: Option<f64>) -> Result<Self> {
         let began = Instant::now();
-        let tokens = engine.encode(prompt)?.len();
-        let encode = began.elapsed();
+        let mut prompt = engine.encode(text)?;
+        let encode = began.elapsed().mul_f64(tokens as f64 / prompt.len() as f64);
+        prompt.truncate(tokens);
         engine.core().take_pass_times();
-        let mut request = Request::new(prompt.clone());
+        let mut request = Request::new(Prompt::Tokens(prompt));
         request.prefix_use = PrefixUse::OFF;
         request.sampling = Sampling::greedy();
         request.max_tokens = Some(1);
@@ -119,8 +118,8 @@ impl FirstToken {
 }
 
 /// Makes a text of at least so many tokens.
-fn prompt(engine: &Engine, tokens: usize) -> Result<Prompt> {
-    let prompt = |sentences: usize| Prompt::Text(SENTENCE.repeat(sentences));
-    let each = engine.encode(&prompt(2))?.len().saturating_sub(engine.encode(&prompt(1))?.len()).max(1);
-    Ok(prompt(tokens.div_ceil(each)))
+fn text(engine: &Engine, tokens: usize) -> Result<Prompt> {
+    let text = |sentences: usize| Prompt::Text(SENTENCE.repeat(sentences));
+    let each = engine.encode(&text(2))?.len().saturating_sub(engine.encode(&text(1))?.len()).max(1);
+    Ok(text(tokens.div_ceil(each)))
 }
