@@ -62,12 +62,15 @@ fn a_thousand_clients_at_once_are_all_answered() {
     // A line of log for each would fill the pipe that nobody reads here.
     let server = start(&home, &["smollm2", "--context", "512", "--log-level", "warn"]);
     let mut streams: Vec<_> = (0..1000).map(|_| server.send("/v1/chat/completions", "", &question(1))).collect();
-    let answered = streams.iter_mut().filter_map(|stream| {
+    for (index, stream) in streams.iter_mut().enumerate() {
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        answer.starts_with("HTTP/1.1 200").then_some(())
-    });
-    assert_eq!(answered.count(), 1000);
+        stream.read_to_string(&mut answer).expect("an answer");
+        // On a busy machine prompts may not be prepared in time; a client then does as it is told.
+        while answer.contains("preparation_timeout") {
+            answer = server.post_and_read("/v1/chat/completions", "", &question(1));
+        }
+        assert!(answer.starts_with("HTTP/1.1 200"), "client {index}: {answer}");
+    }
     check_all_is_given_back(&server);
 }
 
