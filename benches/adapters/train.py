@@ -1,6 +1,6 @@
 """Trains a small LoRA adapter with PEFT, on the weights of a GGUF file, so that there is one to serve.
 
-    python -m venv venv && venv/bin/pip install torch transformers peft gguf --extra-index-url https://download.pytorch.org/whl/cpu
+    python -m venv venv && venv/bin/pip install torch transformers peft gguf
     venv/bin/python benches/adapters/train.py "$(ruvllm show smollm2 --json | jq -r .path)" TEXT.txt my-lora
     ruvllm adapters pull my-lora --name smollm2:mine
 
