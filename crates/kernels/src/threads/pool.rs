@@ -49,8 +49,9 @@ struct ThreadGroup {
     worked: AtomicU64,
     /// The longest time that one of them has waited at barriers, in nanoseconds.
     waited: AtomicU64,
-    /// Where the time of regions went.
+    /// Where the time of regions went, once somebody asked.
     pass_times: Mutex<PassTimes>,
+    is_timed: AtomicBool,
     /// Other pools have the cores, in the middle of a region of this one.
     is_paused: AtomicBool,
     /// How long that was, in nanoseconds, over the pool's life.
@@ -81,7 +82,7 @@ pub struct Worker<'p> {
     waited: Waited,
     /// Operations of this phase that queues out their work.
     queues_used: Cell<usize>,
-    /// Of the first thread.
+    /// Of the first thread, if regions are timed.
     clock: Option<RefCell<PassClock>>,
     scratch: RefCell<MutexGuard<'p, Scratch>>,
 }
@@ -112,6 +113,7 @@ impl Pool {
             worked: AtomicU64::new(0),
             waited: AtomicU64::new(0),
             pass_times: Mutex::default(),
+            is_timed: AtomicBool::new(false),
             is_paused: AtomicBool::new(false),
             paused: AtomicU64::new(0),
             closing: AtomicBool::new(false),
@@ -155,8 +157,10 @@ impl Pool {
         std::mem::take(&mut self.waited_for_cores)
     }
 
-    /// Returns where the time of regions went since this was last asked.
+    /// Returns where the time of regions went since this was last asked. Nothing is timed before the first time: reading the
+    /// clock in every phase would cost those who never ask.
     pub fn take_pass_times(&mut self) -> PassTimes {
+        self.group.is_timed.store(true, Ordering::Relaxed);
         std::mem::take(&mut self.group.pass_times.lock().expect("no thread panics with the lock held"))
     }
 
@@ -256,7 +260,7 @@ impl ThreadGroup {
             phase,
             waited: Waited::default(),
             queues_used: Cell::new(0),
-            clock: (index == 0).then(|| RefCell::new(PassClock::start())),
+            clock: (index == 0 && self.is_timed.load(Ordering::Relaxed)).then(|| RefCell::new(PassClock::start())),
             scratch,
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&mut worker))) {
