@@ -24,8 +24,8 @@ use crate::output::progress::interrupt_flag;
 pub struct ModelBenchFlags {
     #[command(flatten)]
     pub engine: EngineFlags,
-    /// Measure prefill and decode with a LoRA adapter: its name, or the path of a PEFT folder or a GGUF file. Can be repeated:
-    /// sequences take them in turn
+    /// Measure prefill and decode with a LoRA adapter, in turns with the model alone: its name, or the path of a PEFT folder or
+    /// a GGUF file. Can be repeated: sequences take them in turn
     #[arg(long, value_name = "ADAPTER[=WEIGHT]", value_parser = parse_weighted)]
     pub adapter: Vec<WeightedAdapter>,
     /// Prompt tokens of the prefill measurement
@@ -78,6 +78,27 @@ struct Rates {
     decode: Spread,
 }
 
+/// Rates with the adapters that flags name, and without.
+struct AllRates {
+    rates: Rates,
+    /// `None` if flags name no adapter.
+    adapter_cost: Option<AdapterCost>,
+}
+
+/// What adapters cost: rounds with them alternate with rounds of the model alone, so that both meet the same machine.
+struct AdapterCost {
+    alone: Rates,
+    /// What is left of the model's own speed, of each pair of rounds.
+    share: Rates,
+}
+
+impl Rates {
+    fn of(rounds: Vec<[f64; 2]>) -> Self {
+        let (prefill, decode) = rounds.into_iter().map(|[prefill, decode]| (prefill, decode)).unzip();
+        Self { prefill: Spread::of(prefill), decode: Spread::of(decode) }
+    }
+}
+
 impl ModelBench {
     pub fn execute(mut self) -> Result<()> {
         self.check_counts()?;
@@ -103,7 +124,7 @@ impl ModelBench {
         interrupted: &AtomicBool,
     ) -> Result<Report<'_>> {
         let ModelBenchFlags { repeat, prefix, arrival, sessions, .. } = self.flags;
-        let rates = self.measure_rates(engine, adapters, interrupted)?;
+        let AllRates { rates, adapter_cost } = self.measure_rates(engine, adapters, interrupted)?;
         let first_token = self.measure_first_token(engine)?;
         let speculation = self.compare_speculation(engine, interrupted)?;
         let (threads, kernels) = (engine.threads(), engine.kernels());
@@ -120,6 +141,7 @@ impl ModelBench {
             kernels,
             load_s,
             rates,
+            adapter_cost,
             first_token,
             speculation,
             prefixes,
@@ -129,23 +151,34 @@ impl ModelBench {
     }
 
     /// Measures prefill and decode in turns. One round before them touches all memory and is not counted.
-    fn measure_rates(&self, engine: &mut Engine, adapters: &[HeldAdapter], interrupted: &AtomicBool) -> Result<Rates> {
-        let (mut prefill, mut decode) = (Vec::new(), Vec::new());
+    fn measure_rates(
+        &self,
+        engine: &mut Engine,
+        adapters: &[HeldAdapter],
+        interrupted: &AtomicBool,
+    ) -> Result<AllRates> {
+        let core = &mut engine.core();
+        let (mut with, mut alone) = (Vec::new(), Vec::new());
         for round in 0..=self.flags.repeat {
-            let core = &mut engine.core();
-            let rates = (
-                self.measure_prefill(core, adapters).map_err(|error| in_flags("prompt-tokens", error))?,
-                self.measure_decode(core, adapters).map_err(|error| in_flags("decode", error))?,
-            );
+            let rates = self.measure_round(core, adapters, interrupted)?;
+            let model_alone =
+                if adapters.is_empty() { None } else { Some(self.measure_round(core, &[], interrupted)?) };
             if round > 0 {
-                prefill.push(rates.0);
-                decode.push(rates.1);
-            }
-            if interrupted.load(Ordering::Relaxed) {
-                return Err(Interrupted.into());
+                with.push(rates);
+                alone.extend(model_alone);
             }
         }
-        Ok(Rates { prefill: Spread::of(prefill), decode: Spread::of(decode) })
+        let share = with.iter().zip(&alone).map(|(with, alone)| [with[0] / alone[0], with[1] / alone[1]]).collect();
+        let adapter_cost =
+            (!alone.is_empty()).then(|| AdapterCost { share: Rates::of(share), alone: Rates::of(alone) });
+        Ok(AllRates { rates: Rates::of(with), adapter_cost })
+    }
+
+    /// Returns prompt tokens and generated tokens per second.
+    fn measure_round(&self, core: &mut Core, adapters: &[HeldAdapter], interrupted: &AtomicBool) -> Result<[f64; 2]> {
+        let prefill = self.measure_prefill(core, adapters).map_err(|error| in_flags("prompt-tokens", error))?;
+        let decode = self.measure_decode(core, adapters).map_err(|error| in_flags("decode", error))?;
+        if interrupted.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok([prefill, decode]) }
     }
 
     /// Measures where the time to the first token goes, if the prompt and a token fit the context.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::json;
 
-use super::{FirstToken, ModelBench, Rates};
+use super::{AdapterCost, FirstToken, ModelBench, Rates};
 use crate::commands::bench::arrival::Arrival;
 use crate::commands::bench::sessions::Sessions;
 use crate::commands::bench::{prefix, speculation};
@@ -16,6 +16,8 @@ pub struct Report<'b> {
     pub kernels: &'static str,
     pub load_s: f64,
     pub rates: Rates,
+    /// `None` without adapters.
+    pub adapter_cost: Option<AdapterCost>,
     /// `None` if its prompt does not fit the context.
     pub first_token: Option<FirstToken>,
     /// Empty unless asked for.
@@ -40,6 +42,10 @@ impl Report<'_> {
         });
         if !flags.adapter.is_empty() {
             object["adapters"] = flags.adapter.iter().map(|adapter| adapter.spec.clone()).collect();
+        }
+        if let Some(AdapterCost { alone, share }) = &self.adapter_cost {
+            let both = |rates: &Rates| json!({ "prefill": rates.prefill.to_json(), "decode": rates.decode.to_json() });
+            object["without_adapters"] = json!({ "tok_s": both(alone), "share_with_adapters": both(share) });
         }
         if let Some(first_token) = &self.first_token {
             object["first_token"] = first_token.to_json();
@@ -96,16 +102,29 @@ impl Report<'_> {
     fn rates_table(&self) -> Vec<Vec<String>> {
         let flags = &self.bench.flags;
         let adapters = match flags.adapter.len() {
-            0 => String::new(),
-            1 => ", with an adapter".to_owned(),
-            count => format!(", with {count} adapters in turn"),
+            0 => "",
+            1 => ", with an adapter",
+            count => &format!(", with {count} adapters in turn"),
         };
-        let decode = format!("decode at depth {}, {} at once{adapters}", flags.depth, flags.sequences);
-        vec![
+        let prefill = "prefill";
+        let decode = format!("decode at depth {}, {} at once", flags.depth, flags.sequences);
+        let mut table = vec![
             ["", "tokens", "tokens/s", "least", "most"].map(str::to_owned).to_vec(),
-            self.rates.prefill.row("prefill", flags.prompt_tokens),
-            self.rates.decode.row(&decode, flags.decode),
-        ]
+            self.rates.prefill.row(&format!("{prefill}{adapters}"), flags.prompt_tokens),
+            self.rates.decode.row(&format!("{decode}{adapters}"), flags.decode),
+        ];
+        if let Some(AdapterCost { alone, share }) = &self.adapter_cost {
+            let lines = [
+                (prefill, flags.prompt_tokens, &alone.prefill, &share.prefill),
+                (&decode, flags.decode, &alone.decode, &share.decode),
+            ];
+            for (name, tokens, alone, share) in lines {
+                table.push(alone.row(&format!("{name}, the model alone"), tokens));
+                let share = [share.median, share.least, share.most].map(|share| format!("{share:.3} x"));
+                table.push([vec![format!("{name}: of the model alone"), String::new()], share.to_vec()].concat());
+            }
+        }
+        table
     }
 
     /// Prints what limits the results.
