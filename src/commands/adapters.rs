@@ -4,6 +4,7 @@ mod list;
 mod merge;
 mod pull;
 mod show;
+mod train;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -11,10 +12,10 @@ use clap::{Args, Subcommand};
 use crate::loading::store;
 use crate::output;
 
-/// Fetch, list, show, remove and merge LoRA adapters
+/// Fetch, train, list, show, remove and merge LoRA adapters
 ///
-/// An adapter is a small set of weights that is added to those of a model. It is made with a training program such as PEFT, and
-/// kept in the store beside the models. Requests name it: `ruvllm run smollm2 --adapter legal`, or the model smollm2:legal of a
+/// An adapter is a small set of weights that is added to those of a model. It is trained here, or with a program such as
+/// PEFT, and kept in the store beside the models. Requests name it: `ruvllm run smollm2 --adapter legal`, or the model smollm2:legal of a
 /// server.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ruvllm adapters pull ./my-lora --name smollm2:legal\n  \
@@ -33,6 +34,7 @@ enum What {
     Show(show::Show),
     Rm(Rm),
     Merge(Box<merge::Merge>),
+    Train(Box<train::Train>),
 }
 
 /// Remove adapters from this machine
@@ -53,6 +55,7 @@ impl Adapters {
             What::Show(show) => show.execute(),
             What::Rm(rm) => rm.execute(),
             What::Merge(merge) => merge.execute(),
+            What::Train(train) => train.execute(),
         }
     }
 }

@@ -24,4 +24,5 @@ mod prefix_cache;
 mod quantize;
 mod speculation;
 mod structured;
+mod training;
 mod truncation;

@@ -27,3 +27,4 @@ mod rerank;
 mod restart;
 mod serve;
 mod serving;
+mod train;

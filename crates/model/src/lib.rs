@@ -17,7 +17,9 @@ mod rope;
 mod run_state;
 
 pub use architectures::{architecture_names, read_config};
-pub use config::{AttentionConfig, Config, ExpertsConfig, FeedForward, FeedForwardConfig, LayerConfig, Mixer};
+pub use config::{
+    AttentionConfig, Config, ExpertsConfig, FeedForward, FeedForwardConfig, KvSource, LayerConfig, Mixer,
+};
 pub use cpu_runner::CpuRunner;
 pub use decoder::Model;
 pub use error::LoadError;

@@ -6,6 +6,7 @@ use std::f64::consts::TAU;
 use ruvllm_kernels::ops::{RopeStyle, RopeTable};
 
 use crate::error::LoadError;
+use crate::formats::gguf::Gguf;
 use crate::load::Tensors;
 
 /// Rotary positions of a layer.
@@ -58,8 +59,17 @@ pub struct LongRope {
 }
 
 impl RopeConfig {
+    /// Computes the rotations of the first `positions` positions of a model that is loaded for `context`.
+    pub fn table_of(&self, gguf: &Gguf, context: usize, positions: usize) -> Result<RopeTable, LoadError> {
+        self.rotations(&mut Tensors::new(gguf, 0..0, None, &mut |_| {}), context, positions)
+    }
+
     /// Computes the rotation of every position of a context.
     pub(crate) fn table(&self, tensors: &mut Tensors<'_>, context: usize) -> Result<RopeTable, LoadError> {
+        self.rotations(tensors, context, context)
+    }
+
+    fn rotations(&self, tensors: &mut Tensors<'_>, context: usize, positions: usize) -> Result<RopeTable, LoadError> {
         let pairs = self.dims / 2;
         let divisors = match &self.scaling {
             RopeScaling::LongRope(rope) => {
@@ -71,7 +81,7 @@ impl RopeConfig {
         };
         let frequencies: Vec<f64> =
             self.frequencies().zip(&divisors).map(|(frequency, divisor)| frequency / f64::from(*divisor)).collect();
-        Ok(RopeTable::new(context, &frequencies, self.style, self.amplitude()))
+        Ok(RopeTable::new(positions, &frequencies, self.style, self.amplitude()))
     }
 
     /// Returns by how much each pair turns per token, before the divisors of the file.

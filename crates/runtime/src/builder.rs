@@ -28,6 +28,7 @@ pub use expert_place::ExpertPlace;
 pub(crate) use fingerprint::fingerprint;
 pub use fit::{Fit, Quantization, largest_file, memory_of_file};
 pub use kv_choice::KvChoice;
+pub(crate) use model_file::open_prompt_encoder;
 pub use model_file::open_tokenizer;
 pub use model_memory::ModelMemory;
 pub use prefill::Prefill;

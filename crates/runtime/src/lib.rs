@@ -49,6 +49,7 @@ pub mod hardware;
 mod perplexity;
 mod rerank;
 mod sampling_defaults;
+mod training_items;
 
 pub use adapters::{AdapterStats, Adapters, RegisteredAdapter};
 pub use backend::{Backend, BackendChoice, BackendError, BackendModel, NATIVE, NoBackendError, OtherBackends};
@@ -83,3 +84,4 @@ pub use ruvllm_text::{
 pub use sampling_defaults::SamplingDefaults;
 pub use stream::{Piece, Stream};
 pub use submit::{EngineStatus, StepMetrics};
+pub use training_items::{ItemEncoder, ItemError};

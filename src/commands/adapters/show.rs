@@ -48,7 +48,7 @@ impl Show {
             ("alpha", Some(file.alpha.to_string())),
             ("targets", Some(file.targets.join(", "))),
             ("invocation tokens", file.invocation.as_ref().map(tokens)),
-            ("merged from", file.recipe.clone()),
+            (made(&file), file.recipe.clone()),
             ("size", Some(output::bytes(file.file_bytes))),
             ("digest", Some(file.id.to_string())),
         ];
@@ -80,6 +80,12 @@ fn file_json(file: &AdapterFile) -> Value {
         "bytes": file.file_bytes,
         "digest": file.id.to_string(),
     })
+}
+
+/// Returns what a recipe tells: those of merged adapters name the others.
+fn made(file: &AdapterFile) -> &'static str {
+    let recipe = file.recipe.as_deref().and_then(|recipe| serde_json::from_str::<Value>(recipe).ok());
+    if recipe.is_some_and(|recipe| recipe["method"] == "trained") { "trained by" } else { "merged from" }
 }
 
 /// Returns the rank, or the smallest and the largest.

@@ -34,7 +34,7 @@ fn time(bench: &mut Bench<'_>, name: String, left: Factor<'_>, right: Factor<'_>
     let (gemm, out) = (Gemm::new(&bench.pool, rows, inner), Matrix::new(&bench.pool, rows, cols));
     let limit = Limit::Bf16 { operations: 2 * rows * inner * cols };
     bench.time(name, limit, |worker, _| {
-        gemm.run(worker, &Product { left, right, out: &out, adds: false });
+        gemm.run(worker, &Product { left, right, out: &out, adds: false, stop: None });
         worker.barrier();
     });
 }

@@ -220,3 +220,64 @@ pub(crate) unsafe fn softcap<L: Lanes>(cap: f32, x: &mut [f32]) {
         );
     }
 }
+
+/// A sum of rows, each multiplied by a weight.
+pub(crate) struct WeightedRows<'a> {
+    pub weights: *const f32,
+    /// Numbers from one weight to the next, and from one row to the next.
+    pub weight_stride: usize,
+    pub rows: *const f32,
+    pub row_stride: usize,
+    pub count: usize,
+    /// What the sum is added to.
+    pub out: &'a mut [f32],
+}
+
+/// Vectors of a sum that are kept in registers.
+const VECTORS: usize = 4;
+
+/// Adds a weighted sum of rows.
+///
+/// # Safety
+/// `count` weights and rows as long as `out` are there, which is whole vectors; the instruction set of `L` is there.
+#[inline(always)]
+pub(crate) unsafe fn add_weighted_rows<L: Lanes>(mut of: WeightedRows<'_>) {
+    let vectors = of.out.len() / LANES;
+    let together = vectors / VECTORS * VECTORS;
+    let mut vector = 0;
+    // SAFETY: the caller's promise covers each group of vectors.
+    unsafe {
+        while vector < together {
+            add_vectors::<L, VECTORS>(&mut of, vector * LANES);
+            vector += VECTORS;
+        }
+        while vector < vectors {
+            add_vectors::<L, 1>(&mut of, vector * LANES);
+            vector += 1;
+        }
+    }
+}
+
+/// # Safety
+/// As `add_weighted_rows`; there are `V` vectors from `first` on.
+#[inline(always)]
+unsafe fn add_vectors<L: Lanes, const V: usize>(of: &mut WeightedRows<'_>, first: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let to = of.out.as_mut_ptr().add(first);
+        let mut sums = [L::splat(0.0); V];
+        for v in 0..V {
+            sums[v] = L::load(to.add(v * LANES));
+        }
+        for row in 0..of.count {
+            let weight = L::splat(*of.weights.add(row * of.weight_stride));
+            let numbers = of.rows.add(row * of.row_stride + first);
+            for v in 0..V {
+                sums[v] = L::fma(weight, L::load(numbers.add(v * LANES)), sums[v]);
+            }
+        }
+        for v in 0..V {
+            L::store(to.add(v * LANES), sums[v]);
+        }
+    }
+}

@@ -10,7 +10,7 @@ use super::bf16::{BLOCK_ROWS, Bf16, Bf16Product, RowBlocks, Sums, UnpackedTiles}
 use super::low_rank::{RANKS, ROWS};
 use super::matmul::{FloatColumns, IntegerTiles, QuantColumns, TileSums};
 use super::recurrent::DeltaRow;
-use super::rows::Quantized;
+use super::rows::{Quantized, WeightedRows};
 use crate::lanes::{LANES, Lanes};
 use crate::ops::Activation;
 use crate::weights::WeightType;
@@ -43,6 +43,7 @@ pub(crate) struct Table {
     pub weigh: Weigh,
     pub sum: unsafe fn(&[f32]) -> f32,
     pub add: unsafe fn(&mut [f32], &[f32]),
+    pub add_weighted_rows: unsafe fn(WeightedRows<'_>),
     /// Multiplies up to `low_rank::ROWS` rows with a few ranks of an adapter's first matrix.
     pub project: Project,
     /// Adds the products of as many rows with tiles of an adapter's second matrix.
@@ -130,6 +131,7 @@ macro_rules! compile_kernels {
                 weigh,
                 sum,
                 add,
+                add_weighted_rows,
                 project,
                 expand,
                 quantize,
@@ -198,7 +200,7 @@ macro_rules! compile_kernels {
 
             $(#[target_feature(enable = $features)])?
             unsafe fn plain_product(tiles: UnpackedTiles, x: RowBlocks, out: Sums) {
-                unsafe { bf16::plain::multiply(tiles, x, out) }
+                unsafe { bf16::plain::multiply::<L>(tiles, x, out) }
             }
 
             $(#[target_feature(enable = $features)])?
@@ -214,6 +216,11 @@ macro_rules! compile_kernels {
             $(#[target_feature(enable = $features)])?
             unsafe fn add(x: &mut [f32], y: &[f32]) {
                 unsafe { rows::add::<L>(x, y) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn add_weighted_rows(of: WeightedRows<'_>) {
+                unsafe { rows::add_weighted_rows::<L>(of) }
             }
 
             $(#[target_feature(enable = $features)])?

@@ -130,6 +130,17 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn load_bf16_pairs(from: *const u16) -> [Self::F; 2] {
+        unsafe {
+            let pairs = both([from, from.add(16)], |half| _mm256_loadu_si256(half.cast()));
+            let high = _mm256_set1_epi32(0xffff_0000_u32 as i32);
+            [
+                both(pairs, |pairs| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs))),
+                both(pairs, |pairs| _mm256_castsi256_ps(_mm256_and_si256(pairs, high))),
+            ]
+        }
+    }
+    #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> Self::F {
         unsafe {
             both([from, from.add(8)], |half| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(half.cast()))))

@@ -100,6 +100,14 @@ impl Lanes for Avx512 {
         }
     }
     #[inline(always)]
+    unsafe fn load_bf16_pairs(from: *const u16) -> [Self::F; 2] {
+        unsafe {
+            let pairs = _mm512_loadu_si512(from.cast());
+            let high = _mm512_set1_epi32(0xffff_0000_u32 as i32);
+            [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(_mm512_and_si512(pairs, high))]
+        }
+    }
+    #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> Self::F {
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) }
     }

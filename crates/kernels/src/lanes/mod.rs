@@ -39,7 +39,7 @@ const FIRST: [u32; 2 * LANES] = {
 ///
 /// # Safety
 /// Every method may only be called where the instruction set is available, from code compiled for it. Pointers must
-/// be valid for the 16 (`load*`, `store*`), 64 (`load_line`), 32 (`load_words`), 4 (`dot*`) or 2 (`dot_words`) elements that
+/// be valid for the 16 (`load*`, `store*`), 64 (`load_line`), 32 (`load_words`, `load_bf16_pairs`), 4 (`dot*`) or 2 (`dot_words`) elements that
 /// the method touches.
 pub(crate) trait Lanes: Copy + 'static {
     /// 16 floats.
@@ -86,6 +86,8 @@ pub(crate) trait Lanes: Copy + 'static {
     unsafe fn load_half(from: *const u16) -> Self::F;
     unsafe fn store_half(to: *mut u16, v: Self::F);
     unsafe fn load_bf16(from: *const u16) -> Self::F;
+    /// 16 pairs of bf16: the first of each pair, and the second.
+    unsafe fn load_bf16_pairs(from: *const u16) -> [Self::F; 2];
     unsafe fn load_i8(from: *const i8) -> Self::F;
     unsafe fn load_u8(from: *const u8) -> Self::F;
     /// Stores whole numbers in -127..=127.

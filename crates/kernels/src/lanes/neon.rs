@@ -229,6 +229,17 @@ macro_rules! neon_lanes {
                 unsafe { four([0, 4, 8, 12], |at| vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from.add(at))))) }
             }
             #[inline(always)]
+            unsafe fn load_bf16_pairs(from: *const u16) -> [Floats; 2] {
+                unsafe {
+                    let pairs = four([0, 8, 16, 24], |at| vld1q_u32(from.add(at).cast()));
+                    let high = vdupq_n_u32(0xffff_0000);
+                    [
+                        four(pairs, |pairs| vreinterpretq_f32_u32(vshlq_n_u32::<16>(pairs))),
+                        four(pairs, |pairs| vreinterpretq_f32_u32(vandq_u32(pairs, high))),
+                    ]
+                }
+            }
+            #[inline(always)]
             unsafe fn load_i8(from: *const i8) -> Floats {
                 unsafe {
                     let bytes = vld1q_s8(from);

@@ -91,6 +91,11 @@ impl Lanes for Scalar {
         let bits = unsafe { from.cast::<[u16; LANES]>().read_unaligned() };
         map(|i| bf16::from_bits(bits[i]).to_f32())
     }
+    unsafe fn load_bf16_pairs(from: *const u16) -> [Self::F; 2] {
+        // SAFETY: the caller gives 32 numbers.
+        let bits = unsafe { from.cast::<[[u16; 2]; LANES]>().read_unaligned() };
+        [0, 1].map(|which| map(|i| bf16::from_bits(bits[i][which]).to_f32()))
+    }
     unsafe fn load_i8(from: *const i8) -> Self::F {
         // SAFETY: the caller gives 16 bytes.
         let bytes = unsafe { from.cast::<[i8; LANES]>().read_unaligned() };

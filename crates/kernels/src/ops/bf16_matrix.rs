@@ -28,11 +28,20 @@ impl Bf16Matrix {
         self.cols
     }
 
+    /// Lets the first `rows` rows be the matrix, between regions. Panics if there is no room for as many.
+    pub fn set_rows(&mut self, rows: usize) {
+        assert!(rows * self.cols <= self.data.len(), "more rows than there is room for");
+        self.rows = rows;
+    }
+
+    /// Returns the bits of all rows, between regions.
+    pub fn as_mut_slice(&mut self) -> &mut [u16] {
+        &mut self.data.as_mut_slice()[..self.rows * self.cols]
+    }
+
     /// Rounds floats to a row, between regions.
     pub fn set_row(&mut self, row: usize, floats: &[f32]) {
-        let to = &mut self.data.as_mut_slice()[row * self.cols..][..self.cols];
-        assert_eq!(floats.len(), self.cols);
-        to.iter_mut().zip(floats).for_each(|(to, float)| *to = bf16::from_f32(*float).to_bits());
+        round_to_bf16(floats, &mut self.data.as_mut_slice()[row * self.cols..][..self.cols]);
     }
 
     /// Rounds the first rows of a matrix of floats, each worker its share; complete after the next barrier.
@@ -43,9 +52,15 @@ impl Bf16Matrix {
             let start = self.data.write(worker, Access::WriteRows);
             // SAFETY: in bounds; the row is this worker's.
             let to = unsafe { std::slice::from_raw_parts_mut(start.add(row * self.cols), self.cols) };
-            to.iter_mut().zip(floats).for_each(|(to, float)| *to = bf16::from_f32(*float).to_bits());
+            round_to_bf16(floats, to);
         }
     }
+}
+
+/// Rounds floats to the bits of the nearest bf16.
+pub fn round_to_bf16(floats: &[f32], to: &mut [u16]) {
+    assert_eq!(floats.len(), to.len());
+    to.iter_mut().zip(floats).for_each(|(to, float)| *to = bf16::from_f32(*float).to_bits());
 }
 
 /// A matrix as it takes part in a product.

@@ -5,6 +5,7 @@
 //! how the result is cut changes no bit of it.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::bf16_matrix::Factor;
 use super::matrix::Span;
@@ -35,6 +36,8 @@ pub struct Product<'a> {
     pub out: &'a Matrix,
     /// Whether the product is added to what is there.
     pub adds: bool,
+    /// Once set, what is not computed yet is left as it is: nobody wants the result any more.
+    pub stop: Option<&'a AtomicBool>,
 }
 
 /// How a product is cut into units.
@@ -68,7 +71,8 @@ impl Gemm {
         worker.barrier();
         let worker = &*worker;
         let mut scratch = worker.scratch();
-        for unit in worker.units().take_while(|unit| *unit < cut.units()) {
+        let is_wanted = || !product.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+        for unit in worker.units().take_while(|unit| *unit < cut.units() && is_wanted()) {
             let (tiles, rows) = cut.unit(unit);
             self.multiply(worker, product, by, cut.inner, tiles, rows, &mut scratch);
         }

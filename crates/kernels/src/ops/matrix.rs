@@ -25,8 +25,17 @@ impl Matrix {
         Self { data: Shared::zeroed(pool, rows * cols), rows, cols }
     }
 
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
     pub fn cols(&self) -> usize {
         self.cols
+    }
+
+    /// All rows, between regions.
+    pub fn as_mut_slice(&mut self) -> &mut [f32] {
+        self.data.as_mut_slice()
     }
 
     /// One row, between regions.

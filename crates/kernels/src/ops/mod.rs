@@ -29,7 +29,7 @@ pub mod slices;
 pub use activations::Activations;
 pub use attention::{Attention, AttentionShape, SplitResults};
 pub use batch_rows::BatchRows;
-pub use bf16_matrix::{Bf16Matrix, Factor};
+pub use bf16_matrix::{Bf16Matrix, Factor, round_to_bf16};
 pub use byte_rows::{ByteRow, ByteRows};
 pub use delta_net::{DELTA_DIM_MAX, DeltaNet};
 pub use experts::{ExpertBuffers, Experts, Routing, Scoring};

@@ -39,8 +39,16 @@ impl RopeTable {
 
     /// Rotates one head in place.
     pub fn rotate(&self, head: &mut [f32], position: usize) {
+        self.turn(head, position, |a, b, (cosine, sine)| (a * cosine - b * sine, a * sine + b * cosine));
+    }
+
+    /// Takes the gradient of a rotated head, in place, to that of the head before: the transposed rotation.
+    pub fn rotate_gradient(&self, head: &mut [f32], position: usize) {
+        self.turn(head, position, |a, b, (cosine, sine)| (a * cosine + b * sine, b * cosine - a * sine));
+    }
+
+    fn turn(&self, head: &mut [f32], position: usize, turn: impl Fn(f32, f32, (f32, f32)) -> (f32, f32)) {
         let rotations = &self.rotations[position * self.pairs..][..self.pairs];
-        let turn = |a: f32, b: f32, (cosine, sine): (f32, f32)| (a * cosine - b * sine, a * sine + b * cosine);
         let rotated = &mut head[..self.pairs * 2];
         match self.style {
             RopeStyle::Interleaved => {
@@ -54,6 +62,26 @@ impl RopeTable {
                     (*a, *b) = turn(*a, *b, *rotation);
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gradient_of_a_rotation_is_its_transpose() {
+        for style in [RopeStyle::Interleaved, RopeStyle::Halves] {
+            let table = RopeTable::new(8, &[1.0, 0.1, 0.01], style, 1.25);
+            let (mut x, mut gradient) =
+                ([0.5, -1.0, 2.0, 0.25, -0.75, 1.5, 3.0, 4.0], [1.0, 2.0, -1.0, 0.5, 0.25, -2.0, 1.0, 0.0]);
+            let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+            let (x_before, gradient_before) = (x, gradient);
+            table.rotate(&mut x, 5);
+            table.rotate_gradient(&mut gradient, 5);
+            // (R x) . g = x . (R' g)
+            assert!((dot(&x, &gradient_before) - dot(&x_before, &gradient)).abs() < 1e-5, "{style:?}");
         }
     }
 }

@@ -3,6 +3,8 @@
 
 use crate::KernelSet;
 use crate::kernels::Table;
+use crate::kernels::rows::WeightedRows;
+use crate::lanes::LANES;
 use crate::weights::GROUP;
 
 /// What the gate of a feed-forward block goes through.
@@ -51,6 +53,38 @@ pub fn gated(kernels: KernelSet, activation: Activation, up: &[f32], gate: &mut 
     assert_eq!(up.len(), gate.len());
     // SAFETY: the slices have one length.
     unsafe { (kernels.table().gated(activation))(up, gate) };
+}
+
+/// Some of the numbers in a slice: every `stride`-th, from the first on.
+#[derive(Clone, Copy, Debug)]
+pub struct Strided<'a> {
+    pub numbers: &'a [f32],
+    pub stride: usize,
+    pub count: usize,
+}
+
+/// `out += weights[0] * rows[0] + weights[1] * rows[1] + ...`, where rows are `row_stride` numbers apart. The length of `out` must
+/// be a multiple of 16. A number's sum is added in the same order whatever is beside it.
+pub fn add_weighted_rows(kernels: KernelSet, weights: Strided<'_>, rows: &[f32], row_stride: usize, out: &mut [f32]) {
+    let Strided { numbers, stride, count } = weights;
+    assert!(out.len().is_multiple_of(LANES), "whole vectors");
+    if count > 0 {
+        let last = count - 1;
+        assert!(last.checked_mul(stride).is_some_and(|at| at < numbers.len()), "a weight for each row");
+        let end = last.checked_mul(row_stride).and_then(|at| at.checked_add(out.len()));
+        assert!(end.is_some_and(|end| end <= rows.len()), "all rows are there");
+        // SAFETY: the last weight and the last row are in bounds, and `out` is whole vectors.
+        unsafe {
+            (kernels.table().add_weighted_rows)(WeightedRows {
+                weights: numbers.as_ptr(),
+                weight_stride: stride,
+                rows: rows.as_ptr(),
+                row_stride,
+                count,
+                out,
+            });
+        }
+    }
 }
 
 /// `x = cap * tanh(x / cap)`.

@@ -44,6 +44,7 @@ fn product(
         right: factor(&right, right_turned),
         out: &out,
         adds: before.is_some(),
+        stop: None,
     };
     pool.run(|worker| gemm.run(worker, &product));
     (0..rows).map(|row| out.row_mut(row).to_vec()).collect()
@@ -106,7 +107,8 @@ fn floats_are_rounded_to_the_nearest_bf16() {
     pool.run(|worker| {
         rounded.round(worker, &from);
         worker.barrier();
-        let product = Product { left: Factor::AsIs(&rounded), right: Factor::AsIs(&identity), out: &out, adds: false };
+        let (left, right) = (Factor::AsIs(&rounded), Factor::AsIs(&identity));
+        let product = Product { left, right, out: &out, adds: false, stop: None };
         gemm.run(worker, &product);
     });
     for (row, floats) in floats.iter().enumerate() {

@@ -94,3 +94,28 @@ fn a_residual_taken_step_by_step_has_the_bits_of_the_fused_phase() {
         }
     }
 }
+
+#[test]
+fn weighted_rows_are_added_up() {
+    let mut random = Random(35);
+    for (set, _) in pools() {
+        for (count, len) in [(0, 16), (1, 16), (5, 48), (70, 64), (33, 208)] {
+            let (stride, row_stride) = (3, len + 5);
+            let (weights, rows) = (random.floats(count * stride + 1), random.floats(count * row_stride + len));
+            let before = random.floats(len);
+            let mut out = before.clone();
+            let of = slices::Strided { numbers: &weights, stride, count };
+            slices::add_weighted_rows(set, of, &rows, row_stride, &mut out);
+            for (col, (out, before)) in out.iter().zip(&before).enumerate() {
+                let terms =
+                    (0..count).map(|row| f64::from(weights[row * stride]) * f64::from(rows[row * row_stride + col]));
+                let want = f64::from(*before) + terms.sum::<f64>();
+                assert!(
+                    (f64::from(*out) - want).abs() < 1e-5,
+                    "{} {count}x{len} at {col}: {out} for {want}",
+                    set.name()
+                );
+            }
+        }
+    }
+}

@@ -47,7 +47,7 @@ pub struct AdapterFile {
     pub architecture: Option<String>,
     /// Tokens that switch an activated adapter on.
     pub invocation: Option<Vec<TokenId>>,
-    /// How it was merged from others, if it was, as JSON.
+    /// How it was made, if it was merged or trained here, as JSON.
     pub recipe: Option<String>,
     pub(super) pairs: Vec<Pair>,
 }

@@ -11,6 +11,8 @@ mod pack;
 mod peft;
 mod resident;
 mod targets;
+mod trained;
+mod write;
 
 pub use error::AdapterError;
 pub use file::{AdapterFile, AdapterFormat};
@@ -19,3 +21,4 @@ pub use resident::ResidentAdapters;
 pub use ruvllm_kernels::ops::Adapter;
 pub use targets::AdapterTargets;
 pub(crate) use targets::{Order, RowPick, Site, Target};
+pub use trained::{TrainedAdapter, TrainedModule, write_trained};

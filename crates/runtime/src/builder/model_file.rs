@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use ruvllm_model::formats::gguf::facts::ModelFacts;
 use ruvllm_model::formats::gguf::{Gguf, GgufError};
@@ -13,6 +14,7 @@ use ruvllm_text::{ChatTemplate, ReasoningFormat, Tokenizer, ToolFormat};
 use super::build::padded;
 use super::{BuildError, BuildProgress, vocabulary};
 use crate::backend::{Backend, BackendChoice, BackendModel, NATIVE, OtherBackends};
+use crate::encode::PromptEncoder;
 
 /// An open model file.
 pub(super) struct ModelFile {
@@ -190,6 +192,13 @@ pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, BuildError> {
         return Ok(Tokenizer::from_tokenizer_json(&bytes)?);
     }
     tokenizer(&open(path)?)
+}
+
+/// Opens how the native backend encodes prompts of up to `context` tokens for a model, without its weights.
+pub(crate) fn open_prompt_encoder(path: &Path, context: usize) -> Result<PromptEncoder, BuildError> {
+    let file = ModelFile::open(path, None, BackendChoice::Named(NATIVE), &[])?;
+    let TextParts { tokenizer, template, tool_format, reasoning_format } = file.read_text_parts(None)?;
+    Ok(PromptEncoder::new(Arc::new(tokenizer), template, tool_format, reasoning_format, context))
 }
 
 fn tokenizer(gguf: &Gguf) -> Result<Tokenizer, BuildError> {

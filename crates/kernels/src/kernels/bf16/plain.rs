@@ -1,64 +1,114 @@
-//! Products of bf16 in plain code, for every kernel set: the compiler makes vectors of it. A product of two bf16 is exact in a
-//! float, so multiplying and adding round as often as a fused instruction.
+//! Products of bf16 on every kernel set. A product of two bf16 is exact in a float, so multiplying and adding round as often as a
+//! fused instruction: all sets have the same bits.
+//!
+//! Rows are spread out to floats a panel of columns at a time, which the first cache holds beside a tile's part of it.
 
 use super::{BLOCK_ROWS, RowBlocks, Sums, UnpackedTiles};
-use crate::lanes::LANES;
+use crate::lanes::{LANES, Lanes};
 use crate::weights::GROUP;
 
-/// Rows that are multiplied together.
-const ROWS: usize = 4;
+/// Columns of a panel: whole groups.
+const PANEL: usize = 8 * GROUP;
+
+/// The rows of a block as floats. `[rows, columns of a panel]`
+type Panel = [[f32; PANEL]; BLOCK_ROWS];
 
 /// # Safety
-/// As `Bf16Product::multiply`.
+/// As `Bf16Product::multiply`, for one block; the instruction set of `L` is there.
 #[inline(always)]
-pub(in crate::kernels) unsafe fn multiply(tiles: UnpackedTiles, x: RowBlocks, out: Sums) {
-    for first in (0..x.count).step_by(ROWS) {
-        for tile in 0..tiles.count {
-            // SAFETY: the caller's promise; these rows are a part of a block, which is whole.
-            unsafe { some_rows(tiles, x, out, first, tile) }
-        }
-    }
-}
-
-/// Multiplies the rows from `first` on by a tile.
-///
-/// # Safety
-/// They are there, and there is room for the results.
-#[inline(always)]
-unsafe fn some_rows(tiles: UnpackedTiles, x: RowBlocks, out: Sums, first: usize, tile: usize) {
-    // SAFETY: groups of all rows and of the tile, and their results.
-    unsafe {
-        let to = |row: usize| out.to.start.add((first + row) * out.to.stride + tile * LANES).cast::<[f32; LANES]>();
-        let mut sums = [[0f32; LANES]; ROWS];
-        if out.adds {
-            for row in 0..ROWS {
-                sums[row] = *to(row);
-            }
-        }
-        let rows = x.values.add(first / BLOCK_ROWS * BLOCK_ROWS * tiles.cols + first % BLOCK_ROWS * GROUP);
-        let lines = tiles.values.add(tile * tiles.cols * LANES);
-        for col in (0..tiles.cols).step_by(2) {
-            let line = lines.add(col * LANES).cast::<[[u16; 2]; LANES]>().read();
-            let at = col / GROUP * GROUP * BLOCK_ROWS + col % GROUP;
-            for row in 0..ROWS {
-                let pair = [0, 1].map(|i| float(*rows.add(at + row * GROUP + i)));
-                for lane in 0..LANES {
-                    sums[row][lane] += pair[0] * float(line[lane][0]);
-                    sums[row][lane] += pair[1] * float(line[lane][1]);
+pub(in crate::kernels) unsafe fn multiply<L: Lanes>(tiles: UnpackedTiles, x: RowBlocks, out: Sums) {
+    let mut panel: Panel = [[0.0; PANEL]; BLOCK_ROWS];
+    for first in (0..tiles.cols).step_by(PANEL) {
+        let cols = PANEL.min(tiles.cols - first);
+        // SAFETY: the caller's promise; the columns are there, in whole groups.
+        unsafe {
+            spread(x, first, cols, &mut panel);
+            for tile in 0..tiles.count {
+                let lines = tiles.values.add((tile * tiles.cols + first) * LANES);
+                let adds = out.adds || first > 0;
+                // As many rows as registers hold sums of.
+                if L::SUMS >= BLOCK_ROWS {
+                    rows_by_tile::<L, BLOCK_ROWS>(&panel, x.count, lines, cols, out, tile, adds);
+                } else {
+                    rows_by_tile::<L, 4>(&panel, x.count, lines, cols, out, tile, adds);
                 }
             }
         }
-        for row in 0..ROWS {
-            // Rows behind the last that counts have no factor.
-            if !out.factors.is_null() && first + row < x.count {
-                let factor = *out.factors.add(first + row);
-                sums[row].iter_mut().for_each(|sum| *sum *= factor);
+    }
+    if !out.factors.is_null() {
+        // SAFETY: rows that count have a factor, and results.
+        unsafe { scale(tiles.count, x.count, out) }
+    }
+}
+
+/// Makes floats of columns of a block's rows.
+///
+/// # Safety
+/// The columns are there, in whole groups, and fit a panel.
+#[inline(always)]
+unsafe fn spread(x: RowBlocks, first: usize, cols: usize, panel: &mut Panel) {
+    for group in 0..cols / GROUP {
+        for (row, to) in panel.iter_mut().enumerate() {
+            // SAFETY: a line of 32 numbers of the row.
+            let line = unsafe { x.values.add(((first / GROUP + group) * BLOCK_ROWS + row) * GROUP) };
+            for (col, to) in to[group * GROUP..][..GROUP].iter_mut().enumerate() {
+                // SAFETY: as above.
+                *to = f32::from_bits(u32::from(unsafe { *line.add(col) }) << 16);
             }
-            *to(row) = sums[row];
         }
     }
 }
 
-fn float(bf16: u16) -> f32 {
-    f32::from_bits(u32::from(bf16) << 16)
+/// Multiplies the rows of a panel by a tile's columns, `R` rows at a time.
+///
+/// # Safety
+/// The tile's columns are there, and room for the results of all rows of the block.
+#[inline(always)]
+unsafe fn rows_by_tile<L: Lanes, const R: usize>(
+    panel: &Panel,
+    count: usize,
+    lines: *const u16,
+    cols: usize,
+    out: Sums,
+    tile: usize,
+    adds: bool,
+) {
+    for first in (0..count).step_by(R) {
+        // SAFETY: the caller's promise; the block is whole.
+        unsafe {
+            let to = |row: usize| out.to.start.add((first + row) * out.to.stride + tile * LANES);
+            let mut sums = [L::splat(0.0); R];
+            if adds {
+                for row in 0..R {
+                    sums[row] = L::load(to(row));
+                }
+            }
+            let rows = panel.as_ptr().add(first).cast::<f32>();
+            for col in (0..cols).step_by(2) {
+                let [even, odd] = L::load_bf16_pairs(lines.add(col * LANES));
+                for row in 0..R {
+                    let x = rows.add(row * PANEL + col);
+                    sums[row] = L::fma(even, L::splat(*x), sums[row]);
+                    sums[row] = L::fma(odd, L::splat(*x.add(1)), sums[row]);
+                }
+            }
+            for row in 0..R {
+                L::store(to(row), sums[row]);
+            }
+        }
+    }
+}
+
+/// Multiplies the results of each row by its factor.
+///
+/// # Safety
+/// There are results and factors of so many rows.
+unsafe fn scale(tiles: usize, count: usize, out: Sums) {
+    for row in 0..count {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let results = std::slice::from_raw_parts_mut(out.to.start.add(row * out.to.stride), tiles * LANES);
+            results.iter_mut().for_each(|result| *result *= *out.factors.add(row));
+        }
+    }
 }

@@ -4,8 +4,8 @@
 mod bake;
 mod dense;
 mod product;
+mod recipe;
 mod svd;
-mod write;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,6 +14,7 @@ pub use bake::{BakeError, Baked, BakedType, bake};
 use dense::DenseMerge;
 pub(super) use product::Product;
 
+use super::write::{About, folder as write_folder};
 use super::{AdapterError, AdapterFile, AdapterFormat};
 
 /// Adapters that are merged at a time.
@@ -87,8 +88,11 @@ pub fn merge(
         merged.push((module, reduced.product));
     }
     let relative_error = if all > 0.0 { (lost / all).sqrt() } else { 0.0 };
-    let recipe = write::recipe(adapters, method, rank, relative_error);
-    let file_bytes = write::folder(folder, adapters[0].0, &merged, &recipe)?;
+    let recipe = recipe::recipe(adapters, method, rank, relative_error);
+    let like = adapters[0].0;
+    let about =
+        About { base_model: like.base_model.as_deref(), invocation: like.invocation.as_deref(), recipe: &recipe };
+    let file_bytes = write_folder(folder, about, &merged)?;
     let rank = merged.iter().map(|(_, product)| product.rank).max().unwrap_or(0);
     Ok(Merged { rank, relative_error, file_bytes })
 }

@@ -4,50 +4,26 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
+use ruvllm_runner::TokenId;
 use serde_json::{Map, Value, json};
 
-use super::MergeMethod;
-use super::product::Product;
-use crate::adapters::file::io_error;
-use crate::adapters::peft::{CONFIG, RECIPE, WEIGHTS, WRAPPER};
-use crate::adapters::{AdapterError, AdapterFile};
+use super::AdapterError;
+use super::file::io_error;
+use super::merge::Product;
+use super::peft::{CONFIG, RECIPE, WEIGHTS, WRAPPER};
 
-/// Says how an adapter was made, as JSON.
-pub(super) fn recipe(
-    adapters: &[(&AdapterFile, f32)],
-    method: MergeMethod,
-    rank: Option<usize>,
-    relative_error: f64,
-) -> String {
-    let of = adapters.iter().map(|(file, weight)| {
-        let name = file.path.file_name().map(|name| name.to_string_lossy().into_owned());
-        json!({ "name": name, "id": file.id.to_string(), "weight": weight })
-    });
-    let mut recipe = json!({
-        "method": method.name(),
-        "adapters": of.collect::<Vec<Value>>(),
-        "rank": rank,
-        "relative_error": relative_error,
-    });
-    match method {
-        MergeMethod::Ties { density } => recipe["density"] = density.into(),
-        MergeMethod::Dare { density, seed } => {
-            recipe["density"] = density.into();
-            recipe["seed"] = seed.into();
-        }
-        MergeMethod::Slerp { t } => recipe["t"] = t.into(),
-        MergeMethod::Linear | MergeMethod::TaskArithmetic | MergeMethod::Stack => {}
-    }
-    recipe.to_string()
+/// What is said of an adapter beside its matrices.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct About<'a> {
+    pub base_model: Option<&'a str>,
+    /// Tokens that switch an activated adapter on.
+    pub invocation: Option<&'a [TokenId]>,
+    /// How it was made, as JSON.
+    pub recipe: &'a str,
 }
 
-/// Writes a new folder, complete or not at all. `like` is an adapter of the same base model. Returns the bytes written.
-pub(super) fn folder(
-    folder: &Path,
-    like: &AdapterFile,
-    modules: &[(&str, Product)],
-    recipe: &str,
-) -> Result<u64, AdapterError> {
+/// Writes a new folder, complete or not at all. Returns the bytes written.
+pub(super) fn folder(folder: &Path, about: About<'_>, modules: &[(&str, Product)]) -> Result<u64, AdapterError> {
     if folder.exists() {
         let problem = "it is there already: name a folder that is not".to_owned();
         return Err(AdapterError::File { path: folder.to_owned(), problem });
@@ -55,7 +31,7 @@ pub(super) fn folder(
     let mut partial = folder.as_os_str().to_owned();
     partial.push(".partial");
     let partial = Path::new(&partial);
-    let outcome = fill(partial, like, modules, recipe).and_then(|bytes| {
+    let outcome = fill(partial, about, modules).and_then(|bytes| {
         fs::rename(partial, folder).map_err(|source| io_error("write", folder, source))?;
         Ok(bytes)
     });
@@ -66,15 +42,15 @@ pub(super) fn folder(
     outcome
 }
 
-fn fill(folder: &Path, like: &AdapterFile, modules: &[(&str, Product)], recipe: &str) -> Result<u64, AdapterError> {
+fn fill(folder: &Path, about: About<'_>, modules: &[(&str, Product)]) -> Result<u64, AdapterError> {
     fs::create_dir_all(folder).map_err(|source| io_error("create", folder, source))?;
-    let settings = format!("{:#}\n", settings(like, modules));
+    let settings = format!("{:#}\n", settings(about, modules));
     let bytes = write(&folder.join(CONFIG), &[settings.as_bytes()])?;
-    Ok(bytes + weights(&folder.join(WEIGHTS), modules, recipe)?)
+    Ok(bytes + weights(&folder.join(WEIGHTS), modules, about.recipe)?)
 }
 
 /// Products hold their scales, so alpha is the rank everywhere.
-fn settings(like: &AdapterFile, modules: &[(&str, Product)]) -> Value {
+fn settings(about: About<'_>, modules: &[(&str, Product)]) -> Value {
     let rank = modules.iter().map(|(_, product)| product.rank).max().unwrap_or(1);
     let others = modules.iter().filter(|(_, product)| product.rank != rank);
     let pattern: Map<String, Value> =
@@ -82,7 +58,7 @@ fn settings(like: &AdapterFile, modules: &[(&str, Product)]) -> Value {
     let mut settings = json!({
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": like.base_model,
+        "base_model_name_or_path": about.base_model,
         "r": rank,
         "lora_alpha": rank,
         "rank_pattern": pattern,
@@ -96,8 +72,8 @@ fn settings(like: &AdapterFile, modules: &[(&str, Product)]) -> Value {
         "use_rslora": false,
         "use_dora": false,
     });
-    if let Some(tokens) = &like.invocation {
-        settings["alora_invocation_tokens"] = tokens.clone().into();
+    if let Some(tokens) = about.invocation {
+        settings["alora_invocation_tokens"] = tokens.into();
     }
     settings
 }

@@ -1,0 +1,237 @@
+//! Texts to learn from, as a model reads them: a line of JSON becomes items of a training.
+//!
+//! An answer's tokens are those that the model would have to generate after the prompt that a request has: the conversation before
+//! it in the model's chat format. So each answer of a conversation is an item of its own.
+
+use std::path::Path;
+
+use ruvllm_engine::TokenId;
+use ruvllm_text::{SpecialTokens, Tokenizer};
+use ruvllm_training::Item;
+use serde_json::{Map, Value};
+
+use crate::builder::open_prompt_encoder;
+use crate::encode::{PromptEncoder, encode_text};
+use crate::{BuildError, GenerateError, Message, Prompt, Tools};
+
+/// Why a line cannot be learned from.
+#[derive(Debug, thiserror::Error)]
+pub enum ItemError {
+    #[error("it is no JSON object: {0}")]
+    Json(String),
+    #[error(
+        "it has none of the fields that say what to learn: give \"messages\", \"prompt\" and \"completion\", or \"text\""
+    )]
+    NoKind,
+    #[error("{field} {problem}")]
+    Field { field: String, problem: String },
+    #[error(
+        "{field} has {tokens} tokens; at most {max} are taken at once: make it shorter, or allow more tokens for a step"
+    )]
+    TooLong { field: String, tokens: usize, max: usize },
+    #[error("text has no prompt, and an activated adapter begins with an answer: give \"messages\" or \"prompt\"")]
+    NoPrompt,
+    #[error("{field}: {source}")]
+    Encode { field: String, source: Box<GenerateError> },
+}
+
+/// Turns lines into items for one model.
+#[derive(Debug)]
+pub struct ItemEncoder {
+    encoder: PromptEncoder,
+    tokens_max: usize,
+    is_activated: bool,
+    /// What begins an answer in the model's chat format, as far as conversations have shown it.
+    answer_start: Option<Vec<TokenId>>,
+}
+
+impl ItemEncoder {
+    /// Reads how a model reads text, for items of up to `tokens_max` tokens. The adapter applies to answers only if it
+    /// `is_activated`.
+    pub fn open(model: &Path, tokens_max: usize, is_activated: bool) -> Result<Self, BuildError> {
+        let encoder = open_prompt_encoder(model, tokens_max)?;
+        Ok(Self { encoder, tokens_max, is_activated, answer_start: None })
+    }
+
+    /// Returns the tokens that switch an activated adapter on: those that begin an answer. None, if it begins with the answer.
+    pub fn invocation(&self) -> &[TokenId] {
+        self.answer_start.as_deref().unwrap_or_default()
+    }
+
+    /// Reads a line. What is learned of it is of one document, the number of which is given.
+    pub fn encode(&mut self, line: &str, document: usize) -> Result<Vec<Item>, ItemError> {
+        let fields: Map<String, Value> =
+            serde_json::from_str(line).map_err(|error| ItemError::Json(error.to_string()))?;
+        let known = ["messages", "prompt", "completion", "text"];
+        if let Some(unknown) = fields.keys().find(|key| !known.contains(&&***key)) {
+            let problem = format!("is not known here; known are {}", known.join(", "));
+            return Err(ItemError::Field { field: unknown.chars().take(64).collect(), problem });
+        }
+        match (fields.get("messages"), fields.get("prompt"), fields.get("text")) {
+            (Some(messages), None, None) if fields.len() == 1 => self.conversation(messages, document),
+            (None, Some(prompt), None) => {
+                let completion = fields.get("completion").unwrap_or(&Value::Null);
+                let (prompt, completion) = (text("prompt", prompt)?, text("completion", completion)?);
+                Ok(vec![self.completion(prompt, completion, document)?])
+            }
+            (None, None, Some(_)) if self.is_activated => Err(ItemError::NoPrompt),
+            (None, None, Some(of)) if fields.len() == 1 => self.windows(text("text", of)?, document),
+            _ => Err(ItemError::NoKind),
+        }
+    }
+
+    fn tokenizer(&self) -> &Tokenizer {
+        self.encoder.tokenizer()
+    }
+
+    /// Encodes text that is generated: it begins nothing.
+    fn continuation(&self, field: &str, text: &str) -> Result<Vec<TokenId>, ItemError> {
+        self.check(field, text)?;
+        Ok(self.tokenizer().encode(text, SpecialTokens::AsText))
+    }
+
+    /// Refuses a text that is too long whatever its tokens are, or that has characters without tokens.
+    fn check(&self, field: &str, text: &str) -> Result<(), ItemError> {
+        let (tokens, max) = (self.tokenizer().tokens_min(text.len()), self.tokens_max);
+        if tokens > max {
+            return Err(ItemError::TooLong { field: field.to_owned(), tokens, max });
+        }
+        match self.tokenizer().first_unencodable(text) {
+            Some(character) => {
+                let problem = format!("has {character:?}, which the model has no token for");
+                Err(ItemError::Field { field: field.to_owned(), problem })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn completion(&self, prompt: &str, completion: &str, document: usize) -> Result<Item, ItemError> {
+        self.check("prompt", prompt)?;
+        let prompt = encode_text(self.tokenizer(), prompt);
+        if prompt.is_empty() {
+            let problem = "has no tokens: give what the completion follows, or use \"text\"".to_owned();
+            return Err(ItemError::Field { field: "prompt".to_owned(), problem });
+        }
+        let mut answer = self.continuation("completion", completion)?;
+        answer.extend(self.tokenizer().eos());
+        let active_from = if self.is_activated { prompt.len() - 1 } else { 0 };
+        self.item("completion", prompt, &answer, active_from, document)
+    }
+
+    /// Makes windows of a text, in which every token is a target.
+    fn windows(&self, text: &str, document: usize) -> Result<Vec<Item>, ItemError> {
+        if let Some(character) = self.tokenizer().first_unencodable(text) {
+            let problem = format!("has {character:?}, which the model has no token for");
+            return Err(ItemError::Field { field: "text".to_owned(), problem });
+        }
+        let tokens = encode_text(self.tokenizer(), text);
+        let windows = tokens.chunks(self.tokens_max).filter(|window| window.len() > 1);
+        let items: Vec<Item> = windows.map(|window| Item::new(window.to_vec(), 1..window.len(), document)).collect();
+        match items.is_empty() {
+            true => {
+                let problem = "has fewer than two tokens, so there is nothing to predict".to_owned();
+                Err(ItemError::Field { field: "text".to_owned(), problem })
+            }
+            false => Ok(items),
+        }
+    }
+
+    fn conversation(&mut self, messages: &Value, document: usize) -> Result<Vec<Item>, ItemError> {
+        let field = |index: usize| format!("messages[{index}]");
+        let fault = |field: String, problem: &str| ItemError::Field { field, problem: problem.to_owned() };
+        let list = messages.as_array().ok_or_else(|| fault("messages".to_owned(), "is not a list"))?;
+        let mut read = Vec::with_capacity(list.len());
+        for (index, message) in list.iter().enumerate() {
+            let message = Message::from_json(message);
+            read.push(message.ok_or_else(|| fault(field(index), "needs the texts role and content"))?);
+        }
+        let mut items = Vec::new();
+        for (index, message) in read.iter().enumerate().filter(|(index, message)| *index > 0 && is_answer(message)) {
+            items.push(self.answer(&read[..=index], &message.content, &field(index), document)?);
+        }
+        if items.is_empty() {
+            let problem = "has no answer of the assistant after another message, so there is nothing to predict";
+            return Err(fault("messages".to_owned(), problem));
+        }
+        Ok(items)
+    }
+
+    /// Makes an item of the last message of a conversation.
+    fn answer(
+        &mut self,
+        conversation: &[Message],
+        content: &str,
+        field: &str,
+        document: usize,
+    ) -> Result<Item, ItemError> {
+        let before = &conversation[..conversation.len() - 1];
+        let bytes: usize = before.iter().map(|message| message.content.len()).sum();
+        let (tokens, max) = (self.tokenizer().tokens_min(bytes), self.tokens_max);
+        if tokens > max {
+            return Err(ItemError::TooLong { field: field.to_owned(), tokens, max });
+        }
+        let prompt = self.render(before, field)?;
+        let with_answer = self.render(conversation, field)?;
+        let mut answer = self.continuation(&format!("{field}.content"), content)?;
+        let is_end = |token: &&TokenId| self.tokenizer().is_end_of_generation(**token);
+        let behind = with_answer.get(prompt.len()..).unwrap_or_default();
+        answer.extend(behind.iter().find(is_end).copied().or_else(|| self.tokenizer().eos()));
+        let start = common_end(&prompt, &with_answer);
+        // What two prompts have in common may reach into the message before.
+        let start = &prompt[prompt.len() - start..];
+        let first =
+            start.iter().rposition(|token| self.tokenizer().is_end_of_generation(*token)).map_or(0, |end| end + 1);
+        let start = start[first..].to_vec();
+        let start = self.answer_start.get_or_insert(start).clone();
+        let active_from = match self.is_activated {
+            true if !start.is_empty() && prompt.ends_with(&start) => prompt.len() - start.len(),
+            true => prompt.len().saturating_sub(1),
+            false => 0,
+        };
+        self.item(field, prompt, &answer, active_from, document)
+    }
+
+    fn render(&self, messages: &[Message], field: &str) -> Result<Vec<TokenId>, ItemError> {
+        let prompt = Prompt::Messages(messages.to_vec());
+        match self.encoder.encode(&prompt, &Tools::default()) {
+            Ok(encoded) => Ok(encoded.tokens),
+            Err(source) => Err(ItemError::Encode { field: field.to_owned(), source: Box::new(source) }),
+        }
+    }
+
+    fn item(
+        &self,
+        field: &str,
+        prompt: Vec<TokenId>,
+        answer: &[TokenId],
+        active_from: usize,
+        document: usize,
+    ) -> Result<Item, ItemError> {
+        let first = prompt.len();
+        let mut tokens = prompt;
+        tokens.extend(answer);
+        if tokens.len() > self.tokens_max {
+            let (tokens, max) = (tokens.len(), self.tokens_max);
+            return Err(ItemError::TooLong { field: field.to_owned(), tokens, max });
+        }
+        let targets = first..tokens.len();
+        Ok(Item { active_from, ..Item::new(tokens, targets, document) })
+    }
+}
+
+fn text<'v>(field: &str, value: &'v Value) -> Result<&'v str, ItemError> {
+    match value.as_str() {
+        Some(text) if !text.is_empty() => Ok(text),
+        _ => Err(ItemError::Field { field: field.to_owned(), problem: "must be a text that is not empty".to_owned() }),
+    }
+}
+
+/// Whether a message is one that the model is to write. What it calls is not learned here.
+fn is_answer(message: &Message) -> bool {
+    message.role == "assistant" && !message.content.is_empty()
+}
+
+/// Returns how many tokens two lists have in common at their ends.
+fn common_end(one: &[TokenId], other: &[TokenId]) -> usize {
+    one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count()
+}

@@ -1,0 +1,63 @@
+//! What the trainer computes against what is served: the same losses, with an adapter and without.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::support::smollm2;
+use ruvllm_runtime::{Engine, Prompt};
+use ruvllm_training::{
+    AdapterLabel, Advance, Base, Batch, Data, Item, LoraWeights, Machine, Pass, TrainOptions, Trainer,
+};
+
+const CONTEXT: usize = 128;
+/// Chunks of the text that are looked at.
+const CHUNKS: usize = 2;
+
+/// The chunks that perplexity scores, with the predictions that it scores as targets.
+fn items(engine: &Engine, text: &str) -> Vec<Item> {
+    let tokens = engine.encode(&Prompt::Text(text.to_owned())).expect("plain text");
+    let chunks = tokens.chunks_exact(CONTEXT).enumerate();
+    chunks.map(|(number, chunk)| Item::new(chunk.to_vec(), CONTEXT / 2 + 1..CONTEXT, number)).collect()
+}
+
+fn mean(losses: &[f32]) -> f64 {
+    losses.iter().copied().map(f64::from).sum::<f64>() / losses.len() as f64
+}
+
+#[test]
+fn losses_are_those_of_the_served_model_with_and_without_an_adapter() {
+    let engine = Engine::builder(smollm2()).context(Some(CONTEXT)).build().expect("the default model loads");
+    let all = include_str!("../data/essays.txt");
+    let tokens = engine.encode(&Prompt::Text(all.to_owned())).expect("plain text");
+    let bytes: usize =
+        tokens[..CHUNKS * CONTEXT + 8].iter().map(|token| engine.tokenizer().token_bytes(*token).len()).sum();
+    let text = &all[..bytes];
+    let items = items(&engine, text);
+    assert_eq!(items.len(), CHUNKS);
+
+    let gguf = Arc::new(ruvllm_model::open(smollm2()).expect("a sound file"));
+    let base = Arc::new(Base::open(gguf, CONTEXT).expect("it can be trained"));
+    let options =
+        TrainOptions { step_tokens: 2 * CONTEXT, learning_rate: 0.01, warmup: 0.0, ..TrainOptions::default() };
+    let data = Data { training: items.clone(), ..Data::default() };
+    let mut trainer = Trainer::new(Arc::clone(&base), options, data, &Machine::new(2)).expect("a sound run");
+    let losses = |weights: &LoraWeights, is_adapted| {
+        let mut pass = Pass::new(&base, weights, &Machine::new(2), items.iter().map(Item::rows).sum());
+        mean(&pass.losses(&base, weights, &Batch::new(&items), is_adapted).expect("it runs"))
+    };
+    let served = |adapter: Option<&Path>| {
+        let adapter = adapter.map(|path| engine.adapters().register(path).expect("it fits"));
+        let held = adapter.map(|adapter| engine.adapters().hold(&[(adapter.id, 1.0)]).expect("there is room"));
+        engine.perplexity_with(held.as_ref(), text, CONTEXT, |_, _, _| {}).expect("long enough").value.ln()
+    };
+    let (own, expected) = (losses(&trainer.factors(), false), served(None));
+    assert!((own / expected - 1.0).abs() < 0.005, "{own} without an adapter, served {expected}");
+
+    while !matches!(trainer.advance().expect("it runs"), Advance::Stepped(_)) {}
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("adapter");
+    trainer.write(&path, AdapterLabel::default()).expect("room for files");
+    let (own, adapted) = (losses(&trainer.factors(), true), served(Some(&path)));
+    assert!((own / adapted - 1.0).abs() < 0.01, "{own} with an adapter, served {adapted}");
+    assert!(adapted < 0.97 * expected, "{adapted} after a step, {expected} before");
+}
