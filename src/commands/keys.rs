@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::flags::duration::parse_duration;
 use crate::output;
 
-/// Add, list and remove the API keys of `ruvllm serve`
+/// Add, list, change and remove the API keys of `ruvllm serve`
 ///
 /// Without any key, everybody who can reach the server may use its models. Once the last key is removed, nobody may. A
 /// running server picks up changes at once.
@@ -24,6 +24,7 @@ pub struct Keys {
 #[derive(Debug, Subcommand)]
 enum What {
     Add(Add),
+    Set(Set),
     List(List),
     Rm(Rm),
     Token(Token),
@@ -56,9 +57,48 @@ struct Add {
     /// Lifetime of the key, such as 30d
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     expires: Option<Duration>,
+    #[command(flatten)]
+    learn: LearnFlags,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// Whether requests with a key are kept to learn from.
+#[derive(Debug, Args)]
+struct LearnFlags {
+    /// Keep texts and token ids of its requests and answers to learn from [default: as `ruvllm serve` is told]
+    #[arg(long)]
+    learn: bool,
+    /// Never keep them, even if the server runs with --learn
+    #[arg(long, conflicts_with = "learn")]
+    no_learn: bool,
+}
+
+impl LearnFlags {
+    /// Returns `None` if it is left to the server.
+    fn choice(&self) -> Option<bool> {
+        match (self.learn, self.no_learn) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            (false, false) => None,
+        }
+    }
+}
+
+/// Change whether requests with a key are kept to learn from
+///
+/// What was kept before stays: `ruvllm learn forget` removes it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  ruvllm keys set laptop --no-learn\n  ruvllm keys set laptop --learn-default")]
+struct Set {
+    /// Name of the key
+    name: String,
+    #[command(flatten)]
+    learn: LearnFlags,
+    /// Leave it to the server again
+    #[arg(long, conflicts_with_all = ["learn", "no_learn"], required_unless_present_any = ["learn", "no_learn"])]
+    learn_default: bool,
 }
 
 /// List the keys
@@ -96,6 +136,7 @@ impl Keys {
     pub fn execute(self) -> Result<()> {
         match self.what {
             What::Add(add) => add.execute(),
+            What::Set(set) => Ok(key_file()?.set_learning(&set.name, set.learn.choice())?),
             What::List(list) => list.execute(),
             What::Rm(rm) => rm.execute(),
             What::Token(Token {}) => output::line(LocalToken::read(&default_home()?)?.text()),
@@ -113,7 +154,8 @@ impl Add {
             tokens_per_minute: self.tokens_per_minute,
             tokens_per_day: self.tokens_per_day,
         };
-        let stored = StoredKey { tenant: self.tenant, limits, expires, ..stored };
+        let learn = self.learn.choice();
+        let stored = StoredKey { tenant: self.tenant, limits, expires, learn, ..stored };
         key_file()?.add(stored.clone())?;
         if self.json {
             let mut object = to_json(&stored);
@@ -143,10 +185,10 @@ impl List {
             }
             return Ok(());
         }
-        let mut rows = vec![["NAME", "SCOPES", "TENANT", "LIMITS", "EXPIRES"].map(str::to_owned).to_vec()];
+        let mut rows = vec![["NAME", "SCOPES", "TENANT", "LIMITS", "EXPIRES", "LEARN"].map(str::to_owned).to_vec()];
         rows.extend(keys.iter().map(|key| {
             let scopes = key.scopes.to_string();
-            vec![key.name.clone(), scopes, key.tenant().to_owned(), limits(&key.limits), expiry(key)]
+            vec![key.name.clone(), scopes, key.tenant().to_owned(), limits(&key.limits), expiry(key), learning(key)]
         }));
         output::table(&rows)
     }
@@ -169,6 +211,15 @@ fn expiry(key: &StoredKey) -> String {
     }
 }
 
+fn learning(key: &StoredKey) -> String {
+    match key.learn {
+        None => "default",
+        Some(true) => "yes",
+        Some(false) => "no",
+    }
+    .to_owned()
+}
+
 fn to_json(key: &StoredKey) -> Value {
     json!({
         "name": key.name,
@@ -179,6 +230,7 @@ fn to_json(key: &StoredKey) -> Value {
         "tokens_per_day": key.limits.tokens_per_day,
         "created": key.created.to_string(),
         "expires": key.expires.map(|expires| expires.to_string()),
+        "learn": key.learn,
         "expired": key.is_expired(Timestamp::now()),
     })
 }

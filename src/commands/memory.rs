@@ -128,7 +128,7 @@ impl Status {
             return output::json(&json!({
                 "place": status.place, "encryption": status.encryption, "bytes": status.bytes, "embedding": status.embedding,
                 "dimension": status.dimension, "entries": status.entries, "sessions": status.sessions,
-                "policies": status.policies, "vectors": status.vectors, "edges": status.edges,
+                "policies": status.policies, "trajectories": status.trajectories, "vectors": status.vectors, "edges": status.edges,
                 "first_ms": status.first_ms, "last_ms": status.last_ms,
             }));
         }
@@ -141,9 +141,10 @@ impl Status {
             ("encrypted", status.encryption),
             ("size", output::bytes(status.bytes)),
             ("embeddings", status.embedding.unwrap_or_else(|| "none yet".to_owned())),
-            ("witness log", format!("{} requests{range}", status.entries)),
+            ("witness log", format!("{} entries{range}", status.entries)),
             ("sessions", status.sessions.to_string()),
             ("policies", status.policies.to_string()),
+            ("trajectories", format!("{} kept to learn from", status.trajectories)),
             ("vectors", format!("{} of {} dimensions", status.vectors, status.dimension)),
             ("edges", status.edges.to_string()),
         ];

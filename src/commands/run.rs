@@ -122,7 +122,9 @@ impl Run {
         let interrupted = progress::interrupt_flag();
         let file = self.model.file(Arc::clone(&interrupted))?;
         let session = StoredSession::open(&self.session, &file.name)?;
-        if session.is_some() && (file.settings.system.is_some() || !file.settings.messages.is_empty()) {
+        if session.as_ref().is_some_and(|session| session.name().is_some())
+            && (file.settings.system.is_some() || !file.settings.messages.is_empty())
+        {
             output::remark("a session begins without the model's own system message; give one with --system");
         }
         let builder = self.model.engine.builder(&file.path)?.sequences(1);

@@ -90,7 +90,8 @@ impl Serve {
     async fn serve(self) -> Result<()> {
         let _logs = log::start(&self.log.options())?;
         let tls = self.listen.tls()?;
-        let gate = Arc::new(Gate::open(keys::key_file()?, local_token(&default_home()?)?)?);
+        let gate = Gate::open(keys::key_file()?, local_token(&default_home()?)?)?;
+        let gate = Arc::new(gate.with_learning(self.memory.learns()));
         let (metrics, lifecycle) = (Arc::new(Metrics::default()), Lifecycle::default());
         let bound = Bound::bind(&self.listen.host, self.listen.port, "--port").await?;
         let admin_bound = match self.listen.admin_port {

@@ -35,6 +35,9 @@ struct List {
     /// Only sessions of this tenant [default: all]
     #[arg(long, value_name = "PATH")]
     tenant: Option<String>,
+    /// Only sessions that this end user began
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// Maximum number of sessions
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     limit: u32,
@@ -97,7 +100,8 @@ impl Sessions {
 
 impl List {
     fn execute(self) -> Result<()> {
-        let query = SessionQuery { tenant: self.tenant, count_max: self.limit as usize, ..SessionQuery::default() };
+        let count_max = self.limit as usize;
+        let query = SessionQuery { tenant: self.tenant, user: self.user, count_max, ..SessionQuery::default() };
         let sessions = self.memory.open()?.sessions().list(&query)?;
         if self.json {
             return output::json(&json!({ "sessions": sessions }));
@@ -106,12 +110,22 @@ impl List {
             output::remark("there are no sessions; `ruvllm run MODEL --session NAME` starts one");
             return Ok(());
         }
-        let mut rows = vec![["NAME", "TENANT", "MODEL", "TURNS", "TOKENS", "LAST ACTIVE"].map(str::to_owned).to_vec()];
+        let mut rows =
+            vec![["NAME", "TENANT", "USER", "MODEL", "TURNS", "TOKENS", "LAST ACTIVE"].map(str::to_owned).to_vec()];
         rows.extend(sessions.iter().map(|session| {
             let tokens = session.kv.as_ref().map_or_else(String::new, |kv| kv.tokens.to_string());
             let name = output::printable(&session.name);
             let turns = session.turns.to_string();
-            vec![name, session.tenant.clone(), session.model.clone(), turns, tokens, times::ago(session.active_ms)]
+            let user = output::printable(session.user.as_deref().unwrap_or_default());
+            vec![
+                name,
+                session.tenant.clone(),
+                user,
+                session.model.clone(),
+                turns,
+                tokens,
+                times::ago(session.active_ms),
+            ]
         }));
         output::table(&rows)
     }
@@ -137,6 +151,7 @@ impl Show {
         let rows = [
             ("name", session.name.clone()),
             ("tenant", session.tenant.clone()),
+            ("user", session.user.clone().unwrap_or_default()),
             ("model", session.model.clone()),
             ("adapter", session.adapter.clone().unwrap_or_default()),
             ("turns", session.turns.to_string()),
@@ -160,7 +175,7 @@ impl Show {
 impl Resume {
     fn execute(self) -> Result<()> {
         let model = find(&self.memory.open()?, "", &self.name)?.model;
-        let session = SessionFlags { session: Some(self.name), memory: self.memory };
+        let session = SessionFlags { session: Some(self.name), learn: false, memory: self.memory };
         Run::resume(model, self.prompt, session).execute()
     }
 }

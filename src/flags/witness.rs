@@ -27,6 +27,9 @@ pub struct WitnessFlags {
     /// Only entries of this session
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
+    /// Only entries of this end user
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// Only entries of this tenant [default: all]
     #[arg(long, value_name = "PATH")]
     tenant: Option<String>,
@@ -41,6 +44,7 @@ impl WitnessFlags {
         let range = |field, text: &Option<String>| text.as_ref().map(|text| Range::parse(field, text)).transpose();
         Ok(WitnessQuery {
             tenant: self.tenant.clone(),
+            user: self.user.clone(),
             model: self.model.clone(),
             session: self.session.clone(),
             since_ms: ago("--since", &self.since)?,

@@ -1,9 +1,10 @@
 //! A conversation of the command line that is stored in the memory.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use ruvllm_memory::{Memory, Session};
+use ruvllm_memory::{Annotation, Feedback, Memory, Said, Session, now_ms};
 use ruvllm_runtime::{
     CancellationToken, Engine, EngineBuilder, Message, Request, RequestIdentity, RequestRecorder, Stream,
 };
@@ -11,33 +12,41 @@ use ruvllm_runtime::{
 use super::embedding;
 use crate::flags::session::SessionFlags;
 
-/// The session that a command line names.
+/// What a command line keeps: the session that it names, what can be learned from, or both.
 #[derive(Debug)]
 pub struct StoredSession {
     remembering: RequestRecorder,
-    name: String,
+    name: Option<String>,
     model: String,
+    learns: bool,
+    /// Id of the last request.
+    last: RefCell<Option<String>>,
 }
 
 impl StoredSession {
-    /// Opens the memory for the session, if the flags name one. `model` is the name of the model that will answer.
+    /// Opens the memory, if the flags ask for something to be kept. `model` is the name of the model that will answer.
     pub fn open(flags: &SessionFlags, model: &str) -> Result<Option<Self>> {
-        let Some(name) = &flags.session else { return Ok(None) };
-        ruvllm_memory::check_session_name(name)?;
+        if flags.session.is_none() && !flags.learn {
+            return Ok(None);
+        }
         let memory = Arc::new(Memory::open(flags.memory.options()?)?);
-        if let Some(session) = memory.sessions().get("", name)?
-            && session.model != model
-        {
-            let other = session.model;
-            bail!("the session {name:?} is a conversation with {other}; use that model, or another name");
+        if let Some(name) = &flags.session {
+            check(&memory, name, model)?;
         }
         let embedder = embedding::embedder_of(&memory)?;
         let remembering = RequestRecorder::start(memory, embedder, false)?;
-        Ok(Some(Self { remembering, name: name.clone(), model: model.to_owned() }))
+        let (name, model, learns) = (flags.session.clone(), model.to_owned(), flags.learn);
+        Ok(Some(Self { remembering, name, model, learns, last: RefCell::default() }))
     }
 
-    pub fn name(&self) -> &str {
-        &self.name
+    /// Returns the name of the session, if there is one.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Returns the id of the last request, if it is kept to learn from.
+    pub fn last_request(&self) -> Option<String> {
+        self.last.borrow().clone().filter(|_| self.learns)
     }
 
     /// Sets what the engine has to keep for the memory.
@@ -46,7 +55,8 @@ impl StoredSession {
     }
 
     fn stored(&self) -> Result<Option<Session>> {
-        Ok(self.remembering.recorder().session("", &self.name)?)
+        let Some(name) = &self.name else { return Ok(None) };
+        Ok(self.remembering.recorder().session("", name)?)
     }
 
     /// Returns the conversation so far.
@@ -73,15 +83,54 @@ impl StoredSession {
                 self.remembering.memory().sessions().put(&session)?;
             }
         }
+        let id = format!("{}@{}", self.name.as_deref().unwrap_or("run"), now_ms());
         let remember = RequestIdentity {
-            request: format!("{}@{}", self.name, ruvllm_memory::now_ms()),
+            request: id.clone(),
             model: self.model.clone(),
             adapter,
+            learns: self.learns,
             ..RequestIdentity::default()
         };
         self.remembering.prepare(engine, &self.model);
         let mut streams =
             engine.recorded_streams(&self.remembering, vec![request], &remember, &CancellationToken::default())?;
+        *self.last.borrow_mut() = Some(id);
         streams.pop().context("the engine gave no answer")
     }
+
+    /// Notes what the user thinks of the last answer. Returns what to tell them.
+    pub fn rate(&self, feedback: Feedback) -> Result<String> {
+        feedback.check()?;
+        let recorder = self.remembering.recorder();
+        let last = self.last.borrow().clone().context("nothing was answered yet")?;
+        let known = recorder.recent_request("", &last).context("the last answer was not kept")?;
+        let feedback = if known.keeps_text { feedback } else { feedback.without_texts() };
+        let withheld = feedback.withheld.join(" and ");
+        let is_noted = recorder.annotate(Annotation {
+            request: format!("feedback@{}", now_ms()),
+            at_ms: now_ms(),
+            tenant: known.tenant,
+            about: Some(known.request),
+            user: None,
+            model: known.model,
+            said: Said::Feedback(feedback),
+        });
+        match withheld.as_str() {
+            _ if !is_noted => bail!("the queue of the witness log is full"),
+            "" => Ok("noted".to_owned()),
+            names => Ok(format!("noted; the {names} itself is kept only with --learn")),
+        }
+    }
+}
+
+/// Refuses a session of another model.
+fn check(memory: &Memory, name: &str, model: &str) -> Result<()> {
+    ruvllm_memory::check_session_name(name)?;
+    if let Some(session) = memory.sessions().get("", name)?
+        && session.model != model
+    {
+        let other = session.model;
+        bail!("the session {name:?} is a conversation with {other}; use that model, or another name");
+    }
+    Ok(())
 }

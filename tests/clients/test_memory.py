@@ -45,3 +45,28 @@ def test_the_log_is_read_by_arrow(client, model, url, operator, tmp_path):
         assert (row["model"], row["answer_tokens"]) == (model, entry["tokens"]["answer"])
         assert int(row["at"].timestamp() * 1000) == entry["at_ms"]
         assert row["error"] is None and row["quality"] == entry["quality"]["score"]
+
+
+def test_feedback_by_the_ids_that_clients_are_told(client, model, url, operator):
+    """Without --learn: the score is kept, the texts are not, and users are found again."""
+    answer = client.chat.completions.create(
+        model=model, messages=[{"role": "user", "content": "Say yes."}], max_tokens=4, user="ada")
+    raw = client.chat.completions.with_raw_response.create(
+        model=model, messages=[{"role": "user", "content": "Say no."}], max_tokens=4, user="ada")
+    for request_id in [answer.id, raw.headers["x-request-id"]]:
+        said = httpx.post(f"{url}/v1/feedback", json={"request_id": request_id, "score": "up", "correction": "Yes!"})
+        assert said.status_code == 202, said.text
+        assert said.json()["stored"] == "queued" and said.json()["withheld"] == ["correction"]
+    assert httpx.post(f"{url}/v1/feedback", json={"request_id": "chatcmpl-none", "score": 1}).status_code == 404
+    assert remembered(url, operator, answer.id)["user"] == "ada"
+    for _ in range(3000):
+        shown = httpx.get(f"{url}/v1/witness/{answer.id}", headers=operator).json()
+        if shown["feedback"]:
+            break
+        time.sleep(0.1)
+    assert [(said["kind"], said["score"]) for said in shown["feedback"]] == [("feedback", 1.0)]
+    found = httpx.get(f"{url}/v1/witness", params={"user": "ada"}, headers=operator).json()["data"]
+    assert answer.id in [entry["response"] for entry in found]
+    forgotten = httpx.delete(f"{url}/v1/feedback/{answer.id}", headers=operator).json()
+    assert (forgotten["requests"], forgotten["feedback"]) == (1, 1)
+    assert httpx.get(f"{url}/v1/witness/verify", headers=operator).json()["sound"]

@@ -19,6 +19,7 @@ mod embed;
 mod embeddings;
 mod fuzz_corpus;
 mod launch;
+mod learning;
 mod memory;
 mod ollama;
 mod reasoning;

@@ -145,6 +145,10 @@ impl Value {
         }
     }
 
+    pub(crate) fn as_text_owned(&self) -> Result<String> {
+        self.as_text().map(str::to_owned)
+    }
+
     pub(crate) fn bytes(&self) -> Result<&[u8]> {
         match self {
             Self::Bytes(value) => Ok(value),

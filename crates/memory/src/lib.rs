@@ -1,4 +1,4 @@
-//! RuvLLM's memory: policies, sessions and the witness log, in one encrypted store that can be searched by meaning.
+//! RuvLLM's memory: policies, sessions, the witness log and what is kept to learn from, in one encrypted store that can be searched by meaning.
 //!
 //! An entry has columns, a body, and vectors; vectors have facets, by which a search is filtered while it runs. The store is
 //! a file ([`Place::Folder`]) or a server database that several machines share. The crate knows nothing about models: vectors
@@ -12,6 +12,7 @@ mod error;
 mod facets;
 mod graph;
 mod key;
+mod learning;
 mod memory;
 mod names;
 mod policies;
@@ -19,6 +20,7 @@ mod postgres;
 mod recorder;
 mod schema;
 mod sessions;
+mod users;
 pub mod vector;
 mod witness;
 mod words;
@@ -30,6 +32,10 @@ pub use error::{MemoryError, Result};
 pub use facets::Kind;
 pub use graph::{Edge, EdgeKind};
 pub use key::{Key, KeySource};
+pub use learning::{
+    Example, ExampleQuery, FeedbackCounts, Forget, Forgotten, KeptFor, KnownRequest, LearningStatus, LearningStore,
+    TRAJECTORY_BYTES_MAX, TenantLearning, Trajectory, TrajectoryPrompt,
+};
 pub use memory::{Item, Memory, MemoryOptions, MemoryStatus, Place, Recalled, now_ms, restore_backup};
 pub use policies::{Policies, Policy, PolicyQuery, PolicySource, PolicyStore, defaults as default_policies};
 pub use recorder::{Embed, Recorder, RecorderStats, Trace};
@@ -37,9 +43,11 @@ pub use sessions::{
     CONVERSATION_BYTES_MAX, KvState, Session, SessionQuery, SessionStore, SessionSummary, Turn, check_conversation,
     check_name as check_session_name,
 };
+pub use users::check_user;
 pub use witness::{
-    Bucket, CacheUse, ChainError, ErrorFilter, ExportFormat, Exported, Failure, Found, Latency, ModelStats,
-    Percentiles, Quality, Removed, Retention, Routing, Texts, TokenCounts, Verified, WitnessEntry, WitnessLog,
-    WitnessQuery, WitnessRecord, WitnessStats,
+    Annotation, Bucket, CORRECTION_BYTES_MAX, CacheUse, ChainError, ErrorFilter, ExportFormat, Exported, Failure,
+    Feedback, Forgetting, ForgottenEntry, Found, Latency, LogEntry, ModelStats, Percentiles, Quality, REASON_BYTES_MAX,
+    Removed, Retention, Routing, Said, Texts, TokenCounts, Verified, WitnessEntry, WitnessLog, WitnessQuery,
+    WitnessRecord, WitnessStats,
 };
 pub use words::{Range, parse_bytes, parse_span};

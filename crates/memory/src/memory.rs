@@ -14,6 +14,7 @@ use crate::embedded::{Durability, Embedded};
 use crate::embeddings::Embeddings;
 use crate::error::{MemoryError, Result};
 use crate::key::KeySource;
+use crate::learning::LearningStore;
 use crate::names::Names;
 use crate::policies::{PolicyCache, PolicyStore};
 use crate::postgres::Postgres;
@@ -64,6 +65,8 @@ pub struct MemoryStatus {
     pub entries: u64,
     pub sessions: u64,
     pub policies: u64,
+    /// What is kept to learn from.
+    pub trajectories: u64,
     pub vectors: u64,
     pub edges: u64,
     /// Times of the oldest and the newest entry of the witness log.
@@ -122,6 +125,14 @@ impl Memory {
         WitnessLog(self)
     }
 
+    pub fn learning(&self) -> LearningStore<'_> {
+        LearningStore(self)
+    }
+
+    pub fn retention(&self) -> &Retention {
+        &self.retention
+    }
+
     pub fn embeddings(&self) -> Embeddings<'_> {
         Embeddings(self)
     }
@@ -149,6 +160,7 @@ impl Memory {
                 entries: count(reading, "witness")?,
                 sessions: count(reading, "sessions")?,
                 policies: count(reading, "policies")?,
+                trajectories: count(reading, "trajectories")?,
                 vectors: count(reading, "vectors")?,
                 edges: count(reading, "edges")?,
                 first_ms: time(0),

@@ -195,7 +195,8 @@ impl Database for Postgres {
     fn used_bytes(&self) -> Result<u64> {
         self.number(&format!(
             "SELECT ((SELECT coalesce(sum(bytes) + sum(last - first + 1) * {ENTRY_BYTES}, 0) FROM batches) \
-             + (SELECT coalesce(sum(bytes), 0) FROM session_heads))::bigint"
+             + (SELECT coalesce(sum(bytes), 0) FROM session_heads) \
+             + (SELECT coalesce(sum(bytes), 0) FROM trajectories))::bigint"
         ))
     }
 

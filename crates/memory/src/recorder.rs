@@ -4,6 +4,7 @@
 //! on its own.
 
 mod queue;
+mod recent;
 mod size;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +15,12 @@ use std::time::{Duration, Instant};
 
 use crate::Memory;
 use crate::error::{MemoryError, Result};
+use crate::learning::{Forget, Forgotten, KnownRequest, Trajectory};
 use crate::sessions::{Session, Turn};
-use crate::witness::WitnessRecord;
+use crate::witness::{Annotation, WitnessEntry, WitnessRecord};
 use crate::write_buffer::WriteBuffer;
 use queue::{BYTES_MAX, Batch, Queue, Refusal};
+use recent::RecentRequests;
 
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
 /// How often the store is asked whether policies have changed.
@@ -47,6 +50,54 @@ pub struct Trace {
     pub to_embed: Option<[String; 2]>,
     /// The turn of its session, if it has one.
     pub turn: Option<Turn>,
+    /// What is kept to learn from, if its tenant opted in.
+    pub trajectory: Option<Trajectory>,
+    /// Hash of what was asked, by which a request for another answer is recognised; `None` if there was no answer.
+    pub prompt: Option<u64>,
+}
+
+impl Trace {
+    fn known(&self) -> KnownRequest {
+        let WitnessEntry { request, response, tenant, user, model, texts, .. } = &self.witness.entry;
+        KnownRequest {
+            request: request.clone(),
+            response: response.clone(),
+            tenant: tenant.clone(),
+            user: user.clone(),
+            model: model.clone(),
+            keeps_text: texts.is_some() || self.trajectory.is_some(),
+        }
+    }
+}
+
+/// What waits to be stored: an entry of the log, and what belongs to it.
+#[derive(Clone, Debug)]
+pub(crate) enum Queued {
+    Trace(Box<Trace>),
+    Annotation(Box<Annotation>),
+}
+
+impl Queued {
+    fn trace(&self) -> Option<&Trace> {
+        match self {
+            Self::Trace(trace) => Some(trace),
+            Self::Annotation(_) => None,
+        }
+    }
+
+    fn trace_mut(&mut self) -> Option<&mut Trace> {
+        match self {
+            Self::Trace(trace) => Some(trace),
+            Self::Annotation(_) => None,
+        }
+    }
+
+    fn request(&self) -> &str {
+        match self {
+            Self::Trace(trace) => &trace.witness.entry.request,
+            Self::Annotation(annotation) => &annotation.request,
+        }
+    }
 }
 
 /// Counts of entries since the start.
@@ -81,6 +132,7 @@ struct Shared {
     queue: Arc<Queue>,
     counts: Arc<Counts>,
     unwritten: Arc<WriteBuffer>,
+    recent: RecentRequests,
     thread: Mutex<Option<JoinHandle<()>>>,
     watch: Watch,
 }
@@ -107,7 +159,8 @@ impl Recorder {
         };
         let thread = std::thread::Builder::new().name("witness".into()).spawn(move || writer.run());
         let thread = Mutex::new(Some(thread.map_err(MemoryError::Thread)?));
-        Ok(Self(Arc::new(Shared { memory, queue, counts, unwritten, thread, watch })))
+        let recent = RecentRequests::default();
+        Ok(Self(Arc::new(Shared { memory, queue, counts, unwritten, recent, thread, watch })))
     }
 
     pub fn memory(&self) -> &Arc<Memory> {
@@ -122,18 +175,52 @@ impl Recorder {
 
     /// Accepts a trace, or counts it as overflowed if the queue is full. Never waits.
     pub fn record(&self, trace: Trace) {
-        let Shared { queue, counts, unwritten, .. } = &*self.0;
-        if let Some(turn) = &trace.turn {
+        let Shared { unwritten, recent, .. } = &*self.0;
+        let (known, prompt, turn) = (trace.known(), trace.prompt, trace.turn.clone());
+        if let Some(turn) = &turn {
             unwritten.add(turn.clone());
         }
-        if let Err((refusal, trace)) = queue.offer(Box::new(trace)) {
-            let count = match refusal {
-                Refusal::Full => &counts.overflowed,
-                Refusal::Closed => &counts.lost,
-            };
-            count.fetch_add(1, Ordering::Relaxed);
-            trace.turn.iter().for_each(|turn| unwritten.remove(turn));
+        if self.offer(Queued::Trace(Box::new(trace))) {
+            recent.add(known, prompt);
+        } else if let Some(turn) = &turn {
+            unwritten.remove(turn);
         }
+    }
+
+    /// Accepts an annotation. Returns `false` if the queue is full. Never waits.
+    pub fn annotate(&self, annotation: Annotation) -> bool {
+        self.offer(Queued::Annotation(Box::new(annotation)))
+    }
+
+    fn offer(&self, queued: Queued) -> bool {
+        let Shared { queue, counts, .. } = &*self.0;
+        let Err(refusal) = queue.offer(queued) else { return true };
+        let count = match refusal {
+            Refusal::Full => &counts.overflowed,
+            Refusal::Closed => &counts.lost,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    /// Returns a request of a tenant that was answered a short time ago, by an id that its client was told. Does not read
+    /// the store: see [`LearningStore::find_request`](crate::LearningStore::find_request).
+    pub fn recent_request(&self, tenant: &str, id: &str) -> Option<KnownRequest> {
+        self.0.recent.find(tenant, id)
+    }
+
+    /// Returns the request that was answered a short time ago to the same prompt. `prompt` is a hash that covers the tenant.
+    pub fn answered(&self, prompt: u64) -> Option<String> {
+        self.0.recent.answered(prompt)
+    }
+
+    /// Forgets what is stored of a request, a user or a tenant, with what is still waiting to be stored.
+    pub fn forget(&self, what: &Forget, written_by: &str) -> Result<Forgotten> {
+        if !self.flush() {
+            return Err(MemoryError::Unavailable("entries are waiting to be written".into()));
+        }
+        self.0.recent.clear();
+        self.0.memory.learning().forget(what, written_by)
     }
 
     /// Waits until all traces accepted before are stored or given up on. Returns `false` if some are still waiting after ten
@@ -237,40 +324,40 @@ impl Writer {
     }
 
     fn write(&self, batch: Batch) {
-        let Batch { mut traces, bytes } = batch;
-        if traces.is_empty() {
+        let Batch { mut queued, bytes } = batch;
+        if queued.is_empty() {
             return;
         }
         // Before embeddings are added, since turns are compared with those in the write buffer.
-        let turns: Vec<Turn> = traces.iter().filter_map(|trace| trace.turn.clone()).collect();
-        self.embed(&mut traces);
-        let written = self.store(&traces, &turns, false);
+        let turns: Vec<Turn> = queued.iter().filter_map(|queued| queued.trace()?.turn.clone()).collect();
+        self.embed(&mut queued);
+        let written = self.store(&queued, &turns, false);
         self.unwritten.settle(&turns);
         self.counts.written.fetch_add(written as u64, Ordering::Relaxed);
-        self.counts.lost.fetch_add((traces.len() - written) as u64, Ordering::Relaxed);
-        self.queue.settle(traces.len(), bytes);
+        self.counts.lost.fetch_add((queued.len() - written) as u64, Ordering::Relaxed);
+        self.queue.settle(queued.len(), bytes);
     }
 
     /// Stores entries, with retries, and returns how many. Entries that the database refuses are left out. `is_doubtful` if
     /// they may be stored already.
-    fn store(&self, traces: &[Trace], turns: &[Turn], mut is_doubtful: bool) -> usize {
+    fn store(&self, queued: &[Queued], turns: &[Turn], mut is_doubtful: bool) -> usize {
         let mut wait = RETRY_MIN;
         for attempt in 1.. {
             self.unwritten.begin_writing(turns);
-            let Err(error) = self.memory.store(traces, is_doubtful) else { return traces.len() };
+            let Err(error) = self.memory.store(queued, is_doubtful) else { return queued.len() };
             is_doubtful |= matches!(error, MemoryError::Doubtful(_));
             if !is_doubtful {
                 self.unwritten.not_written(turns);
             }
             let is_own_fault = attempt >= ATTEMPTS_MAX && self.memory.is_writable();
             if !error.is_transient() || is_own_fault {
-                return self.store_apart(traces, turns, is_doubtful, &error);
+                return self.store_apart(queued, turns, is_doubtful, &error);
             }
             if attempt == 1 {
-                tracing::warn!(entries = traces.len(), "the memory accepts no entries at present; retrying: {error}");
+                tracing::warn!(entries = queued.len(), "the memory accepts no entries at present; retrying: {error}");
             }
             if !self.queue.pause(wait) {
-                tracing::error!(entries = traces.len(), "entries of the witness log are lost: {error}");
+                tracing::error!(entries = queued.len(), "entries of the witness log are lost: {error}");
                 return 0;
             }
             wait = (2 * wait).min(RETRY_MAX);
@@ -279,26 +366,27 @@ impl Writer {
     }
 
     /// Halves a batch until the entry that cannot be stored is found. Of that one, the part that can be stored is.
-    fn store_apart(&self, traces: &[Trace], turns: &[Turn], is_doubtful: bool, error: &MemoryError) -> usize {
-        if let [trace] = traces {
-            let request = &trace.witness.entry.request;
-            let Some(less) = reduced(trace) else {
+    fn store_apart(&self, queued: &[Queued], turns: &[Turn], is_doubtful: bool, error: &MemoryError) -> usize {
+        if let [one] = queued {
+            let request = one.request();
+            let Some(less) = one.trace().and_then(reduced) else {
                 tracing::error!(request, "an entry of the witness log cannot be stored: {error}");
                 return 0;
             };
             tracing::error!(request, "part of a request's trace cannot be stored: {error}");
-            return self.store(&[less], turns, is_doubtful);
+            return self.store(&[Queued::Trace(Box::new(less))], turns, is_doubtful);
         }
-        let (left, right) = traces.split_at(traces.len() / 2);
+        let (left, right) = queued.split_at(queued.len() / 2);
         self.store(left, turns, is_doubtful) + self.store(right, turns, is_doubtful)
     }
 
     /// Embeds all texts of a batch at once. If that fails, entries are stored without embeddings: they can be found by
     /// everything but their meaning.
-    fn embed(&self, batch: &mut [Trace]) {
+    fn embed(&self, batch: &mut [Queued]) {
         let Some(embed) = &self.embed else { return };
         let started = Instant::now();
-        let texts = batch.iter().flat_map(|trace| trace.to_embed.iter().flatten()).map(String::as_str);
+        let traces = batch.iter().filter_map(Queued::trace);
+        let texts = traces.flat_map(|trace| trace.to_embed.iter().flatten()).map(String::as_str);
         let texts: Vec<&str> = texts.filter(|text| !text.trim().is_empty()).collect();
         if texts.is_empty() {
             return;
@@ -309,7 +397,7 @@ impl Writer {
         };
         let took_ms = started.elapsed().as_secs_f64() * 1e3 / batch.len() as f64;
         let mut vectors = vectors.into_iter();
-        for trace in batch.iter_mut().filter(|trace| trace.to_embed.is_some()) {
+        for trace in batch.iter_mut().filter_map(Queued::trace_mut).filter(|trace| trace.to_embed.is_some()) {
             let [asked, answered] = trace.to_embed.take().unwrap_or_default();
             let mut next = |text: &str| if text.trim().is_empty() { None } else { vectors.next() };
             trace.witness.prompt_embedding = next(&asked);
@@ -343,10 +431,11 @@ impl Drop for Writer {
     }
 }
 
-/// Returns a trace without its turn, or if it has none without its embeddings; `None` if there is nothing to leave out.
+/// Returns a trace without its trajectory, or if it has none without its turn, or else without its embeddings; `None` if there
+/// is nothing to leave out.
 fn reduced(trace: &Trace) -> Option<Trace> {
     let mut less = trace.clone();
-    if less.turn.take().is_some() {
+    if less.trajectory.take().is_some() || less.turn.take().is_some() {
         return Some(less);
     }
     let WitnessRecord { prompt_embedding, answer_embedding, .. } = &mut less.witness;

@@ -8,8 +8,8 @@ use crate::sessions;
 ///
 /// Names of tenants and models are numbers elsewhere (`names`), since they are facets of vectors. The bodies of witness
 /// entries are stored apart, so that aggregates need not read them, and for the same reason the summaries of sessions are
-/// stored apart from their messages. `ID` stands for the database's type of a primary key.
-const STEPS: [&[&str]; 2] = [
+/// stored apart from their messages. End users are no names: there may be any number of them. `ID` stands for the database's type of a primary key.
+const STEPS: [&[&str]; 3] = [
     &[
         "CREATE TABLE counters (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
         "INSERT INTO counters (name, value) VALUES ('entry', 0), ('name', 0)",
@@ -33,6 +33,25 @@ const STEPS: [&[&str]; 2] = [
         "CREATE INDEX session_heads_by_activity ON session_heads (active_ms)",
         "CREATE INDEX session_heads_by_adapter ON session_heads (adapter)",
         "INSERT INTO counters (name, value) VALUES ('policies', 0)",
+    ],
+    &[
+        "ALTER TABLE witness ADD COLUMN kind TEXT",
+        "ALTER TABLE witness ADD COLUMN about TEXT",
+        "ALTER TABLE witness ADD COLUMN response TEXT",
+        "ALTER TABLE witness ADD COLUMN end_user TEXT",
+        "CREATE INDEX witness_by_about ON witness (about) WHERE about IS NOT NULL",
+        "CREATE INDEX witness_by_response ON witness (response) WHERE response IS NOT NULL",
+        "CREATE INDEX witness_by_user ON witness (end_user) WHERE end_user IS NOT NULL",
+        "CREATE INDEX witness_by_kind ON witness (kind) WHERE kind IS NOT NULL",
+        "ALTER TABLE batches ADD COLUMN rule BIGINT",
+        "ALTER TABLE session_heads ADD COLUMN end_user TEXT",
+        "CREATE INDEX session_heads_by_user ON session_heads (end_user) WHERE end_user IS NOT NULL",
+        "CREATE TABLE trajectories (id ID, tenant BIGINT NOT NULL, request TEXT NOT NULL, response TEXT, end_user TEXT, at_ms BIGINT NOT NULL, bytes BIGINT NOT NULL, body TEXT NOT NULL, feedback TEXT)",
+        "CREATE INDEX trajectories_by_time ON trajectories (at_ms)",
+        "CREATE INDEX trajectories_by_tenant ON trajectories (tenant, at_ms, bytes)",
+        "CREATE INDEX trajectories_by_request ON trajectories (request)",
+        "CREATE INDEX trajectories_by_response ON trajectories (response) WHERE response IS NOT NULL",
+        "CREATE INDEX trajectories_by_user ON trajectories (end_user) WHERE end_user IS NOT NULL",
     ],
 ];
 

@@ -50,6 +50,9 @@ pub struct Session {
     /// Chosen by its user; unique for a tenant.
     pub name: String,
     pub tenant: String,
+    /// The end user who began it, where the client named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     pub model: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
@@ -67,7 +70,13 @@ pub struct Session {
 impl Session {
     /// Creates a session that begins with this turn.
     pub(crate) fn begun_by(turn: &Turn) -> Self {
-        Self { name: turn.session.clone(), tenant: turn.tenant.clone(), created_ms: turn.at_ms, ..Self::default() }
+        Self {
+            name: turn.session.clone(),
+            tenant: turn.tenant.clone(),
+            user: turn.user.clone(),
+            created_ms: turn.at_ms,
+            ..Self::default()
+        }
     }
 
     pub(crate) fn add(&mut self, turn: &Turn) {
@@ -85,6 +94,7 @@ impl Session {
 pub struct Turn {
     pub session: String,
     pub tenant: String,
+    pub user: Option<String>,
     pub model: String,
     pub adapter: Option<String>,
     /// The messages since the previous turn, with the answer.
@@ -100,13 +110,15 @@ pub struct Turn {
 pub struct SessionQuery {
     /// `None` for all tenants.
     pub tenant: Option<String>,
+    /// The end user who began it.
+    pub user: Option<String>,
     pub since_ms: Option<i64>,
     pub count_max: usize,
 }
 
 impl Default for SessionQuery {
     fn default() -> Self {
-        Self { tenant: None, since_ms: None, count_max: 100 }
+        Self { tenant: None, user: None, since_ms: None, count_max: 100 }
     }
 }
 
@@ -248,6 +260,12 @@ fn put(
 pub(crate) fn by_id(database: &mut dyn Reading, id: i64) -> Result<Option<Session>> {
     let row = first_row(database, "SELECT body FROM sessions WHERE id = $1", &[id.into()])?;
     row.map(|row| parse(row[0].as_text()?)).transpose()
+}
+
+/// Returns how many sessions have this id: one or none.
+pub(crate) fn exists(database: &mut dyn Reading, id: i64) -> Result<u64> {
+    let found = first_row(database, "SELECT id FROM sessions WHERE id = $1", &[id.into()])?;
+    Ok(u64::from(found.is_some()))
 }
 
 /// Returns whether there was such a session.

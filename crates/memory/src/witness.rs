@@ -1,5 +1,7 @@
-//! The witness log: one entry for each request, in a hash chain, searchable by time, figures and meaning.
+//! The witness log: one entry for each request and for what was said of one later, in a hash chain, searchable by time, figures
+//! and meaning.
 
+mod annotation;
 mod append;
 mod chain;
 mod entry;
@@ -9,18 +11,23 @@ mod parquet;
 mod query;
 mod retention;
 mod stats;
+mod verify;
 
-pub use chain::{ChainError, Verified};
+pub use annotation::{
+    Annotation, CORRECTION_BYTES_MAX, Feedback, Forgetting, ForgottenEntry, LogEntry, REASON_BYTES_MAX, Said,
+};
 pub use entry::{CacheUse, Failure, Latency, Quality, Routing, Texts, TokenCounts, WitnessEntry, WitnessRecord};
 pub use export::{ExportFormat, Exported};
 pub use log::WitnessLog;
 pub use query::{ErrorFilter, Found, WitnessQuery};
 pub use retention::{Removed, Retention};
 pub use stats::{Bucket, ModelStats, Percentiles, WitnessStats};
+pub use verify::{ChainError, Verified};
 
-pub(crate) use append::{Prepared, append};
-pub(crate) use chain::verify;
+pub(crate) use annotation::{FEEDBACK, FORGETTING, FORGOTTEN};
+pub(crate) use append::{Prepared, PreparedRequest, append};
 pub(crate) use export::export;
-pub(crate) use query::{by_id, by_request, search};
+pub(crate) use query::{annotations, by_id, by_request, search};
 pub(crate) use retention::{ENTRY_BYTES, expire, make_room, room_needed};
 pub(crate) use stats::stats;
+pub(crate) use verify::verify;

@@ -25,6 +25,8 @@ pub(crate) struct LoadedModel {
     pub encoder: PromptEncoder,
     pub thread: EngineThread,
     pub adapters: Adapters,
+    /// Identifies the model's file.
+    pub fingerprint: [u8; 32],
     /// Name of what runs the model.
     pub backend: &'static str,
     pub kernels: &'static str,

@@ -4,11 +4,13 @@
 
 use std::sync::Arc;
 
+use ruvllm_engine::TokenId;
+
 use crate::constrain::OutputRules;
 use crate::encode::EncodedPrompt;
 use crate::prepare::{Prepared, Routed};
 use crate::record::RequestRecord;
-use crate::submit::submit;
+use crate::submit::{Submitted, submit};
 use crate::{
     CancellationToken, Engine, GenerateError, Request, RequestError, RequestIdentity, RequestRecorder, Response, Stream,
 };
@@ -40,7 +42,7 @@ impl Engine {
             return Err(GenerateError::NoMemory);
         }
         requests.iter_mut().for_each(|request| self.model().sampling.fill(request));
-        self.start(&requests, cancellation)
+        Ok(self.start(&requests, cancellation)?.0)
     }
 
     /// Starts answering several requests with the memory of `recorder`: sessions are restored, policies fill in unset
@@ -67,21 +69,26 @@ impl Engine {
             let mut record = record.clone();
             record.routed(routing, took);
             record.asks(self.tokenizer(), &request, known_messages);
-            (0..request.choices).for_each(|_| records.push(record.for_choice(records.len())));
+            (0..request.choices).for_each(|_| records.push((ready.len(), record.for_choice(records.len()))));
             ready.push(request);
         }
-        let mut streams = self.start(&ready, cancellation).inspect_err(|error| record.failed(error))?;
-        streams.iter_mut().zip(records).for_each(|(stream, record)| stream.record_with(record));
+        let (mut streams, prompts) = self.start(&ready, cancellation).inspect_err(|error| record.failed(error))?;
+        let wanted = prompts.into_iter().filter(|_| identity.learns);
+        let prompts: Vec<Arc<[TokenId]>> = wanted.map(|prompt| prompt.tokens.into()).collect();
+        for (stream, (request, mut record)) in streams.iter_mut().zip(records) {
+            prompts.get(request).into_iter().for_each(|tokens| record.encoded(tokens));
+            stream.record_with(record);
+        }
         Ok(streams)
     }
 
     /// Constrains, encodes and submits. Every request is encoded before the first is queued, so that a refusal leaves none
-    /// of them behind.
+    /// of them behind. Returns a stream for each choice, and the prompt of each request.
     pub(crate) fn start(
         &self,
         requests: &[Request],
         cancellation: &CancellationToken,
-    ) -> Result<Vec<Stream>, GenerateError> {
+    ) -> Result<(Vec<Stream>, Vec<EncodedPrompt>), GenerateError> {
         let model = self.model();
         let encode = |request: &Request| -> Result<(OutputRules, EncodedPrompt), GenerateError> {
             // Grammars first: they are cheaper to refuse than a long prompt.
@@ -95,6 +102,8 @@ impl Engine {
                 submitted.push(submit(model, request, rules, prompt, choice)?);
             }
         }
-        submitted.into_iter().map(|submitted| Ok(Stream::new(Arc::clone(model), submitted.accepted()?))).collect()
+        let stream = |submitted: Submitted| Ok(Stream::new(Arc::clone(model), submitted.accepted()?));
+        let streams = submitted.into_iter().map(stream).collect::<Result<_, GenerateError>>()?;
+        Ok((streams, encoded.into_iter().map(|(_, prompt)| prompt).collect()))
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! Without a memory nothing is recorded, and requests are answered all the same.
 
+mod kept;
 mod quality;
 mod request_record;
 
+use std::hash::RandomState;
 use std::sync::Arc;
 
 use ruvllm_memory::{Memory, MemoryError, Recorder};
@@ -28,6 +30,8 @@ struct Inner {
     embeddings: MemoryEmbeddings,
     /// Whether prompts and answers are stored with the witness log.
     keeps_text: bool,
+    /// Hashes prompts, to recognise those that are asked again.
+    prompt_hasher: RandomState,
     /// Limits reads: a database that hangs must not block all threads.
     lookups: Arc<Semaphore>,
 }
@@ -37,12 +41,18 @@ struct Inner {
 pub struct RequestIdentity {
     /// The id that the client was told.
     pub request: String,
+    /// The id in the body of the response, where the API has one.
+    pub response: Option<String>,
+    /// The end user, as the client named them: see [`ruvllm_memory::check_user`].
+    pub user: Option<String>,
     /// The name of the model that answers.
     pub model: String,
     /// Parameters of the request that have no effect.
     pub ignored: Vec<String>,
     /// The adapters that it is answered with, by name and digest.
     pub adapter: Option<String>,
+    /// Whether texts and tokens are kept to learn from.
+    pub learns: bool,
 }
 
 impl RequestRecorder {
@@ -51,7 +61,8 @@ impl RequestRecorder {
         let (embeddings, embed) = MemoryEmbeddings::start(&memory, embedder)?;
         let recorder = Recorder::start(memory, embed)?;
         let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
-        Ok(Self(Arc::new(Inner { recorder, embeddings, keeps_text, lookups })))
+        let prompt_hasher = RandomState::new();
+        Ok(Self(Arc::new(Inner { recorder, embeddings, keeps_text, prompt_hasher, lookups })))
     }
 
     pub fn memory(&self) -> &Arc<Memory> {

@@ -15,6 +15,7 @@ mod conversation;
 mod embeddings;
 mod encoding;
 mod failure;
+mod feedback;
 mod fields;
 mod generation;
 mod ids;
@@ -80,6 +81,7 @@ impl Api {
     pub fn router(self) -> OpenApiRouter {
         let responses = responses::router(self.clone());
         let memory = memory::router(self.clone());
+        let feedback = feedback::router(self.clone());
         let ollama = ollama::router(self.clone());
         let others = OpenApiRouter::new()
             .routes(routes!(chat::chat_completions))
@@ -95,7 +97,7 @@ impl Api {
             .routes(routes!(adapters::list_lora_adapters))
             .routes(routes!(tokens::tokenize))
             .routes(routes!(tokens::detokenize));
-        others.with_state(self).merge(responses).merge(memory).merge(ollama)
+        others.with_state(self).merge(responses).merge(memory).merge(feedback).merge(ollama)
     }
 
     /// Encodes a prompt. Rendering and tokenizing take time, so they run in the background.

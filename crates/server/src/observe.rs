@@ -39,7 +39,10 @@ const CLIENT_GONE: u16 = 499;
 pub struct Notes {
     caller: OnceLock<Arc<str>>,
     model: OnceLock<Arc<str>>,
+    /// The end user, as the client named them.
     user: OnceLock<String>,
+    /// The id in the body of the response.
+    response: OnceLock<String>,
     tokens: AtomicU64,
     pub(crate) ignored: IgnoredParams,
     /// What of the schemas is not enforced.
@@ -63,10 +66,22 @@ impl Notes {
         let _ = self.model.set(name.into());
     }
 
-    /// The end user, as named by the client.
+    /// The end user, as named by the client. The first one counts.
     pub(crate) fn set_user(&self, name: &str) {
-        let shown = name.chars().filter(|c| !c.is_control()).take(USER_CHARACTERS_MAX).collect();
-        let _ = self.user.set(shown);
+        let _ = self.user.set(name.to_owned());
+    }
+
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.user.get().map(String::as_str)
+    }
+
+    /// The id in the body of the response. The first one counts.
+    pub(crate) fn set_response(&self, id: &str) {
+        let _ = self.response.set(id.to_owned());
+    }
+
+    pub(crate) fn response(&self) -> Option<&str> {
+        self.response.get().map(String::as_str)
     }
 
     /// What of the schemas of the request the grammars do not enforce.
@@ -189,7 +204,7 @@ impl Drop for Record {
             status,
             caller,
             model,
-            user = self.notes.user.get(),
+            user = self.notes.user().map(shown_user),
             tokens,
             ignored = self.notes.ignored.header().and_then(|names| Some(names.to_str().ok()?.to_owned())),
             not_enforced = self.notes.not_enforced.get(),
@@ -199,6 +214,10 @@ impl Drop for Record {
             "request"
         );
     }
+}
+
+fn shown_user(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(USER_CHARACTERS_MAX).collect()
 }
 
 /// A response whose end is observed.

@@ -75,6 +75,9 @@ impl Answerer {
         }
         output::line("")?;
         output::remark(&report::summary(response));
+        if let Some(id) = self.session.as_ref().and_then(StoredSession::last_request) {
+            output::remark(&format!("ruvllm feedback {id:?} --score up says that it was right"));
+        }
         if reason == FinishReason::Length {
             output::remark("the answer was cut off at the token limit: raise --max-tokens or --context");
         }
@@ -92,7 +95,7 @@ impl Answerer {
             unset: self.unset,
             adapter: self.adapter.clone(),
             // A conversation that is stored begins without those of the model.
-            session: self.session.as_ref().map(|session| session.name().to_owned()),
+            session: self.session.as_ref().and_then(|session| session.name()).map(str::to_owned),
             ..Request::new(prompt)
         };
         apply_model_settings(&mut request, &self.settings);

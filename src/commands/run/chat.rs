@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{Result, bail};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
+use ruvllm_memory::Feedback;
 use ruvllm_runtime::{Message, Prompt};
 
 use super::answerer::Answerer;
@@ -16,6 +17,9 @@ const HELP: &str = "\
 /system TEXT    set the system message and start over
 /clear          clear the conversation
 /retry          regenerate the last answer
+/good           say that the last answer was right
+/bad [REASON]   say that it was wrong
+/fix TEXT       say what it should have been; the conversation goes on with that
 /exit           quit (also Ctrl-D)
 End a line with \\ to continue on the next; \"\"\" starts and ends a multi-line text.
 Ctrl-C stops an answer.";
@@ -24,6 +28,7 @@ Ctrl-C stops an answer.";
 enum Input {
     Question(String),
     Retry,
+    Rate(Feedback),
     Nothing,
     Exit,
 }
@@ -62,6 +67,10 @@ pub fn chat(
                 continue;
             }
             Input::Retry => {}
+            Input::Rate(feedback) => {
+                output::remark(&conversation.rate(answerer, feedback));
+                continue;
+            }
             Input::Question(question) => conversation.messages.push(Message::user(&question)),
         }
         answerer.interrupted.store(false, Ordering::Relaxed);
@@ -142,6 +151,26 @@ impl Conversation {
         self.messages.pop().is_some()
     }
 
+    /// Notes feedback on the last answer, and continues with a correction. Returns what to say.
+    fn rate(&mut self, answerer: &Answerer, feedback: Feedback) -> String {
+        let Some(session) = &answerer.session else {
+            return "this chat is not kept, so there is nothing to note it for: start it with --learn".to_owned();
+        };
+        let Some(last) = self.messages.last_mut().filter(|message| message.role == "assistant") else {
+            return "there is no answer yet".to_owned();
+        };
+        let correction = feedback.correction.clone();
+        match session.rate(feedback) {
+            Ok(said) => {
+                if let Some(correction) = correction {
+                    *last = Message::assistant(&correction);
+                }
+                said
+            }
+            Err(error) => format!("error: {error:#}"),
+        }
+    }
+
     fn interpret(&mut self, text: &str) -> Result<Input> {
         let Some(command) = text.strip_prefix('/') else {
             return Ok(if text.is_empty() { Input::Nothing } else { Input::Question(text.to_owned()) });
@@ -150,6 +179,16 @@ impl Conversation {
         match name {
             "exit" | "quit" | "bye" => return Ok(Input::Exit),
             "retry" => return Ok(Input::Retry),
+            "good" => return Ok(Input::Rate(Feedback { score: Some(1.0), ..Feedback::default() })),
+            "bad" => {
+                let reason = Some(rest.trim().to_owned()).filter(|reason| !reason.is_empty());
+                return Ok(Input::Rate(Feedback { score: Some(-1.0), reason, ..Feedback::default() }));
+            }
+            "fix" if rest.trim().is_empty() => output::remark("/fix needs the text that would have been right"),
+            "fix" => {
+                let correction = Some(rest.trim().to_owned());
+                return Ok(Input::Rate(Feedback { correction, ..Feedback::default() }));
+            }
             "clear" => self.messages.clear(),
             "system" => {
                 self.system = Some(rest.trim().to_owned()).filter(|system| !system.is_empty());

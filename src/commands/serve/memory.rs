@@ -35,6 +35,16 @@ pub struct MemoryFlags {
     /// Maximum size of one tenant's sessions; its oldest are deleted first [default: a quarter of --memory-size]
     #[arg(long, value_name = "SIZE")]
     session_size: Option<String>,
+    /// Keep the texts and token ids of prompts and answers to learn from, of local users and of all keys that do not say
+    /// otherwise (`ruvllm keys`). Encrypted like the rest of a memory in a file; `ruvllm learn` shows and forgets it
+    #[arg(long, conflicts_with = "no_memory")]
+    learn: bool,
+    /// How long that is kept
+    #[arg(long, value_name = "TIME", default_value = "90d")]
+    learn_retention: String,
+    /// Maximum size of it; the oldest of the tenant that has most are deleted first [default: a fifth of --memory-size]
+    #[arg(long, value_name = "SIZE")]
+    learn_size: Option<String>,
     /// Embedding model for the memory, such as minilm, fetched if necessary. It finds more, but has to process every
     /// prompt and answer. Without one, the hidden states of the answering model are used, at no cost
     #[arg(long, value_name = "MODEL")]
@@ -44,6 +54,11 @@ pub struct MemoryFlags {
 }
 
 impl MemoryFlags {
+    /// Returns whether requests are kept to learn from, where a key does not say.
+    pub fn learns(&self) -> bool {
+        self.learn
+    }
+
     /// Opens the memory, unless it is turned off.
     pub fn start(&self) -> Result<Option<RequestRecorder>> {
         if self.no_memory {
@@ -59,11 +74,17 @@ impl MemoryFlags {
             bytes_max,
             session_bytes_max,
             session_age_max: parse_span("--session-age", &self.session_age)?,
+            learn_age_max: parse_span("--learn-retention", &self.learn_retention)?,
+            learn_bytes_max: match &self.learn_size {
+                Some(size) => parse_bytes("--learn-size", size)?,
+                None => Retention::learn_share(bytes_max),
+            },
         };
         let mut options = self.place.options()?;
         options.retention = retention;
         options.durability = if self.memory_fsync { Durability::Power } else { Durability::Process };
         let memory = Memory::open(options).context("cannot open the memory (--no-memory runs without it)")?;
+        memory.learning().note_retention()?;
         let memory = Arc::new(memory);
         let embedder = match &self.embedding_model {
             Some(name) => Some(embedding::embedder(name)?),

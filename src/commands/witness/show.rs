@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ruvllm_memory::{Memory, WitnessEntry};
+use ruvllm_memory::{Annotation, Memory, Said, WitnessEntry};
 use serde::Serialize;
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::output::{self, times};
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  ruvllm witness show req-00c0ffee00c0ffee")]
 pub struct Show {
-    /// Id of the request, as the server returned it in x-request-id, or number of the entry
+    /// Id of the request, as the server returned it in x-request-id, or of its response, or number of the entry
     request: String,
     /// Also show similar requests, and what is similar to those, up to N steps away
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -48,10 +48,11 @@ impl Show {
                 similar.push(Similar { request: other.request, similarity: edge.weight, steps });
             }
         }
+        let feedback = memory.witness().feedback(&entry)?;
         if self.json {
-            return output::json(&json!({ "id": id, "entry": entry, "similar": similar }));
+            return output::json(&json!({ "id": id, "entry": entry, "feedback": feedback, "similar": similar }));
         }
-        print(&entry, &similar)
+        print(&entry, &feedback, &similar)
     }
 
     fn find(&self, memory: &Memory) -> Result<Option<(i64, WitnessEntry)>> {
@@ -64,12 +65,14 @@ impl Show {
     }
 }
 
-fn print(entry: &WitnessEntry, similar: &[Similar]) -> Result<()> {
+fn print(entry: &WitnessEntry, feedback: &[Annotation], similar: &[Similar]) -> Result<()> {
     let (latency, routing) = (entry.latency, &entry.routing);
     let mut rows: Vec<(&str, String)> = vec![
         ("request", entry.request.clone()),
         ("time", format!("{} UTC", times::moment(entry.at_ms))),
+        ("response", entry.response.clone().unwrap_or_default()),
         ("tenant", entry.tenant.clone()),
+        ("user", entry.user.clone().unwrap_or_default()),
         ("session", entry.session.clone().unwrap_or_default()),
         ("model", entry.model.clone()),
         ("backend", entry.backend.clone()),
@@ -100,6 +103,8 @@ fn print(entry: &WitnessEntry, similar: &[Similar]) -> Result<()> {
         let sources: Vec<String> = quality.sources.iter().map(|(name, score)| format!("{name} {score:.2}")).collect();
         rows.push(("quality", format!("{:.2} ({})", quality.score, sources.join(", "))));
     }
+    rows.push(("regenerates", entry.regenerates.clone().unwrap_or_default()));
+    rows.extend(feedback.iter().map(|annotation| ("feedback", summary(annotation))));
     if let Some(error) = &entry.error {
         rows.push(("error", format!("{}: {}", error.kind, error.message)));
     }
@@ -114,4 +119,17 @@ fn print(entry: &WitnessEntry, similar: &[Similar]) -> Result<()> {
     let rows = rows.into_iter().filter(|(_, value)| !value.is_empty());
     let rows: Vec<Vec<String>> = rows.map(|(name, value)| vec![name.to_owned(), output::printable(&value)]).collect();
     output::table(&rows)
+}
+
+/// Returns what an annotation says, in one line.
+fn summary(annotation: &Annotation) -> String {
+    let Said::Feedback(feedback) = &annotation.said else { return String::new() };
+    let parts = [
+        feedback.score.map(|score| format!("score {score}")),
+        feedback.correction.as_ref().map(|text| format!("should be: {text}")),
+        feedback.reason.as_ref().map(|text| format!("because: {text}")),
+        (!feedback.withheld.is_empty()).then(|| format!("not kept: {}", feedback.withheld.join(", "))),
+        annotation.user.as_ref().map(|user| format!("by {user}")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

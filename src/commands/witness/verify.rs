@@ -32,7 +32,8 @@ impl Verify {
             let problems: Vec<String> = verified.problems.iter().map(ToString::to_string).collect();
             output::json(&json!({
                 "sound": verified.is_sound(), "batches": verified.batches, "entries": verified.entries,
-                "vectors": verified.vectors, "vectors_gone": verified.vectors_gone, "hash": verified.hash,
+                "vectors": verified.vectors, "vectors_gone": verified.vectors_gone, "forgotten": verified.forgotten,
+                "batches_not_recomputed": verified.batches_not_recomputed, "hash": verified.hash,
                 "problems": problems,
             }))?;
         } else {
@@ -44,6 +45,16 @@ impl Verify {
                     "verified: {} entries in {} batches, {} embeddings; last hash {}",
                     verified.entries, verified.batches, verified.vectors, verified.hash
                 ))?;
+            }
+            if verified.forgotten > 0 {
+                output::remark(&format!("{} entries were forgotten; their digests are there", verified.forgotten));
+            }
+            if verified.batches_not_recomputed > 0 {
+                output::remark(&format!(
+                    "{} batches were written before entries could be forgotten, and cannot be recomputed without those \
+                     that were",
+                    verified.batches_not_recomputed
+                ));
             }
         }
         if !verified.is_sound() {

@@ -42,10 +42,11 @@ pub(super) fn open(path: &Path, key: &Key, durability: Durability) -> Result<Con
         Durability::Process => "NORMAL",
         Durability::Power => "FULL",
     };
-    // The cache spares reading pages again: most of that time goes into checking their HMAC.
+    // What is deleted is overwritten, so that whoever has the key finds nothing of what was forgotten. The cache spares reading pages again: most of that time goes into checking their HMAC.
     connection.execute_batch(&format!(
         "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; \
-         PRAGMA synchronous = {synchronous}; PRAGMA cache_size = -4000; PRAGMA journal_size_limit = 16777216;"
+         PRAGMA synchronous = {synchronous}; PRAGMA cache_size = -4000; PRAGMA journal_size_limit = 16777216; \
+         PRAGMA secure_delete = ON;"
     ))?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use super::{Memory, now_ms};
 use crate::clock;
 use crate::error::Result;
+use crate::learning;
 use crate::sessions;
 use crate::witness::{self, Removed};
 
-/// Maximum number of batches and of sessions removed in one transaction.
+/// Maximum number of batches, of sessions and of trajectories removed in one transaction.
 const REMOVED_AT_ONCE: usize = 50;
 
 impl Memory {
@@ -42,24 +43,35 @@ impl Memory {
         let before = |age: Duration| now_ms.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
         let batches_before = before(self.retention.age_max);
         let sessions_before = before(self.retention.session_age_max);
+        let trajectories_before = before(self.retention.learn_age_max);
         let mut all = Removed::default();
         loop {
             let removed = self.write(|writing| {
                 let sessions = sessions::expire(writing, sessions_before, REMOVED_AT_ONCE)?;
+                let trajectories = learning::expire(writing, trajectories_before, REMOVED_AT_ONCE)?;
                 let removed = witness::expire(writing, batches_before, now_ms, REMOVED_AT_ONCE)?;
-                Ok(Removed { sessions, ..removed })
+                Ok(Removed { sessions, trajectories, ..removed })
             })?;
             all.add(removed);
-            if removed.batches < REMOVED_AT_ONCE && removed.sessions < REMOVED_AT_ONCE {
+            let most = removed.batches.max(removed.sessions).max(removed.trajectories);
+            if most < REMOVED_AT_ONCE {
                 return Ok(all);
             }
         }
     }
 
     fn make_room(&self) -> Result<Removed> {
+        let mut all = Removed::default();
+        loop {
+            let bytes_max = self.retention.learn_bytes_max;
+            let removed = self.write(|writing| learning::keep_size(writing, bytes_max, REMOVED_AT_ONCE))?;
+            all.trajectories += removed;
+            if removed < REMOVED_AT_ONCE {
+                break;
+            }
+        }
         let bytes = self.database.used_bytes()?;
         let mut room = self.read(|reading| witness::room_needed(reading, bytes, self.retention.bytes_max))?;
-        let mut all = Removed::default();
         while room > 0 {
             let (removed, freed) = self.write(|writing| witness::make_room(writing, room, REMOVED_AT_ONCE))?;
             all.add(removed);

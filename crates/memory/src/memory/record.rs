@@ -1,4 +1,5 @@
-//! Stores the traces of requests: an entry of the witness log for each, and the turn of its session.
+//! Stores what the recorder hands over: an entry of the witness log for each, and with those of requests the turn of their
+//! session and the trajectory to learn from.
 
 use std::collections::BTreeSet;
 
@@ -7,27 +8,39 @@ use crate::clock;
 use crate::database::{Writing, first_row};
 use crate::error::Result;
 use crate::facets::{Kind, Limits, entry_of};
-use crate::recorder::Trace;
+use crate::recorder::{Queued, Trace};
 use crate::schema::take_numbers;
 use crate::sessions::{self, Turn};
 use crate::vector::VectorCode;
-use crate::witness::{self, Prepared, WitnessRecord};
+use crate::witness::{self, Annotation, Prepared, PreparedRequest, WitnessRecord};
 
 impl Memory {
     /// Stores traces in one transaction.
     pub fn record(&self, traces: &[Trace]) -> Result<()> {
-        self.store(traces, false)
+        let queued: Vec<Queued> = traces.iter().map(|trace| Queued::Trace(Box::new(trace.clone()))).collect();
+        self.store(&queued, false)
     }
 
-    /// Stores traces in one transaction. `is_doubtful` if an earlier attempt, whose outcome is unknown, may have stored them.
-    pub(crate) fn store(&self, traces: &[Trace], is_doubtful: bool) -> Result<()> {
+    pub(crate) fn annotate(&self, annotation: &Annotation) -> Result<()> {
+        self.store(&[Queued::Annotation(Box::new(annotation.clone()))], false)
+    }
+
+    /// Stores entries in one transaction. `is_doubtful` if an earlier attempt, whose outcome is unknown, may have stored them.
+    pub(crate) fn store(&self, queued: &[Queued], is_doubtful: bool) -> Result<()> {
         let mut turns = Vec::new();
-        let mut prepared = Vec::with_capacity(traces.len());
-        for trace in traces {
+        let mut prepared = Vec::with_capacity(queued.len());
+        for queued in queued {
+            let trace = match queued {
+                Queued::Trace(trace) => trace,
+                Queued::Annotation(annotation) => {
+                    prepared.push(Prepared::Annotation(annotation.clone()));
+                    continue;
+                }
+            };
             if let Some(turn) = &trace.turn {
                 turns.push((turn, self.quantize(turn.embedding.as_deref())?));
             }
-            prepared.push(self.prepare(&trace.witness)?);
+            prepared.push(Prepared::Request(Box::new(self.prepare(trace)?)));
         }
         let removed = self.write(|writing| {
             if is_doubtful && is_stored(writing, &prepared)? {
@@ -68,14 +81,16 @@ impl Memory {
     }
 
     /// Quantizes the embeddings of an entry and looks for similar earlier requests.
-    fn prepare(&self, record: &WitnessRecord) -> Result<Prepared> {
-        let WitnessRecord { entry, prompt_embedding, answer_embedding } = record;
+    fn prepare(&self, trace: &Trace) -> Result<PreparedRequest> {
+        let WitnessRecord { entry, prompt_embedding, answer_embedding } = &trace.witness;
         let prompt = self.quantize(prompt_embedding.as_deref())?;
         let similar = match prompt_embedding {
             Some(vector) => self.similar(&entry.tenant, vector)?,
             None => Vec::new(),
         };
-        Ok(Prepared { entry: entry.clone(), prompt, answer: self.quantize(answer_embedding.as_deref())?, similar })
+        let answer = self.quantize(answer_embedding.as_deref())?;
+        let (entry, trajectory) = (entry.clone(), trace.trajectory.clone());
+        Ok(PreparedRequest { entry, prompt, answer, similar, trajectory })
     }
 
     fn similar(&self, tenant: &str, vector: &[f32]) -> Result<Vec<(i64, f32)>> {
@@ -96,8 +111,14 @@ impl Memory {
 /// Returns whether a batch is stored already. Waits for a transaction that is storing entries now: it may be the same batch.
 fn is_stored(writing: &mut dyn Writing, batch: &[Prepared]) -> Result<bool> {
     take_numbers(writing, "entry", 0)?;
-    let Some(Prepared { entry, .. }) = batch.first() else { return Ok(true) };
+    let (request, at_ms, total_ms) = match batch.first() {
+        Some(Prepared::Request(prepared)) => {
+            (&prepared.entry.request, prepared.entry.at_ms, prepared.entry.latency.total_ms)
+        }
+        Some(Prepared::Annotation(annotation)) => (&annotation.request, annotation.at_ms, 0.0),
+        None => return Ok(true),
+    };
     let sql = "SELECT id FROM witness WHERE request = $1 AND at_ms = $2 AND total_ms = $3";
-    let values = [entry.request.as_str().into(), entry.at_ms.into(), entry.latency.total_ms.into()];
+    let values = [request.as_str().into(), at_ms.into(), total_ms.into()];
     Ok(first_row(writing, sql, &values)?.is_some())
 }

@@ -1,10 +1,10 @@
-//! Traces waiting to be stored: bounded in number and bytes, however slow the database.
+//! Traces and annotations waiting to be stored: bounded in number and bytes, however slow the database.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::Trace;
+use super::Queued;
 use super::size::bytes_of;
 
 const ENTRIES_MAX: u64 = 10_000;
@@ -41,19 +41,19 @@ struct State {
 
 #[derive(Debug)]
 struct Waiting {
-    trace: Box<Trace>,
+    queued: Queued,
     bytes: usize,
     since: Instant,
 }
 
-/// Traces that are stored together.
+/// What is stored together.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    pub traces: Vec<Trace>,
+    pub queued: Vec<Queued>,
     pub bytes: usize,
 }
 
-/// Why a trace was not accepted.
+/// Why something was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Full,
@@ -61,19 +61,18 @@ pub(super) enum Refusal {
 }
 
 impl Queue {
-    /// Accepts a trace, or returns it.
-    pub fn offer(&self, trace: Box<Trace>) -> Result<(), (Refusal, Box<Trace>)> {
-        let bytes = bytes_of(&trace);
+    pub fn offer(&self, queued: Queued) -> Result<(), Refusal> {
+        let bytes = bytes_of(&queued);
         let mut state = self.state();
         if state.closes_at.is_some() || state.has_ended {
-            return Err((Refusal::Closed, trace));
+            return Err(Refusal::Closed);
         }
         if state.taken - state.settled >= ENTRIES_MAX || state.bytes + bytes > BYTES_MAX {
-            return Err((Refusal::Full, trace));
+            return Err(Refusal::Full);
         }
         state.bytes += bytes;
         state.taken += 1;
-        state.waiting.push_back(Waiting { trace, bytes, since: Instant::now() });
+        state.waiting.push_back(Waiting { queued, bytes, since: Instant::now() });
         // The writer waits for the first trace to age, or for a full batch; it need not wake in between.
         let is_news = state.waiting.len() == 1 || state.waiting.len() == BATCH_MAX;
         drop(state);
@@ -102,8 +101,8 @@ impl Queue {
         }
         let count = state.waiting.len().min(BATCH_MAX);
         let mut batch = Batch::default();
-        for Waiting { trace, bytes, .. } in state.waiting.drain(..count) {
-            batch.traces.push(*trace);
+        for Waiting { queued, bytes, .. } in state.waiting.drain(..count) {
+            batch.queued.push(queued);
             batch.bytes += bytes;
         }
         Some(batch)

@@ -14,6 +14,8 @@ use crate::names::Names;
 pub struct SessionSummary {
     pub name: String,
     pub tenant: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     pub model: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
@@ -32,10 +34,12 @@ pub struct SessionSummary {
 
 impl SessionSummary {
     fn of(session: &Session, bytes: usize) -> Self {
-        let Session { name, tenant, model, adapter, created_ms, active_ms, turns, kv, messages, metadata } = session;
+        let Session { name, tenant, user, model, adapter, created_ms, active_ms, turns, kv, messages, metadata } =
+            session;
         Self {
             name: name.clone(),
             tenant: tenant.clone(),
+            user: user.clone(),
             model: model.clone(),
             adapter: adapter.clone(),
             created_ms: *created_ms,
@@ -52,8 +56,8 @@ impl SessionSummary {
 pub(super) fn put(database: &mut dyn Writing, (id, tenant): (i64, u32), session: &Session, bytes: usize) -> Result<()> {
     let head = serde_json::to_string(&SessionSummary::of(session, bytes));
     let head = head.map_err(|error| MemoryError::invalid("session", error.to_string()))?;
-    let sql = "INSERT INTO session_heads (id, tenant, adapter, active_ms, bytes, head) VALUES ($1, $2, $3, $4, $5, $6) \
-               ON CONFLICT (id) DO UPDATE SET adapter = excluded.adapter, active_ms = excluded.active_ms, \
+    let sql = "INSERT INTO session_heads (id, tenant, adapter, active_ms, bytes, head, end_user) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO UPDATE SET end_user = excluded.end_user, adapter = excluded.adapter, active_ms = excluded.active_ms, \
                bytes = excluded.bytes, head = excluded.head";
     let values = [
         id.into(),
@@ -62,6 +66,7 @@ pub(super) fn put(database: &mut dyn Writing, (id, tenant): (i64, u32), session:
         session.active_ms.into(),
         (bytes as i64).into(),
         head.into(),
+        session.user.as_deref().into(),
     ];
     database.execute(sql, &values).map(drop)
 }
@@ -93,6 +98,9 @@ pub(crate) fn list(database: &mut dyn Reading, names: &Names, query: &SessionQue
     if let Some(tenant) = &query.tenant {
         let Some(tenant) = names.find(database, tenant)? else { return Ok(Vec::new()) };
         limit_by("tenant =", i64::from(tenant).into());
+    }
+    if let Some(user) = &query.user {
+        limit_by("end_user =", user.as_str().into());
     }
     if let Some(since_ms) = query.since_ms {
         limit_by("active_ms >=", since_ms.into());

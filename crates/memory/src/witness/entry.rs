@@ -21,7 +21,8 @@ pub struct Routing {
     pub policy: Option<String>,
 }
 
-/// Quality of an answer, from 0 to 1, and the scores that it was computed from.
+/// Measured quality of an answer, from 0 to 1, and the scores that it was computed from. What people say of an answer is an
+/// [`Annotation`](super::Annotation), and never part of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quality {
     pub score: f64,
@@ -71,11 +72,17 @@ pub struct Texts {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WitnessEntry {
-    /// The request id that the client received.
+    /// The request id that the client received. All choices but the first have a suffix, such as `#2`.
     pub request: String,
+    /// The id in the body of the response, the same for all choices, where the API has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
     pub at_ms: i64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
+    /// The end user, as the client named them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     pub model: String,
@@ -87,6 +94,9 @@ pub struct WitnessEntry {
     pub routing: Routing,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quality: Option<Quality>,
+    /// The earlier request whose prompt this one repeats, soon after it was answered: another answer was wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regenerates: Option<String>,
     pub latency: Latency,
     pub cache: CacheUse,
     pub tokens: TokenCounts,

@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 
+use super::annotation::{Annotation, ForgottenEntry, LogEntry};
 use super::entry::WitnessEntry;
 use super::parquet::{Cell, Column, ColumnType, ParquetWriter};
-use super::query::{WitnessQuery, conditions, parse};
-use crate::database::Reading;
+use super::query::{Kinds, WitnessQuery, conditions};
+use crate::database::{Reading, Value};
 use crate::error::{MemoryError, Result};
 use crate::names::Names;
 
@@ -24,7 +25,7 @@ pub struct Exported {
     pub entries: u64,
 }
 
-/// Writes the entries that a query selects, the oldest first. Ignores the query's embedding and count.
+/// Writes the entries of all kinds that a query selects, the oldest first. Ignores the query's embedding and count.
 pub(crate) fn export(
     database: &mut dyn Reading,
     names: &Names,
@@ -63,10 +64,15 @@ struct Row {
     id: i64,
     batch: i64,
     body: String,
+    kind: &'static str,
+    /// The request, or as much of one as an entry of another kind has: no figures.
     entry: WitnessEntry,
+    /// The request that it is about, or regenerates.
+    about: Option<String>,
+    score: Option<f64>,
 }
 
-const COLUMNS: [Column; 22] = [
+const COLUMNS: [Column; 26] = [
     Column { name: "id", kind: ColumnType::Integer, is_optional: false },
     Column { name: "batch", kind: ColumnType::Integer, is_optional: false },
     Column { name: "request", kind: ColumnType::Text, is_optional: false },
@@ -89,9 +95,34 @@ const COLUMNS: [Column; 22] = [
     Column { name: "error", kind: ColumnType::Text, is_optional: true },
     Column { name: "error_message", kind: ColumnType::Text, is_optional: true },
     Column { name: "body", kind: ColumnType::Json, is_optional: false },
+    Column { name: "kind", kind: ColumnType::Text, is_optional: false },
+    Column { name: "about", kind: ColumnType::Text, is_optional: true },
+    Column { name: "user", kind: ColumnType::Text, is_optional: true },
+    Column { name: "score", kind: ColumnType::Real, is_optional: true },
 ];
 
 impl Row {
+    fn new(id: i64, batch: i64, kind: Option<&str>, body: String) -> Result<Self> {
+        let entry = LogEntry::parse(kind, &body);
+        let entry = entry.map_err(|error| MemoryError::damaged(format!("an entry cannot be read: {error}")))?;
+        let kind = entry.kind();
+        let (entry, about, score) = match entry {
+            LogEntry::Request(entry) => {
+                let about = entry.regenerates.clone();
+                (*entry, about, None)
+            }
+            LogEntry::Annotation(entry) => {
+                let score = entry.feedback().and_then(|feedback| feedback.score);
+                let Annotation { request, at_ms, tenant, user, model, about, .. } = *entry;
+                (WitnessEntry { request, at_ms, tenant, user, model, ..WitnessEntry::default() }, about, score)
+            }
+            LogEntry::Forgotten(ForgottenEntry { request, at_ms, tenant, model, .. }) => {
+                (WitnessEntry { request, at_ms, tenant, model, ..WitnessEntry::default() }, None, None)
+            }
+        };
+        Ok(Self { id, batch, body, kind, entry, about, score })
+    }
+
     fn write_line(&self, out: &mut dyn Write) -> io::Result<()> {
         // The body is an object that we wrote: the rest of its text follows the opening brace.
         let rest = self.body.trim_start().strip_prefix('{').unwrap_or("}");
@@ -126,6 +157,10 @@ impl Row {
             Cell::optional(entry.error.as_ref().map(|error| error.kind.as_str())),
             Cell::optional(entry.error.as_ref().map(|error| error.message.as_str())),
             Cell::Text(&self.body),
+            Cell::Text(self.kind),
+            Cell::optional(self.about.as_deref()),
+            Cell::optional(entry.user.as_deref()),
+            self.score.map_or(Cell::Null, Cell::Real),
         ]
     }
 }
@@ -136,17 +171,17 @@ fn each_portion(
     query: &WitnessQuery,
     each: &mut dyn FnMut(&[Row]) -> Result<()>,
 ) -> Result<()> {
-    let Some((conditions, params)) = conditions(database, names, query)? else { return Ok(()) };
+    let Some((conditions, params)) = conditions(database, names, query, Kinds::All)? else { return Ok(()) };
     let mut last = 0;
     loop {
         let sql = format!(
-            "SELECT w.id, w.batch, b.body FROM witness w JOIN witness_bodies b ON b.id = w.id \
+            "SELECT w.id, w.batch, b.body, w.kind FROM witness w JOIN witness_bodies b ON b.id = w.id \
              WHERE {conditions} AND w.id > {last} ORDER BY w.id LIMIT {AT_ONCE}"
         );
         let mut portion = Vec::new();
         database.rows(&sql, &params, &mut |row| {
-            let body = row[2].as_text()?.to_owned();
-            portion.push(Row { id: row[0].integer()?, batch: row[1].integer()?, entry: parse(&body)?, body });
+            let kind = row[3].optional(Value::as_text_owned)?;
+            portion.push(Row::new(row[0].integer()?, row[1].integer()?, kind.as_deref(), row[2].as_text_owned()?)?);
             Ok(())
         })?;
         if let Some(row) = portion.last() {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{ExportFormat, Exported, Found, Verified, WitnessEntry, WitnessQuery, WitnessStats};
+use super::{Annotation, ExportFormat, Exported, Found, Verified, WitnessEntry, WitnessQuery, WitnessStats};
 use crate::Memory;
 use crate::database::PATIENCE;
 use crate::error::{MemoryError, Result};
@@ -22,7 +22,12 @@ impl WitnessLog<'_> {
         self.0.read(|reading| super::by_id(reading, id))
     }
 
-    /// Returns the entries with a request id, as clients receive it, the newest first.
+    /// Returns the feedback on a request, the oldest first. The last counts.
+    pub fn feedback(&self, entry: &WitnessEntry) -> Result<Vec<Annotation>> {
+        self.0.read(|reading| super::annotations(reading, &self.0.names, entry))
+    }
+
+    /// Returns the requests with an id that clients received, of the request or of its response, the newest first.
     pub fn by_request(&self, request: &str) -> Result<Vec<(i64, WitnessEntry)>> {
         self.0.read(|reading| super::by_request(reading, request))
     }

@@ -1,5 +1,6 @@
-//! Searches entries by time, figures, tenant, model, session, error and meaning.
+//! Searches requests by time, figures, tenant, user, model, session, error and meaning.
 
+use super::annotation::{Annotation, FEEDBACK};
 use super::entry::WitnessEntry;
 use crate::database::{Database, Reading, Value, first_row, reading};
 use crate::error::{MemoryError, Result};
@@ -23,6 +24,8 @@ pub enum ErrorFilter {
 pub struct WitnessQuery {
     /// `None` for all tenants.
     pub tenant: Option<String>,
+    /// The end user.
+    pub user: Option<String>,
     pub model: Option<String>,
     pub session: Option<String>,
     /// Half-open range of time.
@@ -44,6 +47,7 @@ impl Default for WitnessQuery {
     fn default() -> Self {
         Self {
             tenant: None,
+            user: None,
             model: None,
             session: None,
             since_ms: None,
@@ -75,17 +79,34 @@ pub(crate) fn search(database: &dyn Database, names: &Names, query: &WitnessQuer
 }
 
 pub(crate) fn by_id(database: &mut dyn Reading, id: i64) -> Result<Option<WitnessEntry>> {
-    let row = first_row(database, "SELECT body FROM witness_bodies WHERE id = $1", &[id.into()])?;
+    let sql = "SELECT b.body FROM witness w JOIN witness_bodies b ON b.id = w.id WHERE w.id = $1 AND w.kind IS NULL";
+    let row = first_row(database, sql, &[id.into()])?;
     row.map(|row| parse(row[0].as_text()?)).transpose()
 }
 
-/// Returns the entries with a request id, the newest first. A client may have chosen the same id twice.
+/// Returns the requests with an id that clients were told, of the request or of its response, the newest first. A client may
+/// have chosen the same id twice.
 pub(crate) fn by_request(database: &mut dyn Reading, request: &str) -> Result<Vec<(i64, WitnessEntry)>> {
-    let sql = "SELECT w.id, b.body FROM witness w JOIN witness_bodies b ON b.id = w.id WHERE w.request = $1 \
-               ORDER BY w.id DESC LIMIT 100";
+    let sql = "SELECT w.id, b.body FROM witness w JOIN witness_bodies b ON b.id = w.id \
+               WHERE (w.request = $1 OR w.response = $1) AND w.kind IS NULL ORDER BY w.id DESC LIMIT 100";
     let mut found = Vec::new();
     database.rows(sql, &[request.into()], &mut |row| {
         found.push((row[0].integer()?, parse(row[1].as_text()?)?));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Returns what was said about a request of a tenant, the oldest first.
+pub(crate) fn annotations(database: &mut dyn Reading, names: &Names, entry: &WitnessEntry) -> Result<Vec<Annotation>> {
+    let Some(tenant) = names.find(database, &entry.tenant)? else { return Ok(Vec::new()) };
+    let sql = "SELECT b.body FROM witness w JOIN witness_bodies b ON b.id = w.id \
+               WHERE w.about = $1 AND w.kind = $2 AND w.tenant = $3 ORDER BY w.id LIMIT 1000";
+    let params = [entry.request.as_str().into(), FEEDBACK.into(), i64::from(tenant).into()];
+    let mut found = Vec::new();
+    database.rows(sql, &params, &mut |row| {
+        let annotation = serde_json::from_str(row[0].as_text()?);
+        found.push(annotation.map_err(|error| MemoryError::damaged(format!("an entry cannot be read: {error}")))?);
         Ok(())
     })?;
     Ok(found)
@@ -144,14 +165,25 @@ fn limits(database: &mut dyn Reading, names: &Names, query: &WitnessQuery) -> Re
     }))
 }
 
+/// Which entries are selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kinds {
+    Requests,
+    All,
+}
+
 /// Returns SQL conditions over `witness w` with their values; `None` if nothing can fulfil them.
 pub(super) fn conditions(
     database: &mut dyn Reading,
     names: &Names,
     query: &WitnessQuery,
+    kinds: Kinds,
 ) -> Result<Option<(String, Vec<Value>)>> {
     let mut params: Vec<Value> = Vec::new();
-    let mut sql = String::from("1 = 1");
+    // Annotations have no figures that could be compared.
+    let has_figures = query.latency_ms.is_some() || query.error.is_some();
+    let all = kinds == Kinds::All && !has_figures;
+    let mut sql = String::from(if all { "1 = 1" } else { "w.kind IS NULL" });
     let mut condition = |text: &str, value: Value| {
         params.push(value);
         sql.push_str(&format!(" AND {text} ${}", params.len()));
@@ -161,6 +193,9 @@ pub(super) fn conditions(
             let Some(number) = names.find(database, name)? else { return Ok(None) };
             condition(column, i64::from(number).into());
         }
+    }
+    if let Some(user) = &query.user {
+        condition("w.end_user =", user.as_str().into());
     }
     if let Some(since_ms) = query.since_ms {
         condition("w.at_ms >=", since_ms.into());
@@ -198,7 +233,9 @@ fn by_columns(
     query: &WitnessQuery,
     among: Option<&[(i64, f32)]>,
 ) -> Result<Vec<Found>> {
-    let Some((mut conditions, params)) = conditions(database, names, query)? else { return Ok(Vec::new()) };
+    let Some((mut conditions, params)) = conditions(database, names, query, Kinds::Requests)? else {
+        return Ok(Vec::new());
+    };
     let count = match among {
         Some([]) => return Ok(Vec::new()),
         Some(among) => {

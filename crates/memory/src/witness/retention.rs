@@ -21,6 +21,10 @@ pub struct Retention {
     pub session_age_max: Duration,
     /// Maximum size of the sessions of one tenant; beyond it, the tenant's oldest are removed.
     pub session_bytes_max: u64,
+    /// Trajectories are kept for this long,
+    pub learn_age_max: Duration,
+    /// and up to this size.
+    pub learn_bytes_max: u64,
 }
 
 impl Default for Retention {
@@ -28,7 +32,14 @@ impl Default for Retention {
         let day = Duration::from_secs(24 * 3600);
         let bytes_max = 5_000_000_000;
         let session_bytes_max = Self::session_share(bytes_max);
-        Self { age_max: 7 * day, bytes_max, session_age_max: 30 * day, session_bytes_max }
+        Self {
+            age_max: 7 * day,
+            bytes_max,
+            session_age_max: 30 * day,
+            session_bytes_max,
+            learn_age_max: 90 * day,
+            learn_bytes_max: Self::learn_share(bytes_max),
+        }
     }
 }
 
@@ -37,6 +48,11 @@ impl Retention {
     pub fn session_share(bytes_max: u64) -> u64 {
         bytes_max / 4
     }
+
+    /// Returns the default size of all trajectories in a memory of this size.
+    pub fn learn_share(bytes_max: u64) -> u64 {
+        bytes_max / 5
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +60,7 @@ pub struct Removed {
     pub batches: usize,
     pub entries: u64,
     pub sessions: usize,
+    pub trajectories: usize,
 }
 
 impl Removed {
@@ -51,6 +68,7 @@ impl Removed {
         self.batches += other.batches;
         self.entries += other.entries;
         self.sessions += other.sessions;
+        self.trajectories += other.trajectories;
     }
 }
 
@@ -150,7 +168,8 @@ pub(crate) fn room_needed(database: &mut dyn Reading, bytes: u64, bytes_max: u64
     }
     let sql = format!(
         "SELECT CAST((SELECT coalesce(sum(bytes) + sum(last - first + 1) * {ENTRY_BYTES}, 0) FROM batches) \
-         + (SELECT coalesce(sum(bytes), 0) FROM session_heads) AS BIGINT)"
+         + (SELECT coalesce(sum(bytes), 0) FROM session_heads) \
+         + (SELECT coalesce(sum(bytes), 0) FROM trajectories) AS BIGINT)"
     );
     let row = first_row(database, &sql, &[])?;
     let counted = row.map_or(Ok(0), |row| row[0].integer())?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::query::{WitnessQuery, conditions};
+use super::query::{Kinds, WitnessQuery, conditions};
 use crate::database::Reading;
 use crate::error::Result;
 use crate::names::Names;
@@ -167,7 +167,9 @@ pub(crate) fn stats(
 }
 
 fn read(database: &mut dyn Reading, names: &Names, query: &WitnessQuery) -> Result<Vec<Counted>> {
-    let Some((conditions, params)) = conditions(database, names, query)? else { return Ok(Vec::new()) };
+    let Some((conditions, params)) = conditions(database, names, query, Kinds::Requests)? else {
+        return Ok(Vec::new());
+    };
     let sql = format!(
         "SELECT w.at_ms, w.model, w.total_ms, w.quality, w.error, w.prompt_tokens, w.cached_tokens, w.answer_tokens \
          FROM witness w WHERE {conditions}"

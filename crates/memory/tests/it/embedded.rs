@@ -365,8 +365,12 @@ fn a_list_of_sessions_reads_no_conversations_and_older_memories_get_what_it_read
     let before = memory.sessions().list(&Default::default()).unwrap();
     assert_eq!(before.len(), 2);
     drop(memory);
-    // As the version before left it.
-    let older = "DROP TABLE session_heads; DELETE FROM counters WHERE name = 'policies'; \
+    // As the first version left it.
+    let older = "DROP TABLE session_heads; DROP TABLE trajectories; DELETE FROM counters WHERE name = 'policies'; \
+                 DROP INDEX witness_by_about; DROP INDEX witness_by_response; DROP INDEX witness_by_user; \
+                 DROP INDEX witness_by_kind; ALTER TABLE witness DROP COLUMN kind; \
+                 ALTER TABLE witness DROP COLUMN about; ALTER TABLE witness DROP COLUMN response; \
+                 ALTER TABLE witness DROP COLUMN end_user; ALTER TABLE batches DROP COLUMN rule; \
                  UPDATE meta SET value = '1' WHERE name = 'schema';";
     another_program(folder.path()).execute_batch(older).unwrap();
     let memory = at(folder.path()).unwrap();

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use crate::support::{another_program, entry, trace, vector};
-use ruvllm_memory::{Item, Key, Kind, Memory, MemoryError, MemoryOptions, PolicyQuery, PolicySource, WitnessQuery};
+use ruvllm_memory::{
+    ChainError, Forget, Item, Key, Kind, Memory, MemoryError, MemoryOptions, PolicyQuery, PolicySource, WitnessQuery,
+};
 use tempfile::TempDir;
 
 /// When its first entry was written; one second later the next.
@@ -116,6 +118,33 @@ fn it_is_backed_up_restored_and_written_on() {
     assert_eq!(open(&folder).status().unwrap().entries, 8);
     ruvllm_memory::restore_backup(&backup, folder.path(), None).unwrap();
     check_contents(&open(&folder));
+}
+
+/// Its batches cover whole bodies: one that has lost an entry is linked to the others, and no more.
+#[test]
+fn what_it_holds_can_be_forgotten_and_the_chain_goes_on() {
+    let folder = copy();
+    let memory = open(&folder);
+    let forgotten = memory.learning().forget(&Forget::Tenant("acme".into()), "req-x").unwrap();
+    assert_eq!((forgotten.requests, forgotten.sessions, forgotten.embeddings), (1, 1, 3));
+    memory.record(&[trace(entry("later", 1, AT_MS + 20_000))]).unwrap();
+    drop(memory);
+    let memory = open(&folder);
+    let verified = memory.witness().verify(&mut |_| {}).unwrap();
+    assert!(verified.is_sound(), "{:?}", verified.problems);
+    assert_eq!((verified.batches, verified.forgotten, verified.batches_not_recomputed), (4, 1, 1));
+    assert!(memory.witness().by_request("of-acme").unwrap().is_empty());
+    let blank = format!(
+        "UPDATE witness_bodies SET body = '{{\"kind\": \"forgotten\", \"request\": \"r1\", \"at_ms\": {}, \
+         \"model\": \"smollm2\", \"digest\": \"{}\", \"bytes\": ' || octet_length(body) || '}}' \
+         WHERE id = (SELECT id FROM witness WHERE request = 'r1'); \
+         UPDATE witness SET kind = 'forgotten' WHERE request = 'r1'",
+        AT_MS + 1000,
+        "00".repeat(32)
+    );
+    another_program(folder.path()).execute_batch(&blank).unwrap();
+    let problems = memory.witness().verify(&mut |_| {}).unwrap().problems;
+    assert!(matches!(problems[..], [ChainError::Blank { .. }]), "nobody said that it was forgotten: {problems:?}");
 }
 
 #[test]

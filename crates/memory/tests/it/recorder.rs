@@ -4,8 +4,11 @@ use crate::support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::{entry, trace, turn};
-use ruvllm_memory::{Memory, MemoryOptions, Recorder, Trace, WitnessQuery, now_ms};
+use crate::support::{entry, feedback, trace, trajectory, turn};
+use ruvllm_memory::{
+    Feedback, Forget, Memory, MemoryOptions, Recorder, TRAJECTORY_BYTES_MAX, Trace, TrajectoryPrompt, WitnessQuery,
+    now_ms,
+};
 
 fn memory() -> (tempfile::TempDir, Arc<Memory>) {
     let folder = tempfile::tempdir().unwrap();
@@ -171,4 +174,38 @@ fn a_locked_file_holds_up_nobody_and_is_written_when_it_is_free_again() {
     recorder.record(trace(entry("last", 1, now_ms())));
     drop(recorder);
     other.execute_batch("ROLLBACK").unwrap();
+}
+
+#[test]
+fn a_request_is_known_while_it_waits_to_be_written_and_not_once_it_is_forgotten() {
+    let (_folder, memory) = memory();
+    let recorder = Recorder::start(Arc::clone(&memory), None).unwrap();
+    let mut trace = Trace { prompt: Some(7), ..trace(entry("r1", 1, now_ms())) };
+    trace.witness.entry.response = Some("chatcmpl-1".into());
+    trace.trajectory = Some(trajectory(&trace.witness.entry));
+    recorder.record(trace);
+    let known = recorder.recent_request("", "chatcmpl-1").unwrap();
+    assert_eq!((known.request.as_str(), known.keeps_text), ("r1", true));
+    assert_eq!((recorder.recent_request("acme", "r1"), recorder.recent_request("", "r2")), (None, None));
+    assert_eq!(recorder.answered(7).as_deref(), Some("r1"));
+    assert!(recorder.annotate(feedback("", "r1", Feedback { score: Some(1.0), ..Feedback::default() })));
+    let forgotten = recorder.forget(&Forget::Request { tenant: None, id: "r1".into() }, "req-x").unwrap();
+    assert_eq!((forgotten.trajectories, forgotten.feedback), (1, 1), "what was waiting is forgotten, too");
+    assert_eq!((recorder.recent_request("", "r1"), recorder.answered(7)), (None, None));
+    assert!(memory.witness().verify(&mut |_| {}).unwrap().is_sound());
+}
+
+#[test]
+fn a_trajectory_that_is_too_large_does_not_take_its_request_along() {
+    let (_folder, memory) = memory();
+    let recorder = Recorder::start(Arc::clone(&memory), None).unwrap();
+    let mut large = trace(entry("large", 1, now_ms()));
+    let mut kept = trajectory(&large.witness.entry);
+    kept.prompt = TrajectoryPrompt::Text("x".repeat(TRAJECTORY_BYTES_MAX));
+    large.trajectory = Some(kept);
+    recorder.record(large);
+    recorder.record(trace(entry("small", 1, now_ms())));
+    support::until("both are written", || recorder.flush());
+    assert_eq!((recorder.stats().written, recorder.stats().lost), (2, 0));
+    assert_eq!(memory.status().unwrap().trajectories, 0);
 }

@@ -118,6 +118,7 @@ impl EngineBuilder {
             encoder,
             thread,
             adapters: Adapters::new(file.backend(), adapters),
+            fingerprint,
             backend: file.backend(),
             kernels,
             threads,

@@ -42,7 +42,7 @@ impl Engine {
     }
 
     fn embed_prompt(&self, request: &Request, cancellation: &CancellationToken) -> Result<Response, GenerateError> {
-        let mut streams = self.start(std::slice::from_ref(request), cancellation)?;
+        let (mut streams, _) = self.start(std::slice::from_ref(request), cancellation)?;
         let mut stream = streams.pop().ok_or(GenerateError::EngineFailed)?;
         for piece in &mut stream {
             piece?;

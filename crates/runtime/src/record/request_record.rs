@@ -1,15 +1,17 @@
 //! The record of one answer: filled in along the request's way, written when the answer ends.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ruvllm_engine::{FinishReason, StepError, SubmitError};
+use ruvllm_engine::{FinishReason, StepError, SubmitError, TokenId};
 use ruvllm_memory::{
     CacheUse, DimensionStats, Failure, KvState, Latency, Routing, Texts, TokenCounts, Trace, Turn, WitnessEntry,
     WitnessRecord, now_ms,
 };
 use ruvllm_text::Tokenizer;
 
+use super::kept::Kept;
 use super::{RequestIdentity, RequestRecorder, quality};
 use crate::embed::{fitted, standardised};
 use crate::engine::LoadedModel;
@@ -31,6 +33,11 @@ pub(crate) struct RequestRecord {
     turn: Option<Turn>,
     /// Standardises hidden states, where they are stored.
     stats: Option<Arc<DimensionStats>>,
+    /// Hash of what is asked, where another answer could come.
+    prompt_hash: Option<u64>,
+    learns: bool,
+    /// What is kept to learn from, where that is wanted.
+    kept: Option<Kept>,
 }
 
 impl RequestRecord {
@@ -43,6 +50,8 @@ impl RequestRecord {
     ) -> Self {
         let entry = WitnessEntry {
             request: identity.request.clone(),
+            response: identity.response.clone(),
+            user: identity.user.clone(),
             at_ms: now_ms(),
             tenant: request.map_or_else(String::new, |request| request.tenant.name().to_owned()),
             session: request.and_then(|request| request.session.clone()),
@@ -52,8 +61,18 @@ impl RequestRecord {
             adapter: identity.adapter.clone(),
             ..WitnessEntry::default()
         };
-        let (recorder, started) = (recorder.clone(), Instant::now());
-        Self { recorder, entry, started, question: String::new(), prompt: None, turn: None, stats: None }
+        Self {
+            recorder: recorder.clone(),
+            entry,
+            started: Instant::now(),
+            question: String::new(),
+            prompt: None,
+            turn: None,
+            stats: None,
+            prompt_hash: None,
+            learns: identity.learns,
+            kept: None,
+        }
     }
 
     /// Notes how long session and policies took to read.
@@ -85,11 +104,40 @@ impl RequestRecord {
             self.turn = Some(Turn {
                 session: name.clone(),
                 tenant: self.entry.tenant.clone(),
+                user: self.entry.user.clone(),
                 model: self.entry.model.clone(),
                 adapter: self.entry.adapter.clone(),
                 messages: messages.iter().skip(known_messages).map(Message::to_json).collect(),
                 ..Turn::default()
             });
+        }
+        self.kept = self.learns.then(|| Kept::new(tokenizer, request));
+        self.compare(request, known_messages);
+    }
+
+    /// Notes the request that was answered to the same prompt a short time ago: another answer is wanted. Greedy sampling
+    /// would give the same one.
+    fn compare(&mut self, request: &Request, known_messages: usize) {
+        if request.sampling.temperature <= 0.0 {
+            return;
+        }
+        let WitnessEntry { tenant, user, session, .. } = &self.entry;
+        let hasher = &self.recorder.0.prompt_hasher;
+        let hash = match (&request.prompt, session) {
+            // A session holds the earlier answer by now: its new messages are what is repeated.
+            (Prompt::Messages(messages), Some(session)) => {
+                hasher.hash_one((tenant, user, session, messages.get(known_messages..)))
+            }
+            (prompt, _) => hasher.hash_one((tenant, user, prompt)),
+        };
+        self.entry.regenerates = self.recorder.recorder().answered(hash);
+        self.prompt_hash = Some(hash);
+    }
+
+    /// Notes the prompt as the model reads it, where that is kept.
+    pub fn encoded(&mut self, tokens: &Arc<[TokenId]>) {
+        if let Some(kept) = &mut self.kept {
+            kept.encoded(Arc::clone(tokens));
         }
     }
 
@@ -98,6 +146,8 @@ impl RequestRecord {
         let mut record = self.clone();
         if index > 0 {
             record.entry.request = format!("{}#{}", self.entry.request, index + 1);
+            record.entry.regenerates = None;
+            record.prompt_hash = None;
         }
         record
     }
@@ -150,8 +200,12 @@ impl RequestRecord {
             turn.at_ms = now_ms();
             turn
         });
+        let is_answered = self.entry.error.is_none();
+        let kept = self.kept.take().filter(|_| is_answered);
+        let trajectory = kept.and_then(|kept| kept.trajectory(model, &self.entry, &answer, response));
+        let prompt = self.prompt_hash.filter(|_| is_answered);
         let witness = WitnessRecord { entry: self.entry, prompt_embedding, answer_embedding };
-        self.recorder.recorder().record(Trace { witness, to_embed, turn });
+        self.recorder.recorder().record(Trace { witness, to_embed, turn, trajectory, prompt });
     }
 
     fn measure(&mut self, response: &Response) {
@@ -223,7 +277,7 @@ fn newest(tokenizer: &Tokenizer, prompt: &Prompt) -> String {
     }
 }
 
-fn whole(tokenizer: &Tokenizer, prompt: &Prompt) -> String {
+pub(super) fn whole(tokenizer: &Tokenizer, prompt: &Prompt) -> String {
     match prompt {
         Prompt::Messages(messages) => {
             let lines = messages.iter().map(|message| format!("{}: {}", message.role, message.content));

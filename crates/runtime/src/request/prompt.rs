@@ -4,7 +4,7 @@ use ruvllm_engine::TokenId;
 use serde_json::{Value, json};
 
 /// One message of a conversation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Message {
     /// `system`, `user`, `assistant`, `tool`, or what else the model's chat template knows.
     pub role: String,
@@ -20,7 +20,7 @@ pub struct Message {
 }
 
 /// A tool that the model wants to be called.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ToolCall {
     /// Distinguishes the calls of a conversation.
     pub id: String,
@@ -95,7 +95,7 @@ impl ToolCall {
 }
 
 /// The beginning of a text, in one of three forms.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Prompt {
     /// A conversation, put into the model's own chat format.
     Messages(Vec<Message>),

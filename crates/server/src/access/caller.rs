@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ruvllm_memory::check_user;
+
 use super::limits::{Account, Demand, KeyStatus, Limits, Moment, Refusal};
 use super::reservation::Reservation;
 use super::scope::{Scope, Scopes};
@@ -39,6 +41,10 @@ pub struct Caller {
     pub owner: Option<Arc<str>>,
     pub scopes: Scopes,
     pub identity: Identity,
+    /// Whether its requests and answers are kept to learn from.
+    pub learns: bool,
+    /// The end user that a program in between names in a header.
+    pub(super) forwarded_user: Option<Arc<str>>,
     /// Id of the request.
     pub request: RequestId,
     pub(super) limits: Limits,
@@ -79,11 +85,23 @@ impl Caller {
         &self.notes.ignored
     }
 
-    /// Records the end user for the log.
-    pub fn note_user(&self, user: Option<&str>) {
-        if let Some(user) = user {
-            self.notes.set_user(user);
-        }
+    /// Records the end user that a field names, for the log and the memory.
+    pub fn note_user(&self, field: &'static str, user: Option<&str>) -> Result<(), ApiError> {
+        // Some clients send an empty name for none.
+        let Some(user) = user.filter(|user| !user.is_empty()) else { return Ok(()) };
+        check_user(user).map_err(|error| ApiError::invalid_param(field, error.to_string()))?;
+        self.notes.set_user(user);
+        Ok(())
+    }
+
+    /// Returns the end user, if one is named.
+    pub fn user(&self) -> Option<&str> {
+        self.notes.user().or(self.forwarded_user.as_deref())
+    }
+
+    /// Records the id that the body of the response has.
+    pub(crate) fn note_response(&self, id: &str) {
+        self.notes.set_response(id);
     }
 
     pub fn require(&self, scope: Scope) -> Result<(), ApiError> {
@@ -109,6 +127,7 @@ impl Caller {
     /// Removes what only local programs may do without a key.
     pub(super) fn drop_local_rights(&mut self) {
         self.identity = Identity::Stranger;
+        self.learns = false;
         // Cached prompts of a tenant are served faster, so unknown senders must not share those of local users.
         self.tenant = UNKNOWN_SENDERS.into();
     }
@@ -123,12 +142,17 @@ impl Caller {
 
     /// Required to continue a session by its name.
     pub fn require_session(&self) -> Result<(), ApiError> {
+        self.require_local("sessions", "session")
+    }
+
+    /// Required where a name stands for what somebody else may have said: `what` names it, and `param` the field.
+    pub(crate) fn require_local(&self, what: &str, param: &str) -> Result<(), ApiError> {
         if self.identity != Identity::Stranger {
             return Ok(());
         }
         let how = "add a key with `ruvllm keys add NAME` and send it, or send the request from the same machine to a \
              loopback address";
-        Err(ApiError::forbidden(format!("sessions need authentication: {how}")).with_param("session"))
+        Err(ApiError::forbidden(format!("{what} need authentication: {how}")).with_param(param))
     }
 
     pub(super) fn admit(&self, now: Moment) -> Result<(), Refusal> {

@@ -27,6 +27,8 @@ pub struct Gate {
     file: KeyFile,
     token: Option<LocalToken>,
     keys: RwLock<Keys>,
+    /// Whether requests are kept to learn from, where a key does not say.
+    learns: bool,
     /// Shared by all senders without keys.
     common: Arc<Account>,
 }
@@ -65,7 +67,12 @@ impl Gate {
         let mut keys = Keys { stamp, ..Keys::default() };
         keys.replace(file.read()?);
         usage::load(file.path(), keys.accounts());
-        Ok(Self { file, token, keys: RwLock::new(keys), common: Arc::default() })
+        Ok(Self { file, token, keys: RwLock::new(keys), learns: false, common: Arc::default() })
+    }
+
+    /// Keeps requests to learn from, of local users and of all keys that do not say otherwise.
+    pub fn with_learning(self, learns: bool) -> Self {
+        Self { learns, ..self }
     }
 
     /// Whether keys are required.
@@ -109,6 +116,8 @@ impl Gate {
             owner: (!key.tenant.is_empty()).then(|| key.tenant.as_str().into()),
             scopes: key.scopes.clone(),
             identity: Identity::Proven,
+            learns: key.learn.unwrap_or(self.learns),
+            forwarded_user: None,
             request: RequestId::default(),
             limits: key.limits,
             account: Arc::clone(account),
@@ -125,6 +134,8 @@ impl Gate {
             owner: None,
             scopes,
             identity,
+            learns: self.learns,
+            forwarded_user: None,
             request: RequestId::default(),
             limits: Limits::default(),
             account: Arc::clone(&self.common),
@@ -310,6 +321,28 @@ mod tests {
         fs::set_permissions(home.path().join("keys.toml"), fs::Permissions::from_mode(0o666)).unwrap();
         assert!(identify(&gate, &added, Timestamp::now()).is_err());
         assert_eq!(identify(&gate, &key, Timestamp::now()), Ok("one".to_owned()), "those from before still hold");
+    }
+
+    #[test]
+    fn a_key_has_the_last_word_on_what_is_learned_from_it() {
+        let home = tempfile::tempdir().unwrap();
+        let gate = |learns| open(home.path()).unwrap().with_learning(learns);
+        let learns = |gate: &Gate, key: &str| {
+            let bearer = HeaderValue::from_str(&format!("Bearer {key}")).unwrap();
+            let headers = HeaderMap::from_iter([(AUTHORIZATION, bearer)]);
+            gate.identify(&headers, Arc::default(), Timestamp::now()).unwrap().learns
+        };
+        assert!(!learns(&gate(false), "") && learns(&gate(true), ""), "without keys the server's word counts");
+        let mut stranger = gate(true).identify(&HeaderMap::new(), Arc::default(), Timestamp::now()).unwrap();
+        stranger.drop_local_rights();
+        assert!(!stranger.learns, "nothing is learned from strangers");
+        let key = add(home.path(), "one", None);
+        for (said, by_default, expected) in
+            [(None, false, false), (None, true, true), (Some(true), false, true), (Some(false), true, false)]
+        {
+            KeyFile::in_home(home.path()).set_learning("one", said).unwrap();
+            assert_eq!(learns(&gate(by_default), &key), expected, "{said:?} {by_default}");
+        }
     }
 
     #[test]

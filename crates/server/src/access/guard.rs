@@ -52,6 +52,7 @@ impl Guard {
         let mut caller = self.gate.identify(request.headers(), Arc::clone(&notes), now.calendar)?;
         caller.request = request.extensions().get::<RequestId>().cloned().unwrap_or_default();
         caller.body = request.extensions().get::<BodyPermit>().map(BodyPermit::held).unwrap_or_default();
+        caller.forwarded_user = forwarded_user(request.headers());
         notes.set_caller(Arc::clone(&caller.name));
         if caller.identity == Identity::Local && !is_local(request) {
             caller.drop_local_rights();
@@ -59,6 +60,12 @@ impl Guard {
         caller.require(self.scope)?;
         Ok(caller)
     }
+}
+
+/// Returns the end user that Open WebUI forwards, where it is told to (`ENABLE_FORWARD_USER_INFO_HEADERS`).
+fn forwarded_user(headers: &HeaderMap) -> Option<Arc<str>> {
+    let name = headers.get("x-openwebui-user-id")?.to_str().ok()?;
+    ruvllm_memory::check_user(name).ok().map(|()| name.into())
 }
 
 /// Headers that OpenAI's clients read.

@@ -30,6 +30,9 @@ pub struct StoredKey {
     pub created: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
+    /// Whether its requests are kept to learn from; `None` is what the server does by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learn: Option<bool>,
 }
 
 impl StoredKey {
@@ -43,6 +46,7 @@ impl StoredKey {
             limits: Limits::default(),
             created: Timestamp::now(),
             expires: None,
+            learn: None,
         }
     }
 
@@ -141,14 +145,18 @@ impl KeyFile {
     pub fn remove(&self, name: &str) -> Result<usize, KeyFileError> {
         let _lock = self.lock()?;
         let mut keys = self.read()?.unwrap_or_default();
-        let Some(position) = keys.iter().position(|key| key.name == name) else {
-            let names: Vec<&str> = keys.iter().map(|key| key.name.as_str()).collect();
-            let hint = ruvllm_store::closest(name, &names).map(str::to_owned);
-            return Err(KeyFileError::Unknown { name: name.to_owned(), hint });
-        };
-        keys.remove(position);
+        keys.remove(position(&keys, name)?);
         let left = keys.len();
         self.write(keys).map(|()| left)
+    }
+
+    /// Says whether requests with a key are kept to learn from; `None` leaves it to the server.
+    pub fn set_learning(&self, name: &str, learn: Option<bool>) -> Result<(), KeyFileError> {
+        let _lock = self.lock()?;
+        let mut keys = self.read()?.unwrap_or_default();
+        let position = position(&keys, name)?;
+        keys[position].learn = learn;
+        self.write(keys)
     }
 
     /// Replaces the file atomically: a server may read it at any time.
@@ -184,6 +192,14 @@ impl KeyFile {
         let path = self.path.clone();
         move |error| KeyFileError::Io { verb, path: path.clone(), error }
     }
+}
+
+fn position(keys: &[StoredKey], name: &str) -> Result<usize, KeyFileError> {
+    keys.iter().position(|key| key.name == name).ok_or_else(|| {
+        let names: Vec<&str> = keys.iter().map(|key| key.name.as_str()).collect();
+        let hint = ruvllm_store::closest(name, &names).map(str::to_owned);
+        KeyFileError::Unknown { name: name.to_owned(), hint }
+    })
 }
 
 fn check_name(name: &str) -> Result<(), KeyFileError> {
@@ -232,7 +248,8 @@ mod tests {
         assert_eq!(file.read().unwrap(), None);
         let limits = Limits { requests_per_minute: Some(60), tokens_per_day: Some(1_000_000), ..Limits::default() };
         let expires = Some(Timestamp::now().after(Duration::from_secs(3600)));
-        let written = StoredKey { tenant: "acme/search".to_owned(), limits, expires, ..key("laptop") };
+        let written =
+            StoredKey { tenant: "acme/search".to_owned(), limits, expires, learn: Some(false), ..key("laptop") };
         file.add(written.clone()).unwrap();
         file.add(key("phone")).unwrap();
         assert_eq!(file.read().unwrap().unwrap()[0], written);

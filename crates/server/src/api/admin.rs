@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::api::{Api, adapters};
+use crate::api::{Api, adapters, feedback};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::memory_budget::MemoryReport;
@@ -86,6 +86,7 @@ impl Api {
             .routes(routes!(reload_model))
             .routes(routes!(cache))
             .with_state(self.clone())
+            .merge(feedback::admin_router(self.clone()))
             .merge(adapters::admin_router(self))
     }
 }

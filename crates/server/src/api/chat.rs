@@ -34,13 +34,16 @@ pub(crate) async fn chat_completions(
 ) -> Result<Response, ApiError> {
     let asked = request.request(caller.ignored())?;
     let adapters = request.adapters()?;
-    caller.note_user(request.user.as_deref());
+    caller.note_user("user", request.user.as_deref())?;
+    caller.note_user("safety_identifier", request.safety_identifier.as_deref())?;
+    let id = ids::new("chatcmpl-");
+    caller.note_response(&id);
     let mut generation =
         api.generate(&request.model, request.keep_alive.as_ref(), &adapters, &caller, vec![asked]).await?;
     request.reasoning()?.note(&generation, caller.ignored())?;
     let wants_logprobs = request.logprobs.unwrap_or(false);
     let mut envelope = Envelope {
-        id: ids::new("chatcmpl-"),
+        id,
         object: "chat.completion",
         created: ids::now_unix_s(),
         model: request.model.clone(),

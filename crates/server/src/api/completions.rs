@@ -34,7 +34,9 @@ pub(crate) async fn completions(
 ) -> Result<Response, ApiError> {
     let requests = request.requests(caller.ignored())?;
     let adapters = request.adapters()?;
-    caller.note_user(request.user.as_deref());
+    caller.note_user("user", request.user.as_deref())?;
+    let id = ids::new("cmpl-");
+    caller.note_response(&id);
     let mut generation =
         api.generate(&request.model, request.keep_alive.as_ref(), &adapters, &caller, requests).await?;
     let tokenizer = generation.tokenizer();
@@ -44,7 +46,7 @@ pub(crate) async fn completions(
         Prompt::Messages(_) => String::new(),
     };
     let wire = CompletionWire {
-        id: ids::new("cmpl-"),
+        id,
         created: ids::now_unix_s(),
         model: request.model.clone(),
         includes_usage: request.includes_usage(),

@@ -32,7 +32,7 @@ pub(crate) async fn embeddings(
     Body(request): Body<EmbeddingRequest>,
 ) -> Result<Json<EmbeddingList>, ApiError> {
     let work = request.work()?;
-    caller.note_user(request.user.as_deref());
+    caller.note_user("user", request.user.as_deref())?;
     let model = api.models.get(&request.model).await?;
     request.check_dimensions(model.encoder()?.dimensions())?;
     let embeddings = embed(&api, &model, &caller, work).await.map_err(|error| match error {

@@ -72,6 +72,9 @@ impl Generation {
         let tenant = Tenant::new(&caller.tenant);
         let remember = RequestIdentity {
             request: caller.request.as_str().to_owned(),
+            response: caller.notes().response().map(str::to_owned),
+            user: caller.user().map(str::to_owned),
+            learns: caller.learns,
             model: model.name.to_string(),
             ignored: caller.ignored().all(),
             adapter: model.adapter_label(),

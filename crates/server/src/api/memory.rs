@@ -35,14 +35,14 @@ pub(super) fn router(api: Api) -> OpenApiRouter {
 }
 
 impl Api {
-    fn remembering(&self) -> Result<&RequestRecorder, ApiError> {
+    pub(super) fn remembering(&self) -> Result<&RequestRecorder, ApiError> {
         self.memory.as_ref().ok_or_else(|| {
             ApiError::not_found("this server has no memory: it was started with --no-memory").with_code("no_memory")
         })
     }
 
     /// Runs work on the memory in the background.
-    async fn with_memory<T: Send + 'static>(
+    pub(super) async fn with_memory<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Memory) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, ApiError> {

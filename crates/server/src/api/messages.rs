@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 
 use self::events::MessageWire;
-use self::request::{CountTokensRequest, MessagesRequest};
+use self::request::{CountTokensRequest, MessagesRequest, Metadata};
 use self::response::{AnswerBlock, MessageObject, MessageUsage, TokenCount, stop_reason};
 use crate::access::Caller;
 use crate::api::sections::Sections;
@@ -42,13 +42,16 @@ pub(crate) async fn create_message(
 ) -> Result<Response, ApiError> {
     let asked = request.request(caller.ignored())?;
     let adapters = request.adapters()?;
-    caller.note_user(request.metadata.as_ref().and_then(|metadata| metadata.user_id.as_deref()));
+    let user = request.metadata.as_ref().and_then(Metadata::user);
+    caller.note_user("metadata.user_id", user)?;
+    let id = ids::new("msg_");
+    caller.note_response(&id);
     let started = api.generate(&request.model, request.keep_alive.as_ref(), &adapters, &caller, vec![asked]).await;
     let mut generation = started.map_err(|error| failure::renamed(error, &FIELDS))?;
     request.reasoning()?.note(&generation, caller.ignored())?;
     let stop_sequences = request.stop_sequences.clone().unwrap_or_default();
     let mut message = MessageObject {
-        id: ids::new("msg_"),
+        id,
         kind: "message",
         role: "assistant",
         model: request.model.clone(),

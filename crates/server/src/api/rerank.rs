@@ -75,7 +75,7 @@ async fn answer(
     default: Returned,
 ) -> Result<Json<RerankResponse>, ApiError> {
     let asked = body.check(default, caller.ignored())?;
-    caller.note_user(body.user.as_deref());
+    caller.note_user("user", body.user.as_deref())?;
     let model = api.models.get(&body.model).await?;
     let reranker = Arc::clone(model.reranker()?);
     caller.note_model(&model.name);

@@ -66,7 +66,9 @@ async fn create_response(
     let Asked { request: asked, conversation, mut object, tools, wants_logprobs } =
         request.ask(&store, &caller.tenant, caller.ignored())?;
     let adapters = request.adapters()?;
-    caller.note_user(request.user.as_deref());
+    caller.note_user("user", request.user.as_deref())?;
+    caller.note_user("safety_identifier", request.safety_identifier.as_deref())?;
+    caller.note_response(&object.id);
     let started = api.generate(&request.model, request.keep_alive.as_ref(), &adapters, &caller, vec![asked]).await;
     let mut generation = started.map_err(|error| failure::renamed(error, &FIELDS))?;
     request.reasoning()?.note(&generation, caller.ignored())?;

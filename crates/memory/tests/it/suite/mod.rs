@@ -1,6 +1,10 @@
 //! What must hold whatever database the memory is in. Each test gets a memory of its own.
 
+mod learning;
+
 use std::time::Duration;
+
+pub use learning::*;
 
 use ruvllm_memory::{
     DimensionStats, EdgeKind, ErrorFilter, Item, Kind, Memory, MemoryError, Policy, PolicyQuery, PolicySource, Range,
@@ -21,7 +25,10 @@ macro_rules! suite {
                policies_are_stored_searched_and_cached,
                the_chain_holds_through_retention, aggregates_are_those_of_the_entries,
                embeddings_of_another_model_are_refused, bad_input_is_refused_by_name,
-               a_jump_of_the_clock_forgets_nothing_at_once);
+               a_jump_of_the_clock_forgets_nothing_at_once,
+               feedback_is_an_entry_of_its_own_and_the_last_counts, requests_are_known_by_their_ids_to_their_tenant,
+               trajectories_have_a_retention_of_their_own, a_forgotten_request_leaves_its_digest_only,
+               a_user_and_a_tenant_are_forgotten_everywhere);
     };
     ($open:path: $($test:ident),*) => {
         $(#[test]

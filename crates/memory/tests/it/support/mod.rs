@@ -1,6 +1,9 @@
 //! Entries and vectors for tests.
 
-use ruvllm_memory::{Failure, Latency, Quality, Routing, TokenCounts, Trace, Turn, WitnessEntry, WitnessRecord};
+use ruvllm_memory::{
+    Annotation, Failure, Feedback, Latency, Quality, Routing, Said, TokenCounts, Trace, Trajectory, TrajectoryPrompt,
+    Turn, WitnessEntry, WitnessRecord, now_ms,
+};
 use serde_json::json;
 
 pub const DIMENSION: usize = 768;
@@ -67,6 +70,37 @@ pub fn turn(tenant: &str, session: &str, said: &str, at_ms: i64) -> Turn {
         embedding: Some(vector(said.len() as u64, at_ms as u64)),
         at_ms,
         ..Turn::default()
+    }
+}
+
+/// What is kept of an entry's request to learn from.
+pub fn trajectory(entry: &WitnessEntry) -> Trajectory {
+    Trajectory {
+        request: entry.request.clone(),
+        response: entry.response.clone(),
+        at_ms: entry.at_ms,
+        tenant: entry.tenant.clone(),
+        user: entry.user.clone(),
+        model: entry.model.clone(),
+        model_digest: "0a".repeat(32),
+        sampling: json!({ "temperature": 0.7 }),
+        prompt: TrajectoryPrompt::Messages(vec![json!({ "role": "user", "content": "2 + 2?" })]),
+        answer: json!({ "role": "assistant", "content": "Five." }),
+        prompt_tokens: vec![1, 2, 3],
+        answer_tokens: vec![4, 5],
+        ..Trajectory::default()
+    }
+}
+
+pub fn feedback(tenant: &str, about: &str, said: Feedback) -> Annotation {
+    Annotation {
+        request: format!("feedback on {about}"),
+        at_ms: now_ms(),
+        tenant: tenant.into(),
+        about: Some(about.into()),
+        user: None,
+        model: "smollm2".into(),
+        said: Said::Feedback(said),
     }
 }
 

@@ -62,6 +62,9 @@ sampling_fields::with_sampling_fields! {
         /// Variables for the model's chat template, such as `enable_thinking`.
         #[schema(value_type = Option<Object>)]
         pub chat_template_kwargs: Option<Map<String, Value>>,
+        /// End user of this request, under its newer name; `user` precedes it.
+        #[schema(max_length = 512)]
+        pub safety_identifier: Option<String>,
         /// `text`; the models of this server generate nothing else.
         pub modalities: Option<Vec<String>>,
         /// Has no effect: answers are not stored.

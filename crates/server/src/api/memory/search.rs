@@ -105,13 +105,14 @@ pub(crate) async fn status(
         entries,
         sessions,
         policies,
+        trajectories,
         vectors,
         edges,
         ..
     } = status;
     Ok(Json(json!({
         "place": place, "encryption": encryption, "bytes": bytes, "index_bytes": index_bytes, "embedding": embedding, "dimension": dimension,
-        "entries": entries, "sessions": sessions, "policies": policies, "vectors": vectors, "edges": edges,
+        "entries": entries, "sessions": sessions, "policies": policies, "trajectories": trajectories, "vectors": vectors, "edges": edges,
         "first_ms": status.first_ms, "last_ms": status.last_ms,
         "written": recorder.written, "overflowed": recorder.overflowed, "lost": recorder.lost,
         "waiting": recorder.waiting, "waiting_bytes": recorder.waiting_bytes,

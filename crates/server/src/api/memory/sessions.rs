@@ -22,6 +22,8 @@ const COUNT_MAX: usize = 1000;
 pub(crate) struct ListParams {
     /// Administrators may name one; others see their own.
     tenant: Option<String>,
+    /// End user who began them.
+    user: Option<String>,
     /// 100 by default, at most 1000.
     limit: Option<usize>,
 }
@@ -39,6 +41,8 @@ pub(crate) struct TenantParam {
 pub(crate) struct SessionSummary {
     name: String,
     tenant: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
     model: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     adapter: Option<String>,
@@ -71,15 +75,15 @@ pub(crate) async fn list(
         return Err(ApiError::invalid_param("limit", format!("limit must be from 1 to {COUNT_MAX}")));
     }
     let tenant = visible(&caller, params.tenant.as_deref())?;
-    let query = SessionQuery { tenant, count_max, ..SessionQuery::default() };
+    let query = SessionQuery { tenant, user: params.user, count_max, ..SessionQuery::default() };
     let sessions = api.with_memory(move |memory| memory.sessions().list(&query)).await?;
     Ok(Json(SessionList { object: "list", data: sessions.into_iter().map(Into::into).collect() }))
 }
 
 impl From<Stored> for SessionSummary {
     fn from(session: Stored) -> Self {
-        let Stored { name, tenant, model, adapter, turns, messages, bytes, created_ms, active_ms, .. } = session;
-        Self { name, tenant, model, adapter, turns, messages, bytes, created_ms, active_ms }
+        let Stored { name, tenant, user, model, adapter, turns, messages, bytes, created_ms, active_ms, .. } = session;
+        Self { name, tenant, user, model, adapter, turns, messages, bytes, created_ms, active_ms }
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct WitnessParams {
     error: Option<String>,
     model: Option<String>,
     session: Option<String>,
+    /// End user.
+    user: Option<String>,
     /// Administrators may name one; others see their own.
     tenant: Option<String>,
     /// Only entries before this one: the next page.
@@ -67,6 +69,7 @@ impl WitnessParams {
         }
         let mut query = WitnessQuery {
             tenant,
+            user: self.user,
             model: self.model,
             session: self.session,
             since_ms: ago("since", self.since)?,
@@ -153,6 +156,9 @@ pub(crate) struct Verification {
     /// Embeddings that were compared, and those that are no longer stored.
     vectors: u64,
     vectors_gone: u64,
+    /// Entries that were forgotten, and batches from before that was possible which cannot be recomputed for it.
+    forgotten: u64,
+    batches_not_recomputed: u64,
     /// Hash of the last batch: with a note of it, removal of entries from the end can be detected.
     hash: String,
     problems: Vec<String>,
@@ -175,6 +181,8 @@ pub(crate) async fn verify(
         entries: verified.entries,
         vectors: verified.vectors,
         vectors_gone: verified.vectors_gone,
+        forgotten: verified.forgotten,
+        batches_not_recomputed: verified.batches_not_recomputed,
         hash: verified.hash,
         problems: verified.problems.iter().map(ToString::to_string).collect(),
     }))
@@ -196,9 +204,9 @@ fn one_step() -> usize {
 /// Maximum number of links.
 const LINKS_MAX: usize = 20;
 
-/// Show an entry of the witness log and its links
+/// Show an entry of the witness log, the feedback on it, and its links
 #[utoipa::path(get, path = "/v1/witness/{id}", tag = "memory",
-    params(("id" = String, Path, description = "The id of the request, or the number of the entry"), StepsParam),
+    params(("id" = String, Path, description = "The id of the request or of its response, or the number of the entry"), StepsParam),
     responses((status = 200, description = "The entry", body = Object),
               (status = 404, description = "There is no such entry", body = ErrorBody)))]
 pub(crate) async fn show(
@@ -219,9 +227,10 @@ pub(crate) async fn show(
         let is_visible = |entry: &WitnessEntry| tenant.as_ref().is_none_or(|tenant| *tenant == entry.tenant);
         let Some((number, entry)) = found.into_iter().find(|(_, entry)| is_visible(entry)) else { return Ok(None) };
         let edges = memory.witness().reachable(number, steps, 0.0, LINKS_MAX)?;
-        Ok(Some((number, entry, edges)))
+        let feedback = memory.witness().feedback(&entry)?;
+        Ok(Some((number, entry, feedback, edges)))
     });
-    let (number, entry, edges) =
+    let (number, entry, feedback, edges) =
         found.await?.ok_or_else(|| ApiError::not_found(format!("there is no entry {name:?} in the witness log")))?;
     let edges: Vec<Value> = edges
         .iter()
@@ -229,5 +238,5 @@ pub(crate) async fn show(
             json!({ "kind": edge.kind.name(), "target": edge.target, "weight": edge.weight, "steps": steps })
         })
         .collect();
-    Ok(Json(json!({ "id": number, "entry": entry, "edges": edges })))
+    Ok(Json(json!({ "id": number, "entry": entry, "feedback": feedback, "edges": edges })))
 }

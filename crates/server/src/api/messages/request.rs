@@ -150,8 +150,18 @@ pub enum ToolChoiceField {
 
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct Metadata {
-    /// End user of this request, for the log.
+    /// End user of this request, for the log and the memory.
+    #[schema(max_length = 512)]
     pub user_id: Option<String>,
+}
+
+impl Metadata {
+    /// Returns the end user. Claude Code adds its session (`user_…_account_…_session_…`), which changes all the time.
+    pub(crate) fn user(&self) -> Option<&str> {
+        let id = self.user_id.as_deref()?;
+        let user = id.rsplit_once("_session_").map(|(user, _)| user).filter(|user| user.starts_with("user_"));
+        Some(user.unwrap_or(id))
+    }
 }
 
 impl MessagesRequest {
