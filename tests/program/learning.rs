@@ -259,7 +259,7 @@ fn the_command_line_gives_feedback_and_opts_in_by_key() {
     printed(&home, &["keys", "set", "one", "--learn-default"]);
     printed(&home, &["keys", "set", "two", "--no-learn"]);
     assert_eq!(learns(), [Value::Null, json!(false)]);
-    assert!(refused(&home, &["keys", "set", "tow", "--learn"]).contains("did you mean 'two'?"));
+    assert!(refused(&home, &["keys", "set", "tow", "--learn"]).contains("there is no key named 'tow'"));
     assert!(refused(&home, &["keys", "set", "two"]).contains("--learn"));
 }
 
