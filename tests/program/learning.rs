@@ -1,7 +1,7 @@
 //! Feedback and what is kept to learn from, with the real program and the real model.
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use crate::server::{Server, ruvllm, start};
 use crate::support::home;
@@ -112,7 +112,7 @@ fn feedback_is_kept_with_what_it_is_about_and_both_are_forgotten() {
         (json!({ "request_id": id, "score": 7 }), "score"),
         (json!({ "request_id": id, "score": "good" }), "score"),
         (json!({ "request_id": id, "correction": "a\u{0}b" }), "correction"),
-        (json!({ "request_id": id, "correction": "x".repeat(10_000_000) }), "correction"),
+        (json!({ "request_id": id, "correction": "x".repeat(1_000_000) }), "correction"),
         (json!({ "request_id": "", "score": 1 }), "request_id"),
         (json!({ "request_id": "x".repeat(2000), "score": 1 }), "request_id"),
         (json!({ "request_id": id, "score": 1, "user": "a\nb" }), "user"),
@@ -120,6 +120,7 @@ fn feedback_is_kept_with_what_it_is_about_and_both_are_forgotten() {
         let (status, error) = give(&acme, body);
         assert_eq!((status, &error["error"]["param"]), (400, &json!(param)), "{error}");
     }
+    assert_eq!(give(&acme, json!({ "request_id": id, "correction": "x".repeat(10_000_000) })).0, 413);
     for (headers, id) in [(&globex, id.as_str()), (&globex, &request), (&acme, "req-unknown"), (&acme, "chatcmpl-0")] {
         let (status, error) = give(headers, json!({ "request_id": id, "score": true }));
         assert_eq!((status, &error["error"]["code"]), (404, &json!("request_not_found")), "{id}: {error}");
@@ -258,6 +259,25 @@ fn the_command_line_gives_feedback_and_opts_in_by_key() {
     printed(&home, &["keys", "set", "one", "--learn-default"]);
     printed(&home, &["keys", "set", "two", "--no-learn"]);
     assert_eq!(learns(), [Value::Null, json!(false)]);
-    assert!(refused(&home, &["keys", "set", "tow", "--learn"]).contains("did you mean 'two'?"));
+    assert!(refused(&home, &["keys", "set", "tow", "--learn"]).contains("there is no key named 'tow'"));
     assert!(refused(&home, &["keys", "set", "two"]).contains("--learn"));
+}
+
+#[test]
+fn answers_of_a_chat_are_rated_where_they_are_given() {
+    let home = home();
+    let (script, folder) = (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chat_feedback.py"), home.path().join("memory"));
+    let mut python = Command::new("python3");
+    python.env("RUVLLM_HOME", home.path()).args([script, env!("CARGO_BIN_EXE_ruvllm")]).arg(&folder);
+    let output = python.output().expect("python3 runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let exported = printed(&home, &["learn", "export", "-"]);
+    let lines: Vec<Value> = exported.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 3, "{exported}");
+    let last = |line: &Value| line["messages"].as_array().and_then(|all| all.last()).cloned().expect("a message");
+    assert!(last(&lines[0])["role"] == "assistant" && lines[0]["rejected"].is_null());
+    assert!(last(&lines[1])["content"] == "Four." && lines[1]["rejected"].is_string());
+    let asked = json!({ "role": "user", "content": "Name a colour." });
+    assert!(last(&lines[2]) == asked && lines[2]["rejected"].is_string(), "{exported}");
+    assert_eq!(lines[2]["messages"][3]["content"], "Four.", "the conversation went on with the correction");
 }

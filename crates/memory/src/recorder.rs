@@ -3,28 +3,31 @@
 //! While the database is unavailable, batches are retried and the queue fills up. An entry that cannot be stored is left out
 //! on its own.
 
+mod policy_watch;
 mod queue;
 mod recent;
 mod size;
+mod trace;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::Memory;
 use crate::error::{MemoryError, Result};
-use crate::learning::{Forget, Forgotten, KnownRequest, Trajectory};
+use crate::learning::{Forget, Forgotten, KnownRequest};
 use crate::sessions::{Session, Turn};
-use crate::witness::{Annotation, WitnessEntry, WitnessRecord};
+use crate::witness::{Annotation, WitnessRecord};
 use crate::write_buffer::WriteBuffer;
+use policy_watch::{PolicyWatch, watch_policies};
 use queue::{BYTES_MAX, Batch, Queue, Refusal};
 use recent::RecentRequests;
 
+pub(crate) use trace::Queued;
+pub use trace::Trace;
+
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
-/// How often the store is asked whether policies have changed.
-const POLICY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Pause between attempts to store a batch; it doubles each time.
 const RETRY_MIN: Duration = Duration::from_millis(250);
@@ -41,64 +44,6 @@ const FLUSH_MAX: Duration = Duration::from_secs(10);
 
 /// Embeds texts, none of them empty, for traces that come without embeddings. Called on the recorder's thread.
 pub type Embed = Box<dyn Fn(&[&str]) -> std::result::Result<Vec<Vec<f32>>, String> + Send>;
-
-/// What is stored of a request.
-#[derive(Clone, Debug, Default)]
-pub struct Trace {
-    pub witness: WitnessRecord,
-    /// Prompt and answer for an embedding model; not stored.
-    pub to_embed: Option<[String; 2]>,
-    /// The turn of its session, if it has one.
-    pub turn: Option<Turn>,
-    /// What is kept to learn from, if its tenant opted in.
-    pub trajectory: Option<Trajectory>,
-    /// Hash of what was asked, by which a request for another answer is recognised; `None` if there was no answer.
-    pub prompt: Option<u64>,
-}
-
-impl Trace {
-    fn known(&self) -> KnownRequest {
-        let WitnessEntry { request, response, tenant, user, model, texts, .. } = &self.witness.entry;
-        KnownRequest {
-            request: request.clone(),
-            response: response.clone(),
-            tenant: tenant.clone(),
-            user: user.clone(),
-            model: model.clone(),
-            keeps_text: texts.is_some() || self.trajectory.is_some(),
-        }
-    }
-}
-
-/// What waits to be stored: an entry of the log, and what belongs to it.
-#[derive(Clone, Debug)]
-pub(crate) enum Queued {
-    Trace(Box<Trace>),
-    Annotation(Box<Annotation>),
-}
-
-impl Queued {
-    fn trace(&self) -> Option<&Trace> {
-        match self {
-            Self::Trace(trace) => Some(trace),
-            Self::Annotation(_) => None,
-        }
-    }
-
-    fn trace_mut(&mut self) -> Option<&mut Trace> {
-        match self {
-            Self::Trace(trace) => Some(trace),
-            Self::Annotation(_) => None,
-        }
-    }
-
-    fn request(&self) -> &str {
-        match self {
-            Self::Trace(trace) => &trace.witness.entry.request,
-            Self::Annotation(annotation) => &annotation.request,
-        }
-    }
-}
 
 /// Counts of entries since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,7 +79,7 @@ struct Shared {
     unwritten: Arc<WriteBuffer>,
     recent: RecentRequests,
     thread: Mutex<Option<JoinHandle<()>>>,
-    watch: Watch,
+    watch: PolicyWatch,
 }
 
 impl Recorder {
@@ -264,45 +209,6 @@ impl Drop for Shared {
             thread.join().ok();
         }
     }
-}
-
-/// The thread that follows changes of policies by other programs.
-#[derive(Debug)]
-struct Watch {
-    /// The thread ends when this is dropped.
-    running: Option<mpsc::Sender<()>>,
-    thread: JoinHandle<()>,
-}
-
-impl Watch {
-    /// Ends the thread, and waits for it unless it hangs in a database.
-    fn end(&mut self, patience: Duration) {
-        self.running = None;
-        let deadline = Instant::now() + patience;
-        while !self.thread.is_finished() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-fn watch_policies(memory: Arc<Memory>) -> Result<Watch> {
-    let (watch, ended) = mpsc::channel();
-    let follow = move || {
-        let mut is_known = true;
-        while ended.recv_timeout(POLICY_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-            match memory.policies().refresh() {
-                Ok(()) => is_known = true,
-                Err(error) => {
-                    // Logged once, not every five seconds.
-                    if std::mem::take(&mut is_known) {
-                        tracing::warn!("policies cannot be read; the known ones stay in force until they can: {error}");
-                    }
-                }
-            }
-        }
-    };
-    let thread = std::thread::Builder::new().name("policies".into()).spawn(follow).map_err(MemoryError::Thread)?;
-    Ok(Watch { running: Some(watch), thread })
 }
 
 struct Writer {

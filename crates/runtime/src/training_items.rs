@@ -19,9 +19,7 @@ use crate::{BuildError, GenerateError, Message, Prompt, Tools};
 pub enum ItemError {
     #[error("it is no JSON object: {0}")]
     Json(String),
-    #[error(
-        "it has none of the fields that say what to learn: give \"messages\", \"prompt\" and \"completion\", or \"text\""
-    )]
+    #[error("it must have \"messages\", or \"prompt\" and \"completion\", or \"text\", and nothing else")]
     NoKind,
     #[error("{field} {problem}")]
     Field { field: String, problem: String },

@@ -278,7 +278,9 @@ impl Train {
 fn install(trainer: &Trainer, place: &Place, label: AdapterLabel<'_>) -> Result<Installed> {
     if let Some(folder) = &place.folder {
         let bytes = trainer.write(folder, label)?;
-        return Ok(Installed { name: place.name.clone(), bytes });
+        // A path that is no name either, whatever was given.
+        let name = folder.canonicalize().map_or(place.name.clone(), |whole| whole.display().to_string());
+        return Ok(Installed { name, bytes });
     }
     // Beside the store's own, which do not begin with a dot.
     let folder = default_home()?.join("adapters").join(format!(".trained-{}", std::process::id()));
