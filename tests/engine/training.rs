@@ -46,7 +46,7 @@ fn losses_are_those_of_the_served_model_with_and_without_an_adapter() {
         mean(&pass.losses(&base, weights, &Batch::new(&items), is_adapted).expect("it runs"))
     };
     let served = |adapter: Option<&Path>| {
-        let adapter = adapter.map(|path| engine.adapters().register(path).expect("it fits"));
+        let adapter = adapter.map(|path| engine.adapters().register(path.to_path_buf()).expect("it fits"));
         let held = adapter.map(|adapter| engine.adapters().hold(&[(adapter.id, 1.0)]).expect("there is room"));
         engine.perplexity_with(held.as_ref(), text, CONTEXT, |_, _, _| {}).expect("long enough").value.ln()
     };
