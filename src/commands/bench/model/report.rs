@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::json;
 
-use super::{FirstToken, ModelBench, Rates};
+use super::{AdapterCosts, FirstToken, ModelBench, Rates};
 use crate::commands::bench::arrival::Arrival;
 use crate::commands::bench::sessions::Sessions;
 use crate::commands::bench::{prefix, speculation};
@@ -23,6 +23,7 @@ pub struct Report<'b> {
     pub prefixes: Option<Vec<prefix::Comparison>>,
     pub arrival: Option<Arrival>,
     pub sessions: Option<Sessions>,
+    pub adapter: Option<AdapterCosts>,
 }
 
 impl Report<'_> {
@@ -40,6 +41,9 @@ impl Report<'_> {
         });
         if !flags.adapter.is_empty() {
             object["adapters"] = flags.adapter.iter().map(|adapter| adapter.spec.clone()).collect();
+        }
+        if let Some(adapter) = &self.adapter {
+            object["adapter"] = adapter.to_json();
         }
         if let Some(first_token) = &self.first_token {
             object["first_token"] = first_token.to_json();
@@ -80,6 +84,7 @@ impl Report<'_> {
     fn tables(&self) -> Vec<Vec<Vec<String>>> {
         let mut tables = vec![self.rates_table()];
         tables.extend(self.first_token.as_ref().map(FirstToken::table));
+        tables.extend(self.adapter.as_ref().map(AdapterCosts::table));
         if let Some(prefixes) = &self.prefixes {
             let heading = [prefix::Comparison::heading()].into_iter();
             tables.push(heading.chain(prefixes.iter().map(prefix::Comparison::row)).collect());
