@@ -50,10 +50,12 @@ fn memory_rows(memory: &Value) -> Vec<Vec<String>> {
             ("weights", "weights_bytes"),
             ("experts on disk", "experts_on_disk_bytes"),
             ("work", "working_bytes"),
+            ("work with adapters", "adapter_buffer_bytes"),
             ("KV cache", "kv_bytes"),
         ];
-        // Most models have no experts, or have them in memory.
-        let is_there = |key: &str| key != "experts_on_disk_bytes" || model[key].as_u64().unwrap_or(0) > 0;
+        // Most models have no experts, or have them in memory, and no adapters.
+        let is_rare = |key: &str| ["experts_on_disk_bytes", "adapter_buffer_bytes"].contains(&key);
+        let is_there = |key: &str| !is_rare(key) || model[key].as_u64().unwrap_or(0) > 0;
         for (part, key) in parts.into_iter().filter(|(_, key)| is_there(key)) {
             rows.push(vec![format!("{}: {part}", text(&model["model"])), size(&model[key])]);
         }

@@ -1,5 +1,6 @@
 //! `ruvllm serve`: the HTTP server.
 
+mod adapters;
 mod budget;
 mod describe;
 mod listen_flags;

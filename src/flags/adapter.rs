@@ -1,6 +1,7 @@
 //! `--adapter`: LoRA adapters that a model is run with.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -46,6 +47,20 @@ impl AdapterFlags {
         let wanted = self.registered(engine, model)?;
         let held = wanted.iter().zip(&self.adapter);
         held.map(|(registered, asked)| Ok(engine.adapters().hold(&[(registered.id, asked.weight)])?)).collect()
+    }
+
+    /// Returns how long the first adapter takes to be ready for use when it is not in memory, several times.
+    pub fn load_times(&self, engine: &Engine, model: &str, repeat: usize) -> Result<Vec<Duration>> {
+        let wanted = self.registered(engine, model)?;
+        let Some((registered, asked)) = wanted.first().zip(self.adapter.first()) else { return Ok(Vec::new()) };
+        let load = |_| {
+            engine.adapters().set_budget(0);
+            engine.adapters().set_budget(usize::MAX);
+            let began = Instant::now();
+            engine.adapters().hold(&[(registered.id, asked.weight)])?;
+            Ok(began.elapsed())
+        };
+        (0..repeat).map(load).collect()
     }
 
     /// Returns what memory and logs call the adapters.

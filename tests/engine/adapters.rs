@@ -1,9 +1,14 @@
 //! Adapters in the engine, on a tiny model: who shares whose pages, and that nothing else changes an answer.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::support::{disk, run_together, safetensors_folder};
-use ruvllm_engine::{HeldAdapter, PrefixUse, Request, Speculation};
+use crate::support::{disk, engine as smollm2_engine, run_together, safetensors_folder, smollm2};
+use ruvllm_engine::{DraftOptions, HeldAdapter, KvOptions, PrefixUse, Request, Speculation, Tiers};
+use ruvllm_kernels::{KernelSet, Pool};
+use ruvllm_model::formats::gguf::Gguf;
+use ruvllm_model::{CpuRunner, Model};
+use ruvllm_runner::PageFormat;
 use ruvllm_runtime::{DiskStore, Engine, OutputFormat, Prompt};
 use serde_json::json;
 use tempfile::TempDir;
@@ -194,6 +199,54 @@ fn draft_tokens_change_nothing() {
         let expected = answer(&mut engine, &plain).0;
         assert_eq!(answer(&mut engine, &speculating).0, expected);
     }
+}
+
+#[test]
+fn a_draft_model_beside_an_adapter_changes_no_token() {
+    let mut engine =
+        Engine::builder(smollm2()).context(Some(512)).sequences(2).build().expect("the default model loads");
+    let adapter = engine.adapters().register(golden("../trained")).expect("it is the model's");
+    let held = engine.adapters().hold(&[(adapter.id, 1.0)]).expect("there is room");
+    let prompt = engine.encode(&Prompt::Text("The ferry crosses the river where".to_owned())).expect("encodable");
+    let requests = [None, Some(&held)].map(|adapter| request(&prompt, adapter));
+    let expected: Vec<Vec<u32>> = requests.iter().map(|request| answer(&mut engine, &alone(request)).0).collect();
+    assert_ne!(expected[0], expected[1], "the adapter shows");
+    // The model drafts for itself, without the adapter, as if that cost next to nothing.
+    let gguf = Gguf::open(smollm2()).expect("a sound file");
+    let model = Model::load(&gguf, 512, &mut |_| {}).expect("a sound model");
+    let runner = CpuRunner::new(Arc::new(model), Pool::new(1, KernelSet::best()), 32);
+    let kv = KvOptions { budget_bytes: 64 << 20, ..KvOptions::new(Tiers::uniform(PageFormat::F16)) };
+    engine.core().set_draft_model(Box::new(runner), &DraftOptions { kv, fingerprint: [7; 32], cost: 0.05 });
+    let drafting = requests.map(|request| Request { speculation: Speculation::On, ..request });
+    let events = run_together(&mut engine, &drafting[1..]).remove(0);
+    assert_eq!(events.iter().map(|event| event.sampled.token).collect::<Vec<u32>>(), expected[1]);
+    let counts = events.last().expect("an answer").counts;
+    assert!(counts.drafted_by_model > 0, "it has drafted for the adapter: {counts:?}");
+    let together: Vec<Vec<u32>> = answers(&mut engine, &drafting).into_iter().map(|(tokens, _)| tokens).collect();
+    assert_eq!(together, expected);
+    assert_eq!(engine.core().take_draft_failure(), None);
+}
+
+#[test]
+fn the_held_out_loss_of_a_trained_adapter_is_that_of_peft() {
+    let folder = golden("../trained");
+    let text = std::fs::read_to_string(folder.join("held_out.txt")).expect("the fixture is there");
+    let figures = std::fs::read_to_string(folder.join("figures.json")).expect("the fixture is there");
+    let figures: serde_json::Value = serde_json::from_str(&figures).expect("JSON");
+    let figure = |key: &str| figures[key].as_f64().expect("a number");
+    let engine = smollm2_engine();
+    let adapter = engine.adapters().register(folder).expect("it is the model's");
+    let held = engine.adapters().hold(&[(adapter.id, 1.0)]).expect("there is room");
+    let loss = |adapter: Option<&HeldAdapter>| {
+        let context = figure("context") as usize;
+        let perplexity = engine.perplexity_with(adapter, &text, context, |_, _, _| {}).expect("it is long enough");
+        assert_eq!(perplexity.scored_tokens as f64, figure("scored_tokens"), "the same tokens");
+        perplexity.value.ln()
+    };
+    let (before, after) = (loss(None), loss(Some(&held)));
+    println!("before: {before:.4}, PEFT {:.4}; after: {after:.4}, PEFT {:.4}", figure("loss_before"), figure("loss"));
+    assert!((after / figure("loss") - 1.0).abs() < 0.01, "{after} for {}", figure("loss"));
+    assert!(before - after > 0.1, "the adapter has learned something: {before} before, {after} after");
 }
 
 #[test]

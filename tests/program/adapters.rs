@@ -6,7 +6,7 @@ use std::process::Output;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::peft::{random_adapter, write_peft};
+use crate::peft::{random_adapter, random_adapter_with, write_peft};
 use crate::server::{Server, ruvllm, start};
 use crate::support::{home, smollm2};
 use serde_json::{Value, json};
@@ -373,6 +373,108 @@ fn the_witness_log_and_sessions_say_which_adapter_answered() {
     assert_eq!(entry["adapter"], format!("mine@{digest}"), "{entry}");
     let sessions = server.get_json("/v1/sessions");
     assert_eq!(sessions["data"][0]["adapter"], format!("mine@{digest}"), "{sessions}");
+}
+
+#[test]
+fn a_folder_of_adapters_is_served_and_what_is_none_is_left_out() {
+    let (home, folder) = (home(), tempfile::tempdir().expect("a folder"));
+    for (name, seed) in [("one", 1), ("two", 2)] {
+        random_adapter(folder.path(), name, seed);
+    }
+    let broken = folder.path().join("broken");
+    std::fs::create_dir(&broken).expect("a folder");
+    std::fs::write(broken.join("adapter_config.json"), "{}").expect("a file");
+    let flag = format!("smollm2={}", text(folder.path()));
+    let server = start(&home, &["smollm2", "--context", "512", "--adapters-from", &flag]);
+    let list = server.get_json("/v1/models");
+    assert!(
+        ["one", "two"].iter().all(|name| names(&list).contains(name)) && !names(&list).contains(&"broken"),
+        "{list}"
+    );
+    assert_ne!(answer(&server, "", json!({ "model": "one" })), answer(&server, "", json!({ "model": "smollm2:two" })));
+    let numbers: Vec<Value> =
+        server.get_json("/lora-adapters").as_array().expect("a list").iter().map(|one| one["name"].clone()).collect();
+    assert_eq!(numbers, ["one", "two"], "numbered by name");
+    drop(server);
+    for name in ["one", "two"] {
+        std::fs::remove_dir_all(folder.path().join(name)).expect("it was there");
+    }
+    for (wrong, why) in
+        [("/nowhere", "cannot be read"), (text(&broken), "no PEFT folders"), (text(folder.path()), "none of 1")]
+    {
+        let said = refused(&home, &["serve", "smollm2", "--port", "0", "--adapters-from", wrong]);
+        assert!(said.contains(why), "{wrong}: {said}");
+    }
+}
+
+#[test]
+fn memory_for_adapters_is_taken_from_kv_caches_once_there_are_some() {
+    let (home, folder) = (home(), tempfile::tempdir().expect("a folder"));
+    let one = random_adapter(folder.path(), "one", 1);
+    let limits = ["--context", "1024", "--sequences", "64", "--memory", "800M", "--adapter-memory", "200M"];
+    let server = start(&home, &[&["smollm2", "--adapter-folder", text(folder.path())], &limits[..]].concat());
+    let memory = || {
+        let memory = server.get_json("/admin/models")["memory"].clone();
+        let part = memory["parts"].as_array().expect("a list").iter().find(|part| part["part"] == "adapters").cloned();
+        let adapters = part.and_then(|part| part["max_bytes"].as_u64()).expect("a number");
+        let of_model = |key: &str| memory["models"][0][key].as_u64().expect("a number");
+        let parts = memory["parts"].as_array().expect("a list").iter().map(|part| part["max_bytes"].as_u64());
+        let parts: u64 = parts.map(|bytes| bytes.expect("a number")).sum();
+        let [kv, buffers] = ["kv_bytes", "adapter_buffer_bytes"].map(of_model);
+        let all = parts + of_model("weights_bytes") + of_model("working_bytes") + kv + buffers;
+        assert!(all <= memory["budget_bytes"].as_u64().expect("a number"), "{memory}");
+        (kv, adapters, buffers)
+    };
+    let (kv_before, adapters, buffers) = memory();
+    assert_eq!((adapters, buffers), (0, 0));
+    let load = json!({ "lora_name": "a", "lora_path": text(&one) });
+    assert!(server.post_and_read("/v1/load_lora_adapter", &server.operator(), &load).contains("added successfully"));
+    let (kv, adapters, buffers) = memory();
+    assert_eq!(adapters, 200 << 20);
+    assert!(buffers > 1 << 20, "inputs that are not quantized: {buffers}");
+    assert!(kv < kv_before, "{kv} of {kv_before}");
+    answer(&server, "", json!({ "model": "a" }));
+    let shown = server.get_json("/admin/models")["models"][0]["adapters"].clone();
+    let number = |key: &str| shown[key].as_u64().expect("a number");
+    assert!(number("buffer_bytes") >= buffers && number("hot_bytes") > 1 << 20, "{shown}");
+    let ps = printed(&home, &["ps", "--url", &format!("http://{}", server.address)]);
+    assert!(ps.contains("work with adapters"), "{ps}");
+}
+
+#[test]
+fn switching_to_an_activated_adapter_keeps_the_warm_prefix_of_the_model() {
+    let (home, folder) = (home(), tempfile::tempdir().expect("a folder"));
+    let told = printed_json(&home, &["tokenize", "smollm2", "<|im_start|>assistant\n", "--special", "--json"]);
+    let tokens: Vec<u64> =
+        told["tokens"].as_array().expect("a list").iter().filter_map(|token| token["id"].as_u64()).collect();
+    let settings = json!({ "alora_invocation_tokens": tokens });
+    let activated = random_adapter_with(folder.path(), "activated", 1, &settings);
+    let flags = [format!("activated={}", text(&activated)), {
+        let plain = random_adapter(folder.path(), "plain", 1);
+        format!("plain={}", text(&plain))
+    }];
+    let server = start(&home, &["smollm2", "--context", "1024", "--adapter", &flags[0], "--adapter", &flags[1]]);
+    let question = format!("{}\n\n{QUESTION}", &include_str!("../data/essays.txt")[..1000]);
+    let with = |model: &str| {
+        let messages = json!([{ "role": "user", "content": question }]);
+        let (status, told) = ask(&server, "", json!({ "model": model, "messages": messages }));
+        assert_eq!(status, 200, "{told}");
+        let usage = &told["usage"];
+        let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a number");
+        let prompt = usage["prompt_tokens"].as_u64().expect("a number");
+        (told["choices"][0]["message"]["content"].clone(), prompt, cached)
+    };
+    let (base, prompt, cached) = with("smollm2");
+    assert!(prompt > 200 && cached < 32, "{prompt}, {cached}: a system message at most");
+    let warm = with("smollm2").2;
+    assert_eq!(warm, prompt - 1, "all but the token whose logits are wanted");
+    let (adapted, _, cached) = with("activated");
+    let begins = prompt - tokens.len() as u64;
+    assert_eq!(cached, begins / 16 * 16, "all pages of the model before the adapter begins");
+    assert_ne!(adapted, base, "the adapter shows");
+    assert_eq!(with("activated"), (adapted, prompt, prompt - 1), "and then its own");
+    assert_eq!(with("plain").2, 0, "an adapter that changes all tokens has nothing");
+    assert_eq!(with("smollm2"), (base, prompt, warm), "the model's own pages are as they were");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod server;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod adapter_changes;
 mod adapters;
 mod backends;
 mod cli;

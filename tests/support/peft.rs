@@ -20,6 +20,11 @@ const MODULES: [(&str, &str, usize, usize); 4] = [
 
 /// Writes an adapter that changes answers, another for each seed. Returns its folder.
 pub fn random_adapter(parent: &Path, name: &str, seed: u64) -> PathBuf {
+    random_adapter_with(parent, name, seed, &json!({}))
+}
+
+/// The same with more settings.
+pub fn random_adapter_with(parent: &Path, name: &str, seed: u64, settings: &Value) -> PathBuf {
     let folder = parent.join(name);
     std::fs::create_dir_all(&folder).expect("room for a folder");
     let (mut header, mut data) = (Map::new(), Vec::new());
@@ -38,8 +43,11 @@ pub fn random_adapter(parent: &Path, name: &str, seed: u64) -> PathBuf {
         }
     }
     let targets: Vec<&str> = MODULES.iter().map(|(_, module, ..)| *module).collect();
-    let config = json!({ "peft_type": "LORA", "r": RANK, "lora_alpha": 8, "target_modules": targets,
+    let mut config = json!({ "peft_type": "LORA", "r": RANK, "lora_alpha": 8, "target_modules": targets,
                          "base_model_name_or_path": "HuggingFaceTB/SmolLM2-135M-Instruct" });
+    for (key, value) in settings.as_object().expect("an object") {
+        config[key] = value.clone();
+    }
     write_peft(&folder, &config, &Value::Object(header), &data);
     folder
 }

@@ -12,7 +12,7 @@ use ruvllm_runner::{
     Runner, RunnerError, RunnerLimits, StateSlot,
 };
 
-use crate::adapters::{AdapterTargets, ResidentAdapters};
+use crate::adapters::{AdapterBuffers, AdapterTargets, ResidentAdapters};
 use crate::{Model, RowLimits, RunState};
 
 /// Runs batches when they are submitted: the thread that submits is one of those that compute.
@@ -79,6 +79,11 @@ impl CpuRunner {
     /// Returns what adapters may change of its model.
     pub fn adapter_targets(&self) -> AdapterTargets {
         self.model.adapter_targets()
+    }
+
+    /// Returns what batches with adapters take in addition, from the first one on.
+    pub fn adapter_buffers(&self) -> AdapterBuffers {
+        self.state.adapter_buffers()
     }
 
     pub fn threads(&self) -> usize {

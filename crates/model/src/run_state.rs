@@ -6,7 +6,7 @@ use ruvllm_kernels::Pool;
 use ruvllm_kernels::ops::{Activations, Adapted, AdapterRows, ExpertBuffers, HostStates, Linear, Matrix, SplitResults};
 use ruvllm_runner::{AdapterId, Batch, BatchError};
 
-use crate::adapters::ResidentAdapters;
+use crate::adapters::{AdapterBuffers, ResidentAdapters};
 use crate::blocks::LayerInputBuffers;
 
 /// The rows of the largest batch.
@@ -161,6 +161,17 @@ impl RunState {
         let widths = self.attended.0.iter_mut().chain(&mut self.gated.0).map(|(_, inputs)| inputs);
         let recurrent = self.recurrent.iter_mut().map(|recurrent| &mut recurrent.output);
         widths.chain(recurrent).chain([&mut self.normed]).for_each(|inputs| inputs.reserve_floats(pool));
+    }
+
+    /// Returns what batches with adapters take in addition.
+    pub(crate) fn adapter_buffers(&self) -> AdapterBuffers {
+        let widths = self.attended.0.iter().chain(&self.gated.0).map(|(_, inputs)| inputs);
+        let recurrent = self.recurrent.iter().map(|recurrent| &recurrent.output);
+        let inputs = widths.chain(recurrent).chain([&self.normed]);
+        AdapterBuffers {
+            input_bytes: inputs.map(Activations::bytes_for_adapters).sum(),
+            rank_bytes: AdapterRows::bytes_of_rank(self.rows_max),
+        }
     }
 
     /// Makes room for the recurrent states of `slots` sequences, if the model has any.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use hot::{HotAdapters, Reserved};
 use ruvllm_engine::{AdapterId, HeldAdapter, TokenId};
-use ruvllm_model::adapters::{AdapterError, AdapterFile, AdapterTargets, ResidentAdapters, pack};
+use ruvllm_model::adapters::{AdapterBuffers, AdapterError, AdapterFile, AdapterTargets, ResidentAdapters, pack};
 
 /// Memory for hot adapters where nothing else is said.
 const BUDGET_BYTES: usize = 512 << 20;
@@ -39,12 +39,15 @@ struct Inner {
 pub(crate) struct AdapterBase {
     pub targets: AdapterTargets,
     pub resident: Arc<ResidentAdapters>,
+    pub buffers: AdapterBuffers,
 }
 
 #[derive(Debug, Default)]
 struct State {
     registered: HashMap<AdapterId, RegisteredAdapter>,
     hot: HotAdapters,
+    /// Whether something in memory may have been unregistered.
+    may_be_forgotten: bool,
 }
 
 /// What is known of an adapter that was registered.
@@ -60,6 +63,8 @@ pub struct RegisteredAdapter {
     pub invocation: Option<Arc<[TokenId]>>,
     /// The smallest and the largest rank of its matrices.
     pub ranks: (usize, usize),
+    /// The most ranks that are multiplied with one input, those of all matrices that take it.
+    pub ranks_together: usize,
 }
 
 /// Figures of an engine's adapters.
@@ -69,6 +74,8 @@ pub struct AdapterStats {
     /// Adapters in memory, and the bytes that they take.
     pub hot: usize,
     pub hot_bytes: usize,
+    /// What batches with adapters take beside them, of which `budget_bytes` covers what depends on the ranks.
+    pub buffer_bytes: usize,
     pub budget_bytes: usize,
     /// How often one was loaded, dropped from memory, or found there.
     pub loads: u64,
@@ -106,6 +113,7 @@ impl Adapters {
             changes_kv: facts.changes_kv,
             invocation: file.invocation.map(Into::into),
             ranks: file.ranks,
+            ranks_together: facts.ranks,
         };
         let mut state = self.0.lock();
         if state.registered.len() >= REGISTERED_MAX && !state.registered.contains_key(&adapter.id) {
@@ -125,6 +133,7 @@ impl Adapters {
     pub fn unregister(&self, id: AdapterId) {
         let mut state = self.0.lock();
         state.registered.remove(&id);
+        state.may_be_forgotten = true;
         self.0.drop_forgotten(&mut state);
     }
 
@@ -146,7 +155,9 @@ impl Adapters {
         }
         let bytes = wanted.parts.iter().map(|(part, _)| part.bytes).sum();
         let made_of = wanted.parts.iter().map(|(part, _)| part.id).collect();
-        state.hot.reserve(wanted.id, made_of, bytes, |id| base.resident.remove(id))?;
+        let ranks: usize = wanted.parts.iter().map(|(part, _)| part.ranks_together).sum();
+        let products = ranks.saturating_mul(base.buffers.rank_bytes);
+        state.hot.reserve(wanted.id, made_of, bytes, products, |id| base.resident.remove(id))?;
         drop(state);
         let loading = Loading { inner: &self.0, id: wanted.id };
         let adapter = Arc::new(wanted.load(base)?);
@@ -167,7 +178,14 @@ impl Adapters {
     pub fn stats(&self) -> AdapterStats {
         let mut state = self.0.lock();
         self.0.drop_forgotten(&mut state);
-        AdapterStats { registered: state.registered.len(), ..state.hot.stats() }
+        let hot = state.hot.stats();
+        let inputs = if hot.loads > 0 { self.input_buffer_bytes() } else { 0 };
+        AdapterStats { registered: state.registered.len(), buffer_bytes: inputs + hot.buffer_bytes, ..hot }
+    }
+
+    /// Returns the memory that the first batch with an adapter takes and keeps, which no budget of adapters covers.
+    pub fn input_buffer_bytes(&self) -> usize {
+        self.0.base.as_ref().map_or(0, |base| base.buffers.input_bytes)
     }
 
     /// Returns the matrices of the model that adapters can change.
@@ -193,8 +211,11 @@ impl Inner {
 
     /// Drops what was unregistered from memory, unless a request holds it.
     fn drop_forgotten(&self, state: &mut State) {
-        let State { registered, hot } = state;
-        hot.drop_unless(|parts| parts.iter().all(|id| registered.contains_key(id)), |id| self.remove_resident(id));
+        let State { registered, hot, may_be_forgotten } = state;
+        if *may_be_forgotten {
+            let is_wanted = |parts: &[AdapterId]| parts.iter().all(|id| registered.contains_key(id));
+            *may_be_forgotten = hot.drop_unless(is_wanted, |id| self.remove_resident(id));
+        }
     }
 }
 

@@ -16,6 +16,8 @@ const PROCESS_BYTES: usize = 96 << 20;
 pub struct MemoryBudget {
     total_bytes: usize,
     parts: Vec<Part>,
+    /// Memory for adapters of all models, which is taken once there are some.
+    adapter_bytes: usize,
     models: Mutex<Vec<Entry>>,
     next_id: AtomicU64,
 }
@@ -38,6 +40,10 @@ struct Entry {
     kv_bytes: Option<usize>,
     /// It only finishes running requests: its engine gets no new budget.
     is_leaving: bool,
+    /// Whether it has adapters, so that memory for adapters is taken.
+    has_adapters: bool,
+    /// Buffers of batches with adapters, which stay until the model is unloaded.
+    adapter_buffer_bytes: usize,
 }
 
 /// A model's share of the budget, released on drop.
@@ -50,6 +56,7 @@ pub(crate) struct Share {
 /// Not enough memory is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shortage {
+    pub needed_bytes: usize,
     pub free_bytes: usize,
 }
 
@@ -73,17 +80,20 @@ pub struct ModelShare {
     pub experts_on_disk_bytes: usize,
     /// Maximum of buffers, tokenizer, grammars and waiting requests.
     pub working_bytes: usize,
+    /// Buffers of batches with adapters; 0 until it has had one.
+    pub adapter_buffer_bytes: usize,
     /// Maximum of the KV cache.
     pub kv_bytes: usize,
 }
 
 impl MemoryBudget {
-    /// `total_bytes` in all; unlimited without.
-    pub fn new(total_bytes: Option<usize>, parts: &[(&'static str, usize)]) -> Self {
+    /// `total_bytes` in all; unlimited without. `adapter_bytes` are taken from KV caches once a model has adapters.
+    pub fn new(total_bytes: Option<usize>, parts: &[(&'static str, usize)], adapter_bytes: usize) -> Self {
         let parts = [("process", PROCESS_BYTES)].iter().chain(parts);
         Self {
             total_bytes: total_bytes.unwrap_or(usize::MAX),
             parts: parts.map(|(part, max_bytes)| Part { part, max_bytes: *max_bytes }).collect(),
+            adapter_bytes,
             models: Mutex::default(),
             next_id: AtomicU64::new(0),
         }
@@ -97,12 +107,12 @@ impl MemoryBudget {
     /// Reserves a share for a model, if it fits beside all others at their minimum.
     pub(crate) fn reserve(self: &Arc<Self>, name: &str, memory: ModelMemory) -> Result<Share, Shortage> {
         let mut models = self.models();
-        let free_bytes = self.for_models().saturating_sub(models.iter().map(Entry::min_bytes).sum());
-        if memory.min_bytes() > free_bytes {
-            return Err(Shortage { free_bytes });
+        let (needed_bytes, free_bytes) = (memory.min_bytes(), self.free_bytes(&models));
+        if needed_bytes > free_bytes {
+            return Err(Shortage { needed_bytes, free_bytes });
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        models.push(Entry { id, name: name.to_owned(), memory, kv_bytes: None, is_leaving: false });
+        models.push(Entry::new(id, name, memory));
         Ok(Share { budget: Arc::clone(self), id })
     }
 
@@ -114,7 +124,7 @@ impl MemoryBudget {
     /// Returns the KV memory of each model: its minimum, and an equal share of the rest as far as it can use it.
     pub(crate) fn kv_shares(&self) -> Vec<(u64, usize)> {
         let models = self.models();
-        let mut left = self.for_models().saturating_sub(models.iter().map(Entry::min_bytes).sum());
+        let mut left = self.free_bytes(&models);
         let mut wanting: Vec<&Entry> = models.iter().filter(|entry| !entry.is_leaving).collect();
         // Models that want least come first: what they leave is for the others.
         wanting.sort_by_key(|entry| entry.memory.kv_max_bytes - entry.memory.kv_min_bytes);
@@ -134,14 +144,27 @@ impl MemoryBudget {
             weights_bytes: entry.memory.weights_bytes,
             experts_on_disk_bytes: entry.memory.disk_bytes,
             working_bytes: entry.memory.working_bytes,
+            adapter_buffer_bytes: entry.adapter_buffer_bytes,
             kv_bytes: entry.kv_bytes.unwrap_or(entry.memory.kv_min_bytes),
         };
+        let models = self.models();
+        let adapters = Part { part: "adapters", max_bytes: self.taken_by_adapters(&models) };
         MemoryReport {
             budget_bytes: (self.total_bytes < usize::MAX).then_some(self.total_bytes),
             resident_bytes: hardware::resident_bytes(),
-            parts: self.parts.clone(),
-            models: self.models().iter().map(share).collect(),
+            parts: self.parts.iter().cloned().chain([adapters]).collect(),
+            models: models.iter().map(share).collect(),
         }
+    }
+
+    /// Returns what is left beside all models at their minimum.
+    fn free_bytes(&self, models: &[Entry]) -> usize {
+        let taken = models.iter().map(Entry::min_bytes).fold(self.taken_by_adapters(models), usize::saturating_add);
+        self.for_models().saturating_sub(taken)
+    }
+
+    fn taken_by_adapters(&self, models: &[Entry]) -> usize {
+        if models.iter().any(|entry| entry.has_adapters) { self.adapter_bytes } else { 0 }
     }
 
     fn models(&self) -> MutexGuard<'_, Vec<Entry>> {
@@ -151,10 +174,22 @@ impl MemoryBudget {
 }
 
 impl Entry {
+    fn new(id: u64, name: &str, memory: ModelMemory) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            memory,
+            kv_bytes: None,
+            is_leaving: false,
+            has_adapters: false,
+            adapter_buffer_bytes: 0,
+        }
+    }
+
     fn min_bytes(&self) -> usize {
         let leaving = self.kv_bytes.filter(|_| self.is_leaving);
         let kv = leaving.unwrap_or(self.memory.kv_min_bytes);
-        self.memory.fixed_bytes().saturating_add(kv)
+        self.memory.fixed_bytes().saturating_add(self.adapter_buffer_bytes).saturating_add(kv)
     }
 }
 
@@ -172,6 +207,30 @@ impl Share {
     /// Returns the KV memory that its engine was last given, if any.
     pub(crate) fn kv_bytes(&self) -> Option<usize> {
         self.budget.models().iter().find(|entry| entry.id == self.id)?.kv_bytes
+    }
+
+    /// Takes memory for adapters and the buffers that they need in batches, if the model has none yet. Returns whether that
+    /// leaves less for KV caches.
+    pub(crate) fn take_adapters(&self, buffer_bytes: usize) -> Result<bool, Shortage> {
+        let mut models = self.budget.models();
+        let free_bytes = self.budget.free_bytes(&models);
+        let taken_bytes = self.budget.taken_by_adapters(&models);
+        let Some(entry) = models.iter_mut().find(|entry| entry.id == self.id) else { return Ok(false) };
+        if entry.has_adapters {
+            return Ok(false);
+        }
+        let buffers = buffer_bytes.saturating_sub(entry.adapter_buffer_bytes);
+        let needed_bytes = buffers.saturating_add(self.budget.adapter_bytes - taken_bytes);
+        if needed_bytes > free_bytes {
+            return Err(Shortage { needed_bytes, free_bytes });
+        }
+        (entry.has_adapters, entry.adapter_buffer_bytes) = (true, buffer_bytes);
+        Ok(needed_bytes > 0)
+    }
+
+    /// Gives the memory for adapters back, if no other model has any. Buffers stay with the model.
+    pub(crate) fn give_back_adapters(&self) {
+        self.change(|entry| entry.has_adapters = false);
     }
 
     /// Marks it as only finishing running requests.
@@ -199,7 +258,8 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     fn budget(for_models: usize) -> Arc<MemoryBudget> {
-        Arc::new(MemoryBudget::new(Some(PROCESS_BYTES + 10 * MIB + for_models), &[("bodies", 10 * MIB)]))
+        let total = PROCESS_BYTES + 10 * MIB + for_models;
+        Arc::new(MemoryBudget::new(Some(total), &[("bodies", 10 * MIB)], 100 * MIB))
     }
 
     fn memory(weights: usize, kv_min: usize, kv_max: usize) -> ModelMemory {
@@ -234,7 +294,7 @@ mod tests {
         let budget = budget(400 * MIB);
         let a = budget.reserve("a", memory(100, 100, 5000)).unwrap();
         let shortage = budget.reserve("b", memory(150, 51, 60)).unwrap_err();
-        assert_eq!(shortage, Shortage { free_bytes: 200 * MIB });
+        assert_eq!(shortage, Shortage { needed_bytes: 201 * MIB, free_bytes: 200 * MIB });
         let b = budget.reserve("b", memory(150, 50, 60)).unwrap();
         assert_eq!(shares(&budget), [100, 50]);
         drop((a, b));
@@ -254,8 +314,31 @@ mod tests {
     }
 
     #[test]
+    fn adapters_take_memory_from_kv_caches_while_a_model_has_some() {
+        let budget = budget(1000 * MIB);
+        let a = budget.reserve("a", memory(100, 50, 5000)).unwrap();
+        let b = budget.reserve("b", memory(100, 50, 60)).unwrap();
+        assert_eq!(shares(&budget), [740, 60]);
+        assert_eq!(a.take_adapters(20 * MIB), Ok(true));
+        assert_eq!(shares(&budget), [620, 60], "100 for adapters, 20 for buffers");
+        assert_eq!(a.take_adapters(20 * MIB), Ok(false), "once");
+        assert_eq!(b.take_adapters(30 * MIB), Ok(true));
+        assert_eq!(shares(&budget), [590, 60], "all models share what adapters have");
+        assert_eq!(budget.report().parts.last().map(|part| (part.part, part.max_bytes)), Some(("adapters", 100 * MIB)));
+        a.give_back_adapters();
+        assert_eq!(shares(&budget), [590, 60]);
+        b.give_back_adapters();
+        assert_eq!(shares(&budget), [690, 60], "buffers stay");
+        drop((a, b));
+        let full = budget.reserve("full", memory(800, 50, 60)).unwrap();
+        let shortage = full.take_adapters(60 * MIB).unwrap_err();
+        assert_eq!(shortage, Shortage { needed_bytes: 160 * MIB, free_bytes: 150 * MIB });
+        assert_eq!(shares(&budget), [60], "nothing was taken");
+    }
+
+    #[test]
     fn without_a_number_everybody_has_all_that_is_of_use() {
-        let budget = Arc::new(MemoryBudget::new(None, &[]));
+        let budget = Arc::new(MemoryBudget::new(None, &[], 0));
         let _a = budget.reserve("a", memory(100, 50, 5000)).unwrap();
         let _b = budget.reserve("b", memory(100, 50, 70)).unwrap();
         assert_eq!(shares(&budget), [5000, 70]);

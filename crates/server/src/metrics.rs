@@ -101,6 +101,7 @@ impl Metrics {
                 ("weights", share.weights_bytes),
                 ("experts_on_disk", share.experts_on_disk_bytes),
                 ("working", share.working_bytes),
+                ("adapter_buffers", share.adapter_buffer_bytes),
                 ("kv", share.kv_bytes),
             ];
             for (part, bytes) in parts {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use ruvllm_model::adapters::AdapterFile;
 use ruvllm_model::adapters::merge::{BakedType, MergeMethod, bake, merge};
+use ruvllm_model::adapters::{AdapterFile, AdapterFormat};
 use ruvllm_runtime::Engine;
 use ruvllm_store::default_home;
 use serde_json::json;
@@ -47,7 +47,7 @@ pub struct Merge {
     /// Keep the result in the store under this name
     #[arg(long, required_unless_present = "output")]
     name: Option<String>,
-    /// Write the result here: a new PEFT folder, or a GGUF file with --into
+    /// Write the result here: a new PEFT folder, or a GGUF file with --into or if the adapters are GGUF
     #[arg(long, value_name = "PATH", conflicts_with = "name")]
     output: Option<PathBuf>,
     /// Add the adapters, each by its weight, to the weights of this model and write a GGUF file that needs no adapter
@@ -88,7 +88,10 @@ impl Merge {
             (None, None, name) => {
                 // Beside the store's own, which do not begin with a dot.
                 let folder = default_home()?.join("adapters").join(format!(".merged-{}", std::process::id()));
-                let merged = self.merge(&files, &folder, name.as_deref());
+                std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+                let is_gguf = files.first().is_some_and(|(file, _)| file.format == AdapterFormat::Gguf);
+                let output = folder.join(if is_gguf { "merged.gguf" } else { "merged" });
+                let merged = self.merge(&files, &output, name.as_deref());
                 // What cannot be removed does no harm.
                 let _ = std::fs::remove_dir_all(&folder);
                 merged
@@ -96,20 +99,20 @@ impl Merge {
         }
     }
 
-    /// Merges into a folder, and from there into the store if it is to have a name.
-    fn merge(&self, files: &[(&AdapterFile, f32)], folder: &Path, name: Option<&str>) -> Result<()> {
-        if folder.exists() {
-            bail!("{} exists; name a folder that does not", folder.display());
+    /// Merges into a folder or file, and from there into the store if it is to have a name.
+    fn merge(&self, files: &[(&AdapterFile, f32)], output: &Path, name: Option<&str>) -> Result<()> {
+        if output.exists() {
+            bail!("{} exists; name what does not", output.display());
         }
-        let merged = merge(files, self.method(), self.rank, folder)?;
+        let merged = merge(files, self.method(), self.rank, output)?;
         let place = match name {
             Some(name) => {
                 let check = |path: &Path| AdapterFile::open(path).map(drop).map_err(|error| error.to_string());
                 let mut progress = PullProgress::new(interrupt_flag());
-                let spec = folder.to_string_lossy();
+                let spec = output.to_string_lossy();
                 store()?.pull_adapter(&spec, Some(name), &check, &mut progress)?.name
             }
-            None => folder.display().to_string(),
+            None => output.display().to_string(),
         };
         if self.json {
             return output::json(&json!({

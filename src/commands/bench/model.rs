@@ -1,16 +1,18 @@
 //! Prefill and decode speed of one model, and further measurements that flags ask for.
 
+mod adapter;
 mod first_token;
 mod report;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
 use ruvllm_engine::{Core, PrefixUse, Request, Speculation, StepError, SubmitError};
 use ruvllm_runtime::{Engine, HeldAdapter};
 
+use self::adapter::{AdapterCosts, Switch};
 use self::first_token::FirstToken;
 use self::report::Report;
 use super::{Spread, arrival, filler, prefix, sessions, speculation, step_tokens};
@@ -25,7 +27,8 @@ pub struct ModelBenchFlags {
     #[command(flatten)]
     pub engine: EngineFlags,
     /// Measure prefill and decode with a LoRA adapter, in turns with the model alone: its name, or the path of a PEFT folder or
-    /// a GGUF file. Can be repeated: sequences take them in turn
+    /// a GGUF file. Can be repeated: sequences take them in turn. Also measures how long the first one takes to load, and the
+    /// first token of a prompt whose beginning is cached, without it and with it
     #[arg(long, value_name = "ADAPTER[=WEIGHT]", value_parser = parse_weighted)]
     pub adapter: Vec<WeightedAdapter>,
     /// Prompt tokens of the prefill measurement
@@ -82,11 +85,11 @@ struct Rates {
 struct AllRates {
     rates: Rates,
     /// `None` if flags name no adapter.
-    adapter_cost: Option<AdapterCost>,
+    adapter_speed: Option<AdapterSpeed>,
 }
 
 /// What adapters cost: rounds with them alternate with rounds of the model alone, so that both meet the same machine.
-struct AdapterCost {
+struct AdapterSpeed {
     alone: Rates,
     /// What is left of the model's own speed, of each pair of rounds.
     share: Rates,
@@ -110,9 +113,12 @@ impl ModelBench {
         let mut engine = self.model.load(interrupted.clone(), self.sequences_max())?;
         self.check_context(engine.context())?;
         let load_s = loading.elapsed().as_secs_f64();
-        let adapters = AdapterFlags { adapter: self.flags.adapter.clone() };
-        let adapters = adapters.hold_each(&engine, &self.model.file(interrupted.clone())?.name)?;
-        let report = self.measure(&mut engine, load_s, &adapters, &interrupted)?;
+        let flags = AdapterFlags { adapter: self.flags.adapter.clone() };
+        let model = self.model.file(interrupted.clone())?.name;
+        let loads = flags.load_times(&engine, &model, self.flags.repeat)?;
+        let adapters = flags.hold_each(&engine, &model)?;
+        let mut report = self.measure(&mut engine, load_s, &adapters, &interrupted)?;
+        report.adapter = self.measure_adapter(&mut engine, loads, adapters.first())?;
         if self.flags.json { report.print_json() } else { report.print_tables() }
     }
 
@@ -124,7 +130,7 @@ impl ModelBench {
         interrupted: &AtomicBool,
     ) -> Result<Report<'_>> {
         let ModelBenchFlags { repeat, prefix, arrival, sessions, .. } = self.flags;
-        let AllRates { rates, adapter_cost } = self.measure_rates(engine, adapters, interrupted)?;
+        let AllRates { rates, adapter_speed } = self.measure_rates(engine, adapters, interrupted)?;
         let first_token = self.measure_first_token(engine)?;
         let speculation = self.compare_speculation(engine, interrupted)?;
         let (threads, kernels) = (engine.threads(), engine.kernels());
@@ -141,13 +147,27 @@ impl ModelBench {
             kernels,
             load_s,
             rates,
-            adapter_cost,
+            adapter_speed,
             first_token,
             speculation,
             prefixes,
             arrival,
             sessions,
+            adapter: None,
         })
+    }
+
+    /// Measures what the first adapter costs beside its products.
+    fn measure_adapter(
+        &self,
+        engine: &mut Engine,
+        loads: Vec<Duration>,
+        adapter: Option<&HeldAdapter>,
+    ) -> Result<Option<AdapterCosts>> {
+        let Some(adapter) = adapter else { return Ok(None) };
+        let ModelBenchFlags { prompt_tokens, repeat, .. } = self.flags;
+        let load = Spread::of(loads.iter().map(|load| load.as_secs_f64() * 1e3).collect());
+        Ok(Some(AdapterCosts { load, switch: Switch::measure(&mut engine.core(), adapter, prompt_tokens, repeat)? }))
     }
 
     /// Measures prefill and decode in turns. One round before them touches all memory and is not counted.
@@ -169,9 +189,9 @@ impl ModelBench {
             }
         }
         let share = with.iter().zip(&alone).map(|(with, alone)| [with[0] / alone[0], with[1] / alone[1]]).collect();
-        let adapter_cost =
-            (!alone.is_empty()).then(|| AdapterCost { share: Rates::of(share), alone: Rates::of(alone) });
-        Ok(AllRates { rates: Rates::of(with), adapter_cost })
+        let adapter_speed =
+            (!alone.is_empty()).then(|| AdapterSpeed { share: Rates::of(share), alone: Rates::of(alone) });
+        Ok(AllRates { rates: Rates::of(with), adapter_speed })
     }
 
     /// Returns prompt tokens and generated tokens per second.

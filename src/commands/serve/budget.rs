@@ -17,7 +17,7 @@ pub struct FixedParts {
     pub bodies: usize,
     witness_queue: usize,
     disk_queue: usize,
-    /// Adapters in use.
+    /// Adapters in memory, once there are some.
     pub adapters: usize,
 }
 
@@ -44,10 +44,9 @@ impl FixedParts {
             ("request bodies", self.bodies),
             ("witness queue", self.witness_queue),
             ("disk queue", self.disk_queue),
-            ("adapters", self.adapters),
             ("stored responses", STORED_RESPONSES_BYTES_MAX),
         ];
-        let budget = MemoryBudget::new(memory_bytes, &parts);
+        let budget = MemoryBudget::new(memory_bytes, &parts, self.adapters);
         if budget.for_models() == 0 {
             let needed: usize = budget.report().parts.iter().map(|part| part.max_bytes).sum();
             bail!("--memory leaves nothing for models: the server itself needs up to {} MB", needed >> 20);

@@ -1,7 +1,7 @@
 //! The models of a server: which ones, how they run, and their endpoints.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -12,15 +12,13 @@ use ruvllm_backends::{CrossEncoder, Encoder, EncoderFacts, Purpose, is_encoder};
 use ruvllm_runtime::hardware::Hardware;
 use ruvllm_runtime::{Cores, Engine, EngineBuilder, ModelMemory, Quota, RequestRecorder, StepMetrics, Tenant};
 use ruvllm_server::metrics::{Metrics, Snapshots};
-use ruvllm_server::models::{
-    AdapterOrder, LoadFailure, Loader, ModelDescription, Models, ModelsOptions, Runner, RunnerKind,
-};
+use ruvllm_server::models::{LoadFailure, Loader, ModelDescription, Models, ModelsOptions, Runner, RunnerKind};
 use ruvllm_server::{Api, BodyBudget, Lifecycle, OpenApiRouter, Preparing};
 
+use super::adapters::AdapterFlags;
 use super::budget::FixedParts;
 use super::describe::describe;
 use super::ollama::OllamaEnvironment;
-use crate::flags::adapter::adapter_path;
 use crate::flags::backend::{BackendFlag, parse_backend_of};
 use crate::flags::duration::parse_duration;
 use crate::flags::model::EngineFlags;
@@ -65,19 +63,8 @@ pub struct ModelsFlags {
     /// sent
     #[arg(long)]
     share_prefixes: bool,
-    /// A LoRA adapter that requests can name, as `NAME` or `MODEL:NAME`: a PEFT folder or GGUF file, or the name of one in
-    /// the store (see `ruvllm adapters`). Write MODEL:NAME=PATH if several models are served. Can be repeated. Adapters that are
-    /// stored as MODEL:NAME are loaded on their first request
-    #[arg(long, value_name = "NAME[=PATH]", value_parser = parse_adapter)]
-    adapter: Vec<ServedAdapterFlag>,
-    /// Maximum memory of adapters, within --memory; those that were not used for longest make room. The others stay on disk
-    /// [default: a sixteenth of --memory, up to 256M]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    adapter_memory: Option<u64>,
-    /// Folder from which keys with the scope admin may have adapters loaded (/v1/load_lora_adapter); by default only from the
-    /// store. Can be repeated
-    #[arg(long, value_name = "FOLDER")]
-    adapter_folder: Vec<PathBuf>,
+    #[command(flatten)]
+    adapters: AdapterFlags,
     #[command(flatten)]
     engine: EngineFlags,
     /// Whether the memory needs hidden states.
@@ -89,14 +76,6 @@ pub struct ModelsFlags {
     /// Memory for all models together.
     #[arg(skip)]
     for_models: Option<u64>,
-}
-
-/// An adapter as `--adapter` names it.
-#[derive(Clone, Debug, PartialEq)]
-struct ServedAdapterFlag {
-    name: String,
-    /// A path, or the name of one in the store.
-    source: String,
 }
 
 /// The endpoints and what drives them.
@@ -148,13 +127,14 @@ impl ModelsFlags {
         if names.len() > self.models_max {
             bail!("{} models are named and --models-max is {}; raise it", names.len(), self.models_max);
         }
+        self.adapters.check()?;
         let aliases: BTreeMap<String, String> = self.alias.iter().cloned().collect();
         let answer_time_max = Duration::from_secs(self.answer_timeout);
         // Read once: the free memory changes all the time.
         let memory_bytes = self.memory_bytes();
         let witness_queue = memory.as_ref().map(|memory| memory.recorder().queued_bytes_max());
         let has_disk = self.engine.kv.kv_disk.is_some();
-        let adapters = self.adapter_memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        let adapters = self.adapters.memory_bytes();
         let parts = FixedParts::new(memory_bytes, body_bytes_max, witness_queue, has_disk, adapters);
         let budget = parts.budget(memory_bytes)?;
         self.for_models = memory_bytes.map(|_| budget.for_models() as u64);
@@ -166,7 +146,7 @@ impl ModelsFlags {
             keep_alive,
             memory: Arc::new(budget),
             adapter_bytes: parts.adapters,
-            adapter_folders: self.adapter_folders()?,
+            adapter_folders: self.adapters.folders()?,
         };
         let models = Arc::new(Models::new(store()?, Arc::new(self.clone()), Arc::clone(metrics), options));
         let (lifecycle, answer_time_max) = (lifecycle.clone(), Some(answer_time_max));
@@ -201,7 +181,7 @@ impl ModelsFlags {
             load: Box::new(move || {
                 let ready = names.iter().map(|name| self.load(name, &models, remembering.as_ref()));
                 let ready = ready.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
-                self.load_adapters(&models)?;
+                self.adapters.load(&models)?;
                 Ok(ready)
             }),
         })
@@ -254,27 +234,6 @@ impl ModelsFlags {
             memory.prepare(engine, file.base.as_deref().unwrap_or(&file.name));
         }
         Ok(Some(Ready { name: file.name, endpoint }))
-    }
-
-    /// Loads the adapters of the command line. Called from a thread that may block.
-    fn load_adapters(&self, models: &Arc<Models>) -> Result<()> {
-        let (store, runtime) = (store()?, tokio::runtime::Handle::current());
-        for ServedAdapterFlag { name, source } in &self.adapter {
-            let failed = || format!("--adapter {name} cannot be served");
-            let source = adapter_path(&store, source, None).with_context(failed)?;
-            let order = AdapterOrder { name: name.clone(), model: None, source, owner: None, may_replace: false };
-            runtime.block_on(models.load_adapter(order)).with_context(failed)?;
-        }
-        Ok(())
-    }
-
-    /// Returns the folders that adapters may be loaded from, which must exist: a typing error would allow nothing.
-    fn adapter_folders(&self) -> Result<Vec<PathBuf>> {
-        let absolute = |folder: &PathBuf| {
-            let found = folder.canonicalize().ok().filter(|folder| folder.is_dir());
-            found.with_context(|| format!("--adapter-folder {} is no folder", folder.display()))
-        };
-        self.adapter_folder.iter().map(absolute).collect()
     }
 
     /// Returns the memory of the process, if known.
@@ -332,14 +291,6 @@ fn parse_alias(text: &str) -> Result<(String, String), String> {
         Some((alias, model)) if !alias.is_empty() && !model.is_empty() => Ok((alias.to_owned(), model.to_owned())),
         _ => Err("expected a name and a model, such as gpt-4o-mini=smollm2".to_owned()),
     }
-}
-
-fn parse_adapter(text: &str) -> Result<ServedAdapterFlag, String> {
-    let (name, source) = text.split_once('=').unwrap_or((text, text));
-    if name.is_empty() || source.is_empty() {
-        return Err("expected a name and a path, such as legal=./legal-lora, or a name in the store".to_owned());
-    }
-    Ok(ServedAdapterFlag { name: name.to_owned(), source: source.to_owned() })
 }
 
 fn parse_quota(text: &str) -> Result<(String, Quota)> {

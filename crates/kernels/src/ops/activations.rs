@@ -138,6 +138,12 @@ impl Activations {
         }
     }
 
+    /// Returns the bytes of `reserve_floats`, called or not.
+    pub fn bytes_for_adapters(&self) -> usize {
+        let has_own = self.floats.is_some() && !self.floats_for_adapters;
+        if has_own { 0 } else { self.rows * self.cols * size_of::<f32>() }
+    }
+
     pub fn rows(&self) -> usize {
         self.rows
     }

@@ -5,6 +5,9 @@
 
 use std::sync::Arc;
 
+use half::f16;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+
 use super::{Activations, Linear};
 use crate::aligned::AlignedVec;
 use crate::kernels::low_rank::{RANKS, ROWS};
@@ -73,23 +76,20 @@ impl LowRank {
     /// Adds the next piece. Each rank is stored relative to its largest numbers, so that half floats have range enough.
     fn push(&mut self, piece: &LowRankPiece) {
         assert_eq!(piece.a.len(), piece.rank * self.cols);
-        for rank in 0..piece.rank {
-            let at = self.scales.len();
-            let row = &piece.a[rank * self.cols..][..self.cols];
-            let columns = piece.outputs.iter().flat_map(|(_, b)| b.iter().skip(rank).step_by(piece.rank));
-            let (a_scale, b_scale) = (scale_of(row.iter()), scale_of(columns));
-            for (to, from) in self.a[at * self.stride..].iter_mut().zip(row) {
-                *to = half(from / a_scale);
-            }
-            for (part, b) in &piece.outputs {
-                let part = self.parts[*part].as_mut().expect("made for its pieces");
-                let own = at - part.first_rank;
-                assert!(own < part.ranks && b.len().div_ceil(piece.rank * LANES) * part.ranks * LANES == part.b.len());
-                for (row, from) in b.iter().skip(rank).step_by(piece.rank).enumerate() {
-                    part.b[(row / LANES * part.ranks + own) * LANES + row % LANES] = half(from / b_scale);
-                }
-            }
+        let first = self.scales.len();
+        let b_scales = scales_of_columns(piece);
+        let mut row = vec![0.0; self.cols];
+        for (rank, (from, b_scale)) in piece.a.chunks_exact(self.cols).zip(&b_scales).enumerate() {
+            let a_scale = scale_of(from.iter().fold(0.0, |largest: f32, number| largest.max(number.abs())));
+            // Exact, as scales are powers of two.
+            let inverse = 1.0 / a_scale;
+            row.iter_mut().zip(from).for_each(|(to, number)| *to = number * inverse);
+            halves(&mut self.a[(first + rank) * self.stride..][..self.cols], &row);
             self.scales.push(piece.scale * a_scale * b_scale);
+        }
+        for (part, b) in &piece.outputs {
+            let part = self.parts[*part].as_mut().expect("made for its pieces");
+            part.put(first - part.first_rank, b, &b_scales);
         }
     }
 
@@ -111,15 +111,42 @@ impl LowRank {
     }
 }
 
+impl Part {
+    /// Stores what it takes of a piece whose ranks begin at `own` among its own: `[rows, rank]`, to be divided by `scales`.
+    fn put(&mut self, own: usize, b: &[f32], scales: &[f32]) {
+        let rank = scales.len();
+        assert!(own + rank <= self.ranks && b.len().div_ceil(rank * LANES) * self.ranks * LANES == self.b.len());
+        let inverses: Vec<f32> = scales.iter().map(|scale| 1.0 / scale).collect();
+        let mut tile = vec![0.0; rank * LANES];
+        for (number, rows) in b.chunks(rank * LANES).enumerate() {
+            // The last tile may have fewer rows.
+            tile.fill(0.0);
+            for (lane, row) in rows.chunks_exact(rank).enumerate() {
+                let lanes = tile.iter_mut().skip(lane).step_by(LANES);
+                lanes.zip(row).zip(&inverses).for_each(|((to, number), inverse)| *to = number * inverse);
+            }
+            halves(&mut self.b[(number * self.ranks + own) * LANES..][..rank * LANES], &tile);
+        }
+    }
+}
+
+/// Returns what each rank of a piece's outputs is divided by.
+fn scales_of_columns(piece: &LowRankPiece) -> Vec<f32> {
+    let mut largest = vec![0f32; piece.rank];
+    for row in piece.outputs.iter().flat_map(|(_, b)| b.chunks_exact(piece.rank)) {
+        largest.iter_mut().zip(row).for_each(|(largest, number)| *largest = largest.max(number.abs()));
+    }
+    largest.into_iter().map(scale_of).collect()
+}
+
 /// The power of two that is next to the largest of some numbers.
-fn scale_of<'a>(numbers: impl Iterator<Item = &'a f32>) -> f32 {
-    let largest = numbers.fold(0f32, |largest, number| largest.max(number.abs()));
+fn scale_of(largest: f32) -> f32 {
     // Beyond these, powers or their inverses are no normal numbers.
     if largest > 0.0 { largest.clamp(1e-30, 1e30).log2().floor().exp2() } else { 1.0 }
 }
 
-fn half(number: f32) -> u16 {
-    half::f16::from_f32(number).to_bits()
+fn halves(to: &mut [u16], from: &[f32]) {
+    to.reinterpret_cast_mut::<f16>().convert_from_f32_slice(from);
 }
 
 /// All low-rank weights of an adapter, by the numbers of the `Linear`s that they belong to.
@@ -142,7 +169,8 @@ impl Adapter {
         self.low_rank.get(number)?.as_ref()
     }
 
-    fn ranks_max(&self) -> usize {
+    /// Returns the most ranks that it has for one `Linear`.
+    pub fn ranks_max(&self) -> usize {
         self.low_rank.iter().flatten().map(LowRank::ranks).max().unwrap_or(0)
     }
 }
@@ -169,6 +197,11 @@ impl AdapterRows {
         Self { groups: Vec::new(), products: Shared::zeroed(pool, 0), ranks_max: 0 }
     }
 
+    /// Returns the bytes of a rank in batches of up to `rows_max` rows.
+    pub fn bytes_of_rank(rows_max: usize) -> usize {
+        rows_max * size_of::<f32>()
+    }
+
     /// Replaces the groups by those of the next batch, which has up to `rows_max` rows. No row is in two of them.
     pub fn set(&mut self, pool: &Pool, rows_max: usize, groups: impl IntoIterator<Item = (Arc<Adapter>, Vec<usize>)>) {
         self.groups = groups.into_iter().map(|(adapter, rows)| AdapterGroup { adapter, rows }).collect();
@@ -177,7 +210,7 @@ impl AdapterRows {
         self.ranks_max = self.groups.iter().map(|group| group.adapter.ranks_max()).max().unwrap_or(0);
         let len = rows_max * self.ranks_max;
         if len > self.products.len() {
-            self.products = Shared::zeroed(pool, len.next_power_of_two());
+            self.products = Shared::zeroed(pool, len);
         }
     }
 

@@ -4,6 +4,7 @@
 //!
 //! Repacking and dequantizing both start from this one description, so there is a single place where bits are read.
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::WeightType;
@@ -255,8 +256,11 @@ pub fn dequantize_row(kind: WeightType, bytes: &[u8], out: &mut [f32]) {
             }
         }
         WeightType::F16 => {
-            for (value, raw) in out.iter_mut().zip(bytes.chunks_exact(2)) {
-                *value = half_at(raw, 0).to_f32();
+            // Some at a time, for which there are instructions.
+            let mut halves = [f16::ZERO; 64];
+            for (values, raw) in out.chunks_mut(halves.len()).zip(bytes.chunks(2 * halves.len())) {
+                halves.iter_mut().zip(raw.chunks_exact(2)).for_each(|(half, raw)| *half = half_at(raw, 0));
+                halves[..values.len()].convert_to_f32_slice(values);
             }
         }
         WeightType::Bf16 => {

@@ -7,6 +7,7 @@ use ruvllm_runner::AdapterId;
 use thiserror::Error;
 
 use crate::formats::gguf::GgufError;
+use crate::formats::gguf::write::WriteError;
 use crate::formats::safetensors::SafetensorsError;
 
 /// Why an adapter cannot be read, or not be used with a model.
@@ -20,6 +21,8 @@ pub enum AdapterError {
     Gguf { path: PathBuf, source: GgufError },
     #[error(transparent)]
     Safetensors(#[from] SafetensorsError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
     /// A setting of an adapter that would have to be honoured.
     #[error("{setting} is {got}, which is not supported: {remedy}")]
     Setting { setting: String, got: String, remedy: &'static str },

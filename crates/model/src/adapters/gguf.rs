@@ -10,8 +10,8 @@ use super::{AdapterError, AdapterFile, AdapterFormat};
 use crate::formats::gguf::{Array, Gguf, GgufError, MetadataError, Tensor, shortened};
 use crate::formats::map::FileBytes;
 
-const ALPHA: &str = "adapter.lora.alpha";
-const INVOCATION: &str = "adapter.alora.invocation_tokens";
+pub(super) const ALPHA: &str = "adapter.lora.alpha";
+pub(super) const INVOCATION: &str = "adapter.alora.invocation_tokens";
 
 pub(super) fn open(path: &Path) -> Result<AdapterFile, AdapterError> {
     let fault = |source: GgufError| AdapterError::Gguf { path: path.to_owned(), source };

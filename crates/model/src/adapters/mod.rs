@@ -17,7 +17,7 @@ mod write;
 pub use error::AdapterError;
 pub use file::{AdapterFile, AdapterFormat};
 pub use pack::{AdapterFacts, pack};
-pub use resident::ResidentAdapters;
+pub use resident::{AdapterBuffers, ResidentAdapters};
 pub use ruvllm_kernels::ops::Adapter;
 pub use targets::AdapterTargets;
 pub(crate) use targets::{Order, RowPick, Site, Target};

@@ -19,6 +19,8 @@ const RANKS_MAX: usize = 4096;
 pub struct AdapterFacts {
     /// Memory that it takes when it is packed.
     pub bytes: usize,
+    /// The most ranks that it has for one `Linear`.
+    pub ranks: usize,
     /// Whether keys and values of the model become others.
     pub changes_kv: bool,
 }
@@ -40,7 +42,8 @@ impl AdapterFile {
             pair.b.floats()?;
         }
         let changes_kv = placed.values().flatten().any(|one| targets.changes_kv(one.target));
-        Ok(AdapterFacts { bytes: packed_bytes(&placed, targets), changes_kv })
+        let ranks = placed.values().map(|all| all.iter().map(|one| one.pair.rank()).sum()).max().unwrap_or(0);
+        Ok(AdapterFacts { bytes: packed_bytes(&placed, targets), ranks, changes_kv })
     }
 }
 
@@ -132,28 +135,38 @@ fn packed_bytes(placed: &BTreeMap<usize, Vec<Placed<'_>>>, targets: &AdapterTarg
     placed.iter().map(of_linear).sum()
 }
 
+impl Placed<'_> {
+    /// Returns the row of the file that is a row of the model.
+    fn row_in_file(&self, row: usize) -> usize {
+        match self.target.order {
+            Order::HalvesOfHeads { heads } if self.format == AdapterFormat::Peft => {
+                let head_dim = self.target.rows / heads;
+                row / head_dim * head_dim + half_of_pair(row % head_dim, head_dim)
+            }
+            _ => row,
+        }
+    }
+
+    /// Returns some rows of the model from `b` as the file has it.
+    fn rows_of(&self, b: &[f32], rows: impl Iterator<Item = usize>) -> Vec<f32> {
+        let rank = self.pair.rank();
+        let mut picked = Vec::with_capacity(b.len());
+        rows.for_each(|row| picked.extend_from_slice(&b[self.row_in_file(row) * rank..][..rank]));
+        picked
+    }
+}
+
 /// Reads a pair with its rows in the model's order, and what its product is multiplied by.
 pub(super) fn in_model_order(placed: &Placed<'_>) -> Result<(Product, f32), AdapterError> {
-    let Placed { pair, target, weight, format } = placed;
-    let product = Product::read_unscaled(pair)?;
-    let rank = product.rank;
-    let source = |row: usize| match target.order {
-        Order::HalvesOfHeads { heads } if *format == AdapterFormat::Peft => {
-            let head_dim = target.rows / heads;
-            row / head_dim * head_dim + half_of_pair(row % head_dim, head_dim)
-        }
-        _ => row,
-    };
-    let rows = (0..target.rows).flat_map(|row| product.b[source(row) * rank..][..rank].iter());
-    Ok((Product { b: rows.copied().collect(), ..product }, pair.scale * weight))
+    let product = Product::read_unscaled(placed.pair)?;
+    let b = placed.rows_of(&product.b, 0..placed.target.rows);
+    Ok((Product { b, ..product }, placed.pair.scale * placed.weight))
 }
 
 /// Reads a pair as the parts of a `Linear` take it.
 fn piece(placed: &Placed<'_>) -> Result<LowRankPiece, AdapterError> {
-    let (Product { a, b, rank, .. }, scale) = in_model_order(placed)?;
-    let outputs = placed.target.outputs.iter().map(|(part, pick)| {
-        let rows = pick.rows(placed.target.rows).flat_map(|row| b[row * rank..][..rank].iter().copied());
-        (*part, rows.collect())
-    });
-    Ok(LowRankPiece { rank, scale, outputs: outputs.collect(), a })
+    let Product { a, b, rank, .. } = Product::read_unscaled(placed.pair)?;
+    let rows = placed.target.rows;
+    let outputs = placed.target.outputs.iter().map(|(part, pick)| (*part, placed.rows_of(&b, pick.rows(rows))));
+    Ok(LowRankPiece { rank, scale: placed.pair.scale * placed.weight, outputs: outputs.collect(), a })
 }

@@ -2,7 +2,7 @@
 
 mod config;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use config::Config;
@@ -54,7 +54,7 @@ fn pairs(tensors: &Safetensors, config: &Config) -> Result<Vec<Pair>, AdapterErr
         let (module, which) = module_of(name)?;
         modules.entry(module).or_default()[which] = Some(factor(name, tensor)?);
     }
-    let mut pairs = Vec::with_capacity(modules.len());
+    let (mut pairs, mut names) = (Vec::with_capacity(modules.len()), BTreeSet::new());
     for (module, factors) in modules {
         let [Some(a), Some(b)] = factors else {
             let problem = "has only one of lora_A and lora_B: the file is damaged".to_owned();
@@ -63,7 +63,7 @@ fn pairs(tensors: &Safetensors, config: &Config) -> Result<Vec<Pair>, AdapterErr
         let scale = config.scale(module, a.rows)?;
         let source = module.to_owned();
         let module = PREFIXES.iter().find_map(|prefix| module.strip_prefix(prefix)).unwrap_or(module).to_owned();
-        if pairs.iter().any(|pair: &Pair| pair.module == module) {
+        if !names.insert(module.clone()) {
             let problem = "is there twice, with and without the name of the model before it".to_owned();
             return Err(AdapterError::Tensor { name: shortened(&module), problem });
         }

@@ -6,6 +6,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use ruvllm_kernels::ops::Adapter;
 use ruvllm_runner::AdapterId;
 
+/// Memory of a runner for batches with adapters, beside that of the adapters themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AdapterBuffers {
+    /// Inputs before they are quantized, which are kept for adapters.
+    pub input_bytes: usize,
+    /// Products with the first matrices, for each rank of the adapter that has most.
+    pub rank_bytes: usize,
+}
+
 /// Adapters in memory, by their contents.
 #[derive(Debug, Default)]
 pub struct ResidentAdapters(RwLock<HashMap<AdapterId, Arc<Adapter>>>);

@@ -76,7 +76,8 @@ pub(crate) enum Order {
 pub struct AdapterTargets {
     pub(crate) architecture: String,
     pub(crate) layers: usize,
-    targets: BTreeMap<(usize, &'static str), Target>,
+    /// By layer and name.
+    targets: Vec<BTreeMap<&'static str, Target>>,
     /// Columns and rows of the parts of each `Linear`, by its number.
     pub(crate) linears: Vec<Option<(usize, Vec<usize>)>>,
     /// The last layer whose keys and values, or state, are kept.
@@ -91,18 +92,21 @@ impl AdapterTargets {
         targets: Vec<Target>,
         linears: Vec<Option<(usize, Vec<usize>)>>,
     ) -> Self {
-        let targets = targets.into_iter().map(|target| ((target.layer, target.name), target)).collect();
-        Self { architecture: architecture.to_owned(), layers, targets, linears, last_kept }
+        let mut by_layer = vec![BTreeMap::new(); layers];
+        for target in targets {
+            by_layer[target.layer].insert(target.name, target);
+        }
+        Self { architecture: architecture.to_owned(), layers, targets: by_layer, linears, last_kept }
     }
 
     /// Finds a matrix by its layer and its name without it.
     pub(crate) fn find(&self, layer: usize, name: &str) -> Option<&Target> {
-        self.targets.iter().find(|((of, target), _)| *of == layer && *target == name).map(|(_, target)| target)
+        self.targets.get(layer)?.get(name)
     }
 
     /// Returns the names of a layer's matrices.
     pub(crate) fn names(&self, layer: usize) -> Vec<&'static str> {
-        self.targets.keys().filter(|(of, _)| *of == layer).map(|(_, name)| *name).collect()
+        self.targets.get(layer).into_iter().flat_map(BTreeMap::keys).copied().collect()
     }
 
     /// Whether keys and values become others if the adapter of a matrix does something.

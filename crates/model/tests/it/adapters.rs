@@ -68,6 +68,7 @@ fn logits_equal_those_of_peft() {
                         let from = HeldAdapter::new(file.id, true, invocation, Arc::new(())).start(&prompt.tokens);
                         let adapter = Some(RowsAdapter { id: file.id, from });
                         let error = error(&adapted_logits(&mut runner, &prompt.tokens, chunk, adapter), &prompt);
+                        println!("{}, {} tokens by {chunk}: {error}", path.display(), prompt.tokens.len());
                         if !error.le(&TOLERANCE) {
                             let (set, len) = (set.name(), prompt.tokens.len());
                             failures.push(format!("{} on {set}, {len} tokens by {chunk}: {error}", path.display()));

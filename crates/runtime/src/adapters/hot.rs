@@ -1,6 +1,6 @@
 //! Which adapters are in memory, within a budget of bytes. Knows neither files nor weights.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ruvllm_engine::AdapterId;
@@ -15,7 +15,11 @@ pub(super) type Reserved = Arc<()>;
 #[derive(Debug, Default)]
 pub(super) struct HotAdapters {
     all: HashMap<AdapterId, Hot>,
+    /// The same by their last use.
+    by_use: BTreeMap<u64, AdapterId>,
     bytes: usize,
+    /// Products of a batch with the adapter that has most ranks, of all so far: buffers stay.
+    products_bytes: usize,
     budget_bytes: usize,
     /// Counts uses.
     clock: u64,
@@ -45,6 +49,8 @@ impl HotAdapters {
     pub(super) fn find(&mut self, id: AdapterId) -> Option<Reserved> {
         self.clock += 1;
         let found = self.all.get_mut(&id).filter(|hot| !hot.is_loading)?;
+        self.by_use.remove(&found.used);
+        self.by_use.insert(self.clock, id);
         found.used = self.clock;
         self.hits += 1;
         Some(Arc::clone(&found.reserved))
@@ -54,23 +60,27 @@ impl HotAdapters {
         self.all.get(&id).is_some_and(|hot| hot.is_loading)
     }
 
-    /// Makes room for an adapter that is about to be loaded.
+    /// Makes room for an adapter that is about to be loaded, and for its products in a batch.
     pub(super) fn reserve(
         &mut self,
         id: AdapterId,
         made_of: Vec<AdapterId>,
         bytes: usize,
+        products_bytes: usize,
         dropped: impl FnMut(AdapterId),
     ) -> Result<(), AdapterError> {
+        let products_bytes = self.products_bytes.max(products_bytes);
         let held: usize = self.all.values().filter(|hot| hot.is_held()).map(|hot| hot.bytes).sum();
-        let available = self.budget_bytes.saturating_sub(held);
+        let available = self.budget_bytes.saturating_sub(held.saturating_add(products_bytes));
         if bytes > available {
             return Err(AdapterError::NoRoom { needed: bytes, available, budget: self.budget_bytes });
         }
-        self.shrink_to(self.budget_bytes - bytes, dropped);
+        self.products_bytes = products_bytes;
+        self.shrink_to(self.budget_bytes - products_bytes - bytes, dropped);
         self.clock += 1;
         self.bytes += bytes;
         let hot = Hot { reserved: Arc::new(()), bytes, made_of, is_loading: true, used: self.clock };
+        self.by_use.insert(hot.used, id);
         self.all.insert(id, hot);
         Ok(())
     }
@@ -86,39 +96,46 @@ impl HotAdapters {
 
     /// Gives back what was reserved if the adapter was not published.
     pub(super) fn end_loading(&mut self, id: AdapterId) {
-        if self.is_loading(id)
-            && let Some(hot) = self.all.remove(&id)
-        {
-            self.bytes -= hot.bytes;
+        if self.is_loading(id) {
+            self.remove(id);
         }
     }
 
     pub(super) fn set_budget(&mut self, bytes: usize, dropped: impl FnMut(AdapterId)) {
         self.budget_bytes = bytes;
-        self.shrink_to(bytes, dropped);
+        self.shrink_to(bytes.saturating_sub(self.products_bytes), dropped);
     }
 
-    /// Drops what is not held and made of adapters that are not wanted any more.
-    pub(super) fn drop_unless(&mut self, is_wanted: impl Fn(&[AdapterId]) -> bool, mut dropped: impl FnMut(AdapterId)) {
-        let bytes = &mut self.bytes;
-        self.all.retain(|id, hot| {
-            let stays = hot.is_held() || is_wanted(&hot.made_of);
-            if !stays {
-                *bytes -= hot.bytes;
-                dropped(*id);
-            }
-            stays
-        });
+    /// Drops what is not held and made of adapters that are not wanted any more. Returns whether some of that is held.
+    pub(super) fn drop_unless(
+        &mut self,
+        is_wanted: impl Fn(&[AdapterId]) -> bool,
+        mut dropped: impl FnMut(AdapterId),
+    ) -> bool {
+        let unwanted = self.all.iter().filter(|(_, hot)| !is_wanted(&hot.made_of));
+        let (held, idle): (Vec<_>, Vec<_>) =
+            unwanted.map(|(id, hot)| (*id, hot.is_held())).partition(|(_, is_held)| *is_held);
+        for (id, _) in idle {
+            self.remove(id);
+            dropped(id);
+        }
+        !held.is_empty()
     }
 
     /// Drops adapters that nobody holds, those first that were not used for longest, until the rest takes no more than `bytes`.
     fn shrink_to(&mut self, bytes: usize, mut dropped: impl FnMut(AdapterId)) {
         while self.bytes > bytes {
-            let idle = self.all.iter().filter(|(_, hot)| !hot.is_held());
-            let Some(id) = idle.min_by_key(|(_, hot)| hot.used).map(|(id, _)| *id) else { return };
-            self.bytes -= self.all.remove(&id).map_or(0, |hot| hot.bytes);
+            let Some(id) = self.by_use.values().find(|id| !self.all[*id].is_held()).copied() else { return };
+            self.remove(id);
             self.evictions += 1;
             dropped(id);
+        }
+    }
+
+    fn remove(&mut self, id: AdapterId) {
+        if let Some(hot) = self.all.remove(&id) {
+            self.by_use.remove(&hot.used);
+            self.bytes -= hot.bytes;
         }
     }
 
@@ -127,6 +144,7 @@ impl HotAdapters {
             registered: 0,
             hot: self.all.len(),
             hot_bytes: self.bytes,
+            buffer_bytes: self.products_bytes,
             budget_bytes: self.budget_bytes,
             loads: self.loads,
             evictions: self.evictions,
@@ -144,7 +162,7 @@ mod tests {
     }
 
     fn load(hot: &mut HotAdapters, number: u8, dropped: &mut Vec<AdapterId>) -> Result<Reserved, AdapterError> {
-        hot.reserve(id(number), vec![id(number)], 10, |id| dropped.push(id))?;
+        hot.reserve(id(number), vec![id(number)], 10, 0, |id| dropped.push(id))?;
         Ok(hot.publish(id(number), 10))
     }
 
@@ -169,10 +187,26 @@ mod tests {
     }
 
     #[test]
+    fn products_of_the_most_ranks_are_within_the_budget() {
+        let (mut hot, mut dropped) = (HotAdapters::default(), Vec::new());
+        hot.set_budget(30, |_| {});
+        load(&mut hot, 1, &mut dropped).unwrap();
+        load(&mut hot, 2, &mut dropped).unwrap();
+        hot.reserve(id(3), vec![id(3)], 10, 10, |id| dropped.push(id)).unwrap();
+        let held = hot.publish(id(3), 10);
+        assert_eq!((hot.stats().hot_bytes, hot.stats().buffer_bytes, &dropped[..]), (20, 10, &[id(1)][..]));
+        let refused = hot.reserve(id(4), vec![id(4)], 10, 15, |_| {}).unwrap_err();
+        assert!(matches!(refused, AdapterError::NoRoom { available: 5, .. }), "{refused}");
+        drop(held);
+        hot.set_budget(20, |id| dropped.push(id));
+        assert_eq!((hot.stats().hot_bytes, dropped), (10, vec![id(1), id(2)]), "buffers stay");
+    }
+
+    #[test]
     fn a_load_that_fails_gives_its_room_back() {
         let mut hot = HotAdapters::default();
         hot.set_budget(10, |_| {});
-        hot.reserve(id(1), vec![id(1)], 10, |_| {}).unwrap();
+        hot.reserve(id(1), vec![id(1)], 10, 0, |_| {}).unwrap();
         assert!(hot.is_loading(id(1)) && hot.find(id(1)).is_none());
         hot.end_loading(id(1));
         assert_eq!((hot.stats().hot, hot.stats().hot_bytes), (0, 0));

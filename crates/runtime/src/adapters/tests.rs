@@ -16,7 +16,14 @@ fn golden(name: &str) -> PathBuf {
 fn adapters() -> Adapters {
     let gguf = Gguf::open(golden("architectures/llama3/model.gguf")).unwrap();
     let model = Model::load(&gguf, 64, &mut |_| {}).unwrap();
-    Adapters::new("native", Some(AdapterBase { targets: model.adapter_targets(), resident: Arc::default() }))
+    Adapters::new(
+        "native",
+        Some(AdapterBase {
+            targets: model.adapter_targets(),
+            resident: Arc::default(),
+            buffers: AdapterBuffers::default(),
+        }),
+    )
 }
 
 fn is_resident(adapters: &Adapters, id: AdapterId) -> bool {

@@ -154,7 +154,11 @@ impl EngineBuilder {
         let runner = self.runner(model, machine);
         let draft = draft.map(|draft| draft.load(&runner, large_bytes)).transpose()?;
         let threads = Some(runner.threads());
-        let base = AdapterBase { targets: runner.adapter_targets(), resident: Arc::clone(runner.adapters()) };
+        let base = AdapterBase {
+            targets: runner.adapter_targets(),
+            resident: Arc::clone(runner.adapters()),
+            buffers: runner.adapter_buffers(),
+        };
         let kernels = machine.kernels.name();
         Ok(Loaded { runner: Box::new(runner), weights, draft, adapters: Some(base), threads, kernels })
     }

@@ -149,6 +149,9 @@ impl From<ModelError> for ApiError {
                     .with_retry_after(LOAD_RETRY)
             }
             ModelError::NoRoom { .. } => ApiError::internal(message).with_code("model_too_large"),
+            ModelError::NoRoomForAdapters { .. } => {
+                ApiError::unavailable(message, Some(LOAD_RETRY)).with_code("adapter_memory").with_param("adapter")
+            }
             ModelError::Pinned { .. } | ModelError::Taken { .. } => {
                 ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message)
             }

@@ -42,6 +42,7 @@ pub(crate) const DISK_READ: &str = "ruvllm_kv_disk_read_pages_total";
 pub(crate) const ADAPTERS_REGISTERED: &str = "ruvllm_adapters_registered";
 pub(crate) const ADAPTERS_HOT: &str = "ruvllm_adapters_hot";
 pub(crate) const ADAPTER_BYTES: &str = "ruvllm_adapter_bytes";
+pub(crate) const ADAPTER_BUFFER_BYTES: &str = "ruvllm_adapter_buffer_bytes";
 pub(crate) const ADAPTER_BUDGET_BYTES: &str = "ruvllm_adapter_budget_bytes";
 pub(crate) const ADAPTER_LOADS: &str = "ruvllm_adapter_loads_total";
 pub(crate) const ADAPTER_EVICTIONS: &str = "ruvllm_adapter_evictions_total";
@@ -124,6 +125,7 @@ const GAUGES: &[(&str, &str)] = &[
     (ADAPTERS_REGISTERED, "Adapters that requests can name."),
     (ADAPTERS_HOT, "Adapters in memory."),
     (ADAPTER_BYTES, "Memory of adapters in use."),
+    (ADAPTER_BUFFER_BYTES, "Buffers of batches with adapters."),
     (ADAPTER_BUDGET_BYTES, "Maximum memory of adapters."),
     (DISK_BYTES, "Bytes of KV pages on disk."),
     (DISK_PAGES, "KV pages on disk."),

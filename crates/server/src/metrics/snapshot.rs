@@ -92,6 +92,7 @@ impl Metrics {
             (names::ADAPTERS_REGISTERED, adapters.registered),
             (names::ADAPTERS_HOT, adapters.hot),
             (names::ADAPTER_BYTES, adapters.hot_bytes),
+            (names::ADAPTER_BUFFER_BYTES, adapters.buffer_bytes),
             (names::ADAPTER_BUDGET_BYTES, adapters.budget_bytes),
         ] {
             self.gauge(name, &model).set(value as f64);

@@ -1,6 +1,6 @@
 //! The adapters that requests can name: which there are, whose they are, and what is used by default.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -61,9 +61,11 @@ pub(crate) enum Put {
 #[derive(Debug, Default)]
 pub(crate) struct AdapterTable {
     by_name: BTreeMap<Arc<str>, Vec<Arc<ServedAdapter>>>,
+    by_number: BTreeMap<u32, Arc<ServedAdapter>>,
+    /// How many names of a model mean a content.
+    names_of: HashMap<(AdapterId, Arc<str>), usize>,
     /// How much of an adapter is used for requests that name none, by number.
     scales: BTreeMap<u32, f32>,
-    count: usize,
     next_number: u32,
 }
 
@@ -81,29 +83,50 @@ impl AdapterTable {
                 if let Some(all) = self.by_name.get_mut(&new.name) {
                     all[index] = Arc::clone(&new);
                 }
+                self.leave(&old);
+                self.enter(&new);
                 Put::Replaced { new, old }
             }
-            _ if self.count >= ADAPTERS_MAX => Put::Full,
+            _ if self.by_number.len() >= ADAPTERS_MAX => Put::Full,
             _ => {
                 let new = Arc::new(new.numbered(self.next_number));
                 // More loads than this many are not reached: each one hashes a file.
                 self.next_number = self.next_number.saturating_add(1);
-                self.count += 1;
                 self.by_name.entry(Arc::clone(&new.name)).or_default().push(Arc::clone(&new));
+                self.enter(&new);
                 Put::Added(new)
             }
         }
     }
 
-    pub fn remove(&mut self, adapter: &ServedAdapter) {
-        let Some(all) = self.by_name.get_mut(&adapter.name) else { return };
-        let before = all.len();
-        all.retain(|other| other.number != adapter.number);
-        self.count -= before - all.len();
-        if all.is_empty() {
-            self.by_name.remove(&adapter.name);
+    /// Takes out what has the adapter's number now: it may have been replaced since it was found.
+    pub fn remove(&mut self, adapter: &ServedAdapter) -> Option<Arc<ServedAdapter>> {
+        let current = self.by_number.get(&adapter.number).cloned()?;
+        if let Some(all) = self.by_name.get_mut(&current.name) {
+            all.retain(|other| other.number != current.number);
+            if all.is_empty() {
+                self.by_name.remove(&current.name);
+            }
         }
-        self.scales.remove(&adapter.number);
+        self.leave(&current);
+        self.scales.remove(&current.number);
+        Some(current)
+    }
+
+    fn enter(&mut self, adapter: &Arc<ServedAdapter>) {
+        self.by_number.insert(adapter.number, Arc::clone(adapter));
+        *self.names_of.entry((adapter.id, Arc::clone(&adapter.base))).or_default() += 1;
+    }
+
+    fn leave(&mut self, adapter: &ServedAdapter) {
+        self.by_number.remove(&adapter.number);
+        let key = (adapter.id, Arc::clone(&adapter.base));
+        if let Some(names) = self.names_of.get_mut(&key) {
+            *names -= 1;
+            if *names == 0 {
+                self.names_of.remove(&key);
+            }
+        }
     }
 
     /// Returns the adapters that a name means for a tenant: its own rather than those of all, one for each model.
@@ -125,7 +148,7 @@ impl AdapterTable {
 
     /// Returns the adapter of llama-server's number, if the tenant may see it.
     pub fn numbered(&self, tenant: &str, number: u32) -> Option<Arc<ServedAdapter>> {
-        self.all().find(|adapter| adapter.number == number && adapter.is_visible_to(tenant)).cloned()
+        self.by_number.get(&number).filter(|adapter| adapter.is_visible_to(tenant)).cloned()
     }
 
     /// Returns what a tenant may see, by name.
@@ -135,14 +158,9 @@ impl AdapterTable {
 
     /// Returns what requests of a tenant for a model use if they name nothing.
     pub fn defaults(&self, tenant: &str, base: &str) -> Vec<(Arc<ServedAdapter>, f32)> {
-        if self.scales.is_empty() {
-            return Vec::new();
-        }
-        let scaled = |adapter: &Arc<ServedAdapter>| Some((Arc::clone(adapter), *self.scales.get(&adapter.number)?));
-        self.all()
-            .filter(|adapter| &*adapter.base == base && adapter.is_visible_to(tenant))
-            .filter_map(scaled)
-            .collect()
+        let scaled = self.scales.iter().filter_map(|(number, scale)| Some((self.by_number.get(number)?, *scale)));
+        let used = scaled.filter(|(adapter, _)| &*adapter.base == base && adapter.is_visible_to(tenant));
+        used.map(|(adapter, scale)| (Arc::clone(adapter), scale)).collect()
     }
 
     pub fn scale(&self, number: u32) -> f32 {
@@ -152,16 +170,16 @@ impl AdapterTable {
     /// Sets how much of each adapter of an owner is used by default; those that are not named are not used. A tenant decides
     /// about its own adapters only: those of all are used by others too.
     pub fn set_scales(&mut self, owner: Option<&str>, scales: &[(u32, f32)]) {
-        let own = self.all().filter(|adapter| adapter.owner.as_deref() == owner);
-        let own: BTreeSet<u32> = own.map(|adapter| adapter.number).collect();
-        self.scales.retain(|number, _| !own.contains(number));
-        let used = scales.iter().filter(|(number, scale)| *scale != 0.0 && own.contains(number));
+        let all = &self.by_number;
+        let is_own = |number: &u32| all.get(number).is_some_and(|adapter| adapter.owner.as_deref() == owner);
+        self.scales.retain(|number, _| !is_own(number));
+        let used = scales.iter().filter(|(number, scale)| *scale != 0.0 && is_own(number));
         self.scales.extend(used.copied());
     }
 
     /// Returns whether some name of a model means this content.
-    pub fn uses(&self, base: &str, id: AdapterId) -> bool {
-        self.all().any(|adapter| adapter.id == id && &*adapter.base == base)
+    pub fn uses(&self, base: &Arc<str>, id: AdapterId) -> bool {
+        self.names_of.contains_key(&(id, Arc::clone(base)))
     }
 
     pub fn holds(&self, adapter: &ServedAdapter) -> bool {
@@ -252,10 +270,10 @@ mod tests {
         let Put::Replaced { new: second, old } = table.put(new("a", "m", None, 2), true) else { panic!("it changed") };
         assert_eq!((old, second.number), (Arc::clone(&first), first.number));
         assert!(table.holds(&second) && !table.holds(&first));
-        assert!(table.uses("m", second.id) && !table.uses("m", first.id));
+        assert!(table.uses(&"m".into(), second.id) && !table.uses(&"m".into(), first.id));
         assert!(matches!(table.put(new("a", "n", None, 2), false), Put::Added(_)));
         assert_eq!(found(&table, "", None, "a").len(), 2, "one for each model");
-        table.remove(&second);
+        assert_eq!(table.remove(&first), Some(second), "whatever has the number");
         assert_eq!(found(&table, "", None, "a"), [("n:a".to_owned(), 2)]);
     }
 

@@ -25,6 +25,11 @@ pub enum ModelError {
         /// The loaded models, with the bytes that unloading each would free.
         loaded: Vec<(String, usize)>,
     },
+    #[error(
+        "adapters need {} and only {} are free within --memory; raise it, or lower --adapter-memory",
+        megabytes(*.needed_bytes), megabytes(*.free_bytes)
+    )]
+    NoRoomForAdapters { needed_bytes: usize, free_bytes: usize },
     #[error("model {name:?} was named when the server started and stays loaded")]
     Pinned { name: String },
     #[error("the name {name:?} belongs to an alias or to a model that is loaded; choose another")]

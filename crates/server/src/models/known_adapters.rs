@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ruvllm_store::StoredAdapter;
+
 use super::{KnownModel, ModelError, Models, ServedAdapter};
 
 /// An adapter that can be requested.
@@ -27,20 +29,12 @@ impl Models {
             let mut adapters = Vec::new();
             for adapter in &visible {
                 let Some(base) = bases.get(&*adapter.base) else { continue };
-                // The short name, unless adapters of several models have it.
-                let is_unique = named.get(&*adapter.name) == Some(&1);
-                let name = if is_unique { adapter.name.to_string() } else { adapter.full_name() };
-                let facts = KnownAdapter { file: adapter.file_name(), is_loaded: true };
-                let (bytes, digest) = (adapter.bytes as u64, adapter.digest());
-                adapters.push(base.with_adapter(name, bytes, digest, adapter.loaded_at, facts));
+                adapters.push(base.with_loaded(adapter, named.get(&*adapter.name) == Some(&1)));
             }
             let loaded: HashSet<String> = visible.iter().map(|adapter| adapter.full_name()).collect();
             for (of, _, stored) in self.stored_adapters() {
                 let Some(base) = bases.get(of.as_str()).filter(|_| !loaded.contains(&stored.name)) else { continue };
-                let facts = KnownAdapter { file: stored.manifest.main.file.clone(), is_loaded: false };
-                let pulled = SystemTime::UNIX_EPOCH + Duration::from_secs(stored.manifest.pulled_at_unix_s);
-                let bytes = stored.manifest.bytes();
-                adapters.push(base.with_adapter(stored.name, bytes, stored.digest, pulled, facts));
+                adapters.push(base.with_stored(stored));
             }
             adapters
         };
@@ -51,16 +45,22 @@ impl Models {
     /// Returns the model or adapter of this name, as far as a tenant may see it. Adapters have two names: `NAME`, and
     /// `BASE:NAME`.
     pub fn find_known_to(&self, name: &str, tenant: &str) -> Result<KnownModel, ModelError> {
-        let unknown = match self.find_known(name) {
-            Ok(known) => return Ok(known),
-            Err(unknown) => unknown,
-        };
-        let short = name.strip_suffix(":latest").unwrap_or(name);
-        let is_it = |model: &KnownModel| {
-            let full = || model.base.as_ref().map(|base| format!("{base}:{}", model.name));
-            model.adapter.is_some() && (model.name == short || full().as_deref() == Some(short))
-        };
-        self.known_to(tenant).into_iter().find(is_it).ok_or(unknown)
+        self.find_known(name).or_else(|unknown| self.find_known_adapter(name, tenant).ok_or(unknown))
+    }
+
+    fn find_known_adapter(&self, name: &str, tenant: &str) -> Option<KnownModel> {
+        let full = name.strip_suffix(":latest").unwrap_or(name);
+        let (base, short) = full.rsplit_once(':').map_or((None, full), |(base, short)| (Some(base), short));
+        let found = self.table().find(tenant, base, short);
+        let named = self.table().find(tenant, None, short).len();
+        match (&found[..], base) {
+            ([adapter], _) => Some(self.find_known(&adapter.base).ok()?.with_loaded(adapter, named == 1)),
+            ([], Some(base)) => {
+                let stored = self.store.adapter(full).ok()?;
+                Some(self.find_known(base).ok()?.with_stored(stored))
+            }
+            _ => None,
+        }
     }
 
     /// Returns the adapters that a tenant can name: its own hide those of all.
@@ -74,7 +74,20 @@ impl Models {
 }
 
 impl KnownModel {
-    /// Returns what is known of an adapter of this model.
+    /// Returns what is known of a loaded adapter of this model: under its short name, if no other model has one of that name.
+    fn with_loaded(&self, adapter: &ServedAdapter, is_unique: bool) -> Self {
+        let name = if is_unique { adapter.name.to_string() } else { adapter.full_name() };
+        let facts = KnownAdapter { file: adapter.file_name(), is_loaded: true };
+        self.with_adapter(name, adapter.bytes as u64, adapter.digest(), adapter.loaded_at, facts)
+    }
+
+    fn with_stored(&self, stored: StoredAdapter) -> Self {
+        let facts = KnownAdapter { file: stored.manifest.main.file.clone(), is_loaded: false };
+        let pulled = SystemTime::UNIX_EPOCH + Duration::from_secs(stored.manifest.pulled_at_unix_s);
+        let bytes = stored.manifest.bytes();
+        self.with_adapter(stored.name, bytes, stored.digest, pulled, facts)
+    }
+
     fn with_adapter(
         &self,
         name: String,

@@ -104,9 +104,37 @@ impl Models {
         }
     }
 
+    /// Takes memory for adapters from the KV caches, before a model gets its first one.
+    pub(super) fn reserve_adapters(&self, model: &ServedModel) -> Result<(), ModelError> {
+        let _sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        let buffers = model.generator()?.adapters().input_buffer_bytes();
+        let is_less = model.share.take_adapters(buffers).map_err(|shortage| ModelError::NoRoomForAdapters {
+            needed_bytes: shortage.needed_bytes,
+            free_bytes: shortage.free_bytes,
+        })?;
+        if is_less {
+            self.apply_shares(self.all_loaded().iter().map(|model| &**model));
+        }
+        Ok(())
+    }
+
+    /// Gives memory for adapters back to the KV caches where none are left, and takes it where one was registered meanwhile.
+    fn review_adapters(&self) {
+        for model in self.all_loaded() {
+            let Some(engine) = model.runner.generator() else { continue };
+            let stats = engine.adapters().stats();
+            if stats.registered == 0 && stats.hot == 0 {
+                model.share.give_back_adapters();
+            } else if let Err(error) = self.reserve_adapters(&model) {
+                tracing::warn!(model = %model.name, "{error}");
+            }
+        }
+    }
+
     /// Unloads models that were idle for too long, and distributes free memory. Must be called periodically.
     pub fn maintain(&self) {
         self.unload_expired();
+        self.review_adapters();
         self.share_out();
         self.share_out_adapters();
         // Returns memory that requests have freed.

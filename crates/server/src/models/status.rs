@@ -42,6 +42,8 @@ pub struct LoadedAdapters {
     /// In memory, with the bytes that they take and the most that they may.
     pub hot: usize,
     pub hot_bytes: usize,
+    /// What batches with adapters take beside them.
+    pub buffer_bytes: usize,
     pub budget_bytes: usize,
     /// How often one was read into memory, dropped from it, or found there.
     pub loads: u64,
@@ -51,9 +53,9 @@ pub struct LoadedAdapters {
 
 impl LoadedAdapters {
     fn of(engine: &Engine) -> Self {
-        let AdapterStats { registered, hot, hot_bytes, budget_bytes, loads, evictions, hits } =
+        let AdapterStats { registered, hot, hot_bytes, buffer_bytes, budget_bytes, loads, evictions, hits } =
             engine.adapters().stats();
-        Self { registered, hot, hot_bytes, budget_bytes, loads, evictions, hits }
+        Self { registered, hot, hot_bytes, buffer_bytes, budget_bytes, loads, evictions, hits }
     }
 }
 

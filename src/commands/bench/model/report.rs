@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::json;
 
-use super::{AdapterCost, FirstToken, ModelBench, Rates};
+use super::{AdapterCosts, AdapterSpeed, FirstToken, ModelBench, Rates};
 use crate::commands::bench::arrival::Arrival;
 use crate::commands::bench::sessions::Sessions;
 use crate::commands::bench::{prefix, speculation};
@@ -17,7 +17,7 @@ pub struct Report<'b> {
     pub load_s: f64,
     pub rates: Rates,
     /// `None` without adapters.
-    pub adapter_cost: Option<AdapterCost>,
+    pub adapter_speed: Option<AdapterSpeed>,
     /// `None` if its prompt does not fit the context.
     pub first_token: Option<FirstToken>,
     /// Empty unless asked for.
@@ -25,6 +25,7 @@ pub struct Report<'b> {
     pub prefixes: Option<Vec<prefix::Comparison>>,
     pub arrival: Option<Arrival>,
     pub sessions: Option<Sessions>,
+    pub adapter: Option<AdapterCosts>,
 }
 
 impl Report<'_> {
@@ -43,9 +44,12 @@ impl Report<'_> {
         if !flags.adapter.is_empty() {
             object["adapters"] = flags.adapter.iter().map(|adapter| adapter.spec.clone()).collect();
         }
-        if let Some(AdapterCost { alone, share }) = &self.adapter_cost {
+        if let Some(AdapterSpeed { alone, share }) = &self.adapter_speed {
             let both = |rates: &Rates| json!({ "prefill": rates.prefill.to_json(), "decode": rates.decode.to_json() });
             object["without_adapters"] = json!({ "tok_s": both(alone), "share_with_adapters": both(share) });
+        }
+        if let Some(adapter) = &self.adapter {
+            object["adapter"] = adapter.to_json();
         }
         if let Some(first_token) = &self.first_token {
             object["first_token"] = first_token.to_json();
@@ -86,6 +90,7 @@ impl Report<'_> {
     fn tables(&self) -> Vec<Vec<Vec<String>>> {
         let mut tables = vec![self.rates_table()];
         tables.extend(self.first_token.as_ref().map(FirstToken::table));
+        tables.extend(self.adapter.as_ref().map(AdapterCosts::table));
         if let Some(prefixes) = &self.prefixes {
             let heading = [prefix::Comparison::heading()].into_iter();
             tables.push(heading.chain(prefixes.iter().map(prefix::Comparison::row)).collect());
@@ -113,7 +118,7 @@ impl Report<'_> {
             self.rates.prefill.row(&format!("{prefill}{adapters}"), flags.prompt_tokens),
             self.rates.decode.row(&format!("{decode}{adapters}"), flags.decode),
         ];
-        if let Some(AdapterCost { alone, share }) = &self.adapter_cost {
+        if let Some(AdapterSpeed { alone, share }) = &self.adapter_speed {
             let lines = [
                 (prefill, flags.prompt_tokens, &alone.prefill, &share.prefill),
                 (&decode, flags.decode, &alone.decode, &share.decode),

@@ -6,6 +6,7 @@ mod dense;
 mod product;
 mod recipe;
 mod svd;
+mod write_gguf;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -61,13 +62,14 @@ pub struct Merged {
     pub file_bytes: u64,
 }
 
-/// Merges adapters, each with a weight, into a new PEFT folder. Products of a higher rank than `rank` are cut to it by their
-/// singular values; without one they keep the rank that they have, and dense ones get the largest of the adapters.
+/// Merges adapters, each with a weight, into a new PEFT folder, or a new GGUF file if that is what they are. Products of a higher
+/// rank than `rank` are cut to it by their singular values; without one they keep the rank that they have, and dense ones get the
+/// largest of the adapters.
 pub fn merge(
     adapters: &[(&AdapterFile, f32)],
     method: MergeMethod,
     rank: Option<usize>,
-    folder: &Path,
+    output: &Path,
 ) -> Result<Merged, AdapterError> {
     check(adapters, method, rank)?;
     let mut modules: BTreeMap<&str, Vec<Option<Product>>> = BTreeMap::new();
@@ -90,9 +92,13 @@ pub fn merge(
     let relative_error = if all > 0.0 { (lost / all).sqrt() } else { 0.0 };
     let recipe = recipe::recipe(adapters, method, rank, relative_error);
     let like = adapters[0].0;
-    let about =
-        About { base_model: like.base_model.as_deref(), invocation: like.invocation.as_deref(), recipe: &recipe };
-    let file_bytes = write_folder(folder, about, &merged)?;
+    let file_bytes = match like.format {
+        AdapterFormat::Peft => {
+            let (base_model, invocation) = (like.base_model.as_deref(), like.invocation.as_deref());
+            write_folder(output, About { base_model, invocation, recipe: &recipe }, &merged)?
+        }
+        AdapterFormat::Gguf => write_gguf::file(output, like, &merged, &recipe)?,
+    };
     let rank = merged.iter().map(|(_, product)| product.rank).max().unwrap_or(0);
     Ok(Merged { rank, relative_error, file_bytes })
 }
@@ -106,11 +112,18 @@ fn check(adapters: &[(&AdapterFile, f32)], method: MergeMethod, rank: Option<usi
         if !weight.is_finite() {
             return Err(AdapterError::Weight { id: file.id, weight: *weight });
         }
-        if file.format != AdapterFormat::Peft {
-            let path = file.path.display();
+        let first = adapters[0].0;
+        if file.format != first.format {
+            let (path, first) = (file.path.display(), first.path.display());
             return fault(format!(
-                "{path} is GGUF, and only adapters of PEFT can be merged: give the adapter it was made of"
+                "one of {first} and {path} is GGUF and the other of PEFT, which order rows in different ways: give both in \
+                 one format"
             ));
+        }
+        if let (Some(expected), Some(got)) = (&first.architecture, &file.architecture)
+            && expected != got
+        {
+            return Err(AdapterError::Architecture { expected: expected.clone(), got: got.clone() });
         }
         if file.invocation != adapters[0].0.invocation {
             return Err(AdapterError::MixedInvocation(file.id));

@@ -96,6 +96,25 @@ fn ties_and_dare_of_everything_are_what_they_are_made_of() {
 }
 
 #[test]
+fn adapters_of_gguf_are_merged_into_one_of_gguf() {
+    let (peft, gguf) = (open("llama3-all"), open("llama3-all/adapter.gguf"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("merged.gguf");
+    let report = merge(&[(&gguf, 0.5), (&gguf, 1.0)], MergeMethod::TaskArithmetic, Some(8), &path).unwrap();
+    assert!(report.rank == 8 && report.relative_error < 1e-3, "{report:?}");
+    assert_eq!(report.file_bytes, std::fs::metadata(&path).unwrap().len());
+    let merged = AdapterFile::open(&path).unwrap();
+    assert_eq!((merged.format, merged.architecture.as_deref()), (AdapterFormat::Gguf, Some("llama")));
+    assert!(merged.recipe.as_ref().is_some_and(|recipe| recipe.contains("task_arithmetic")), "{:?}", merged.recipe);
+    assert!(apart(&dense(&merged), &combined(&[(dense(&gguf), 1.5)])) < 1e-4);
+    // For the model it is what the same of PEFT is.
+    let model = Gguf::open(golden("architectures/llama3/model.gguf")).unwrap();
+    let targets = Model::load(&model, 64, &mut |_| {}).unwrap().adapter_targets();
+    assert_eq!(merged.check(&targets).unwrap(), peft.check(&targets).unwrap());
+    assert!(merge(&[(&gguf, 1.0)], MergeMethod::Stack, None, &path).unwrap_err().to_string().contains("already"));
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let one = open("llama3-qv");
     let folder = tempfile::tempdir().unwrap();
@@ -109,7 +128,7 @@ fn what_makes_no_sense_is_refused() {
     assert!(says(&[(&one, 1.0)], MergeMethod::Slerp { t: 0.5 }, None).contains("slerp"));
     assert!(says(&[(&one, 1.0), (&one, -1.0)], MergeMethod::Linear, None).contains("task_arithmetic"));
     let gguf = AdapterFile::open(&golden("adapters/llama3-all/adapter.gguf")).unwrap();
-    assert!(says(&[(&gguf, 1.0)], MergeMethod::Stack, None).contains("GGUF"));
+    assert!(says(&[(&one, 1.0), (&gguf, 1.0)], MergeMethod::Stack, None).contains("GGUF"));
     assert!(says(&[(&one, 1.0), (&open("llama3-activated"), 1.0)], MergeMethod::Stack, None).contains("invocation"));
     let taken = merge(&[(&one, 1.0)], MergeMethod::Stack, None, folder.path()).unwrap_err().to_string();
     assert!(taken.contains("already"), "{taken}");

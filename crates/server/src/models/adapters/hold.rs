@@ -29,6 +29,7 @@ impl Models {
             Err(error) => return Err(failed(error)),
         }
         // The engine is new, or the adapter was unloaded since the request found it.
+        self.reserve_adapters(model)?;
         for (adapter, _) in chosen {
             let registered = adapters.register(adapter.source.clone()).map_err(failed)?;
             if registered.id != adapter.id {

@@ -1,14 +1,22 @@
 //! Loading and unloading of adapters for requests.
 
+use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ruvllm_runtime::{AdapterId, RegisteredAdapter};
+use tokio::task::JoinHandle;
 
 use super::ambiguous;
 use super::hold::failed;
 use crate::models::adapter_table::{NewAdapter, Put, ServedAdapter, fault_of_name};
 use crate::models::{ModelError, ModelInUse, Models, Slot};
+
+/// Adapters that are read at the same time at most.
+const TOGETHER: usize = 8;
+
+/// The model and the name of an adapter, and what its engine knows of it.
+type Registered = Result<(Arc<str>, Arc<str>, RegisteredAdapter), ModelError>;
 
 /// An adapter to load.
 #[derive(Clone, Debug)]
@@ -26,15 +34,52 @@ pub struct AdapterOrder {
 impl Models {
     /// Loads an adapter for requests.
     pub async fn load_adapter(self: &Arc<Self>, order: AdapterOrder) -> Result<Arc<ServedAdapter>, ModelError> {
-        let (base, name) = self.base_of(&order)?;
+        let mut loaded = None;
+        self.load_adapters(vec![order], |_, result| loaded = Some(result)).await;
+        let loaded = loaded.expect("one order has one result");
+        loaded.inspect(|adapter| log_loaded(adapter))
+    }
+
+    /// Loads adapters for requests, some of them at a time. `done` is told what became of each, in their order.
+    pub async fn load_adapters(
+        self: &Arc<Self>,
+        orders: Vec<AdapterOrder>,
+        mut done: impl FnMut(&AdapterOrder, Result<Arc<ServedAdapter>, ModelError>),
+    ) {
+        let stored: HashSet<String> = self.stored().into_iter().map(|file| file.name).collect();
+        let mut registering: VecDeque<(AdapterOrder, JoinHandle<Registered>)> = VecDeque::new();
+        let mut orders = orders.into_iter();
+        loop {
+            while registering.len() < TOGETHER
+                && let Some(order) = orders.next()
+            {
+                match self.placed(&order, &stored).await {
+                    Ok((model, name)) => registering.push_back((order.clone(), self.registering(model, name, order))),
+                    Err(error) => done(&order, Err(error)),
+                }
+            }
+            let Some((order, registered)) = registering.pop_front() else { return };
+            let registered = registered.await.unwrap_or_else(|_| Err(ModelError::Lost { name: order.name.clone() }));
+            let loaded =
+                registered.and_then(|(base, name, registered)| self.put(base, name, order.clone(), &registered));
+            done(&order, loaded);
+        }
+    }
+
+    /// Returns the model of an adapter and its short name, which must be free.
+    async fn placed(
+        self: &Arc<Self>,
+        order: &AdapterOrder,
+        stored: &HashSet<String>,
+    ) -> Result<(ModelInUse, Arc<str>), ModelError> {
+        let (base, name) = self.base_of(order)?;
         if let Some(why) = fault_of_name(&name) {
             return Err(ModelError::AdapterName { name, why });
         }
-        if self.is_model(&name) || self.is_stored(&name) {
+        if self.is_model(&name) || stored.contains(&name) {
             return Err(ModelError::Taken { name });
         }
-        let model = self.get(&base).await?;
-        self.register(&model, &name, order).await
+        Ok((self.get(&base).await?, name.into()))
     }
 
     /// Forgets an adapter. Requests that have begun with it end with it.
@@ -52,8 +97,8 @@ impl Models {
             (Some(one), Some(other)) => return Err(ambiguous(name, &[one, other])),
             (None, _) => return Err(self.unknown_adapter(name, base.as_deref(), owner.unwrap_or_default())),
         };
-        self.table().remove(&adapter);
-        self.forget_adapter(&adapter);
+        let removed = self.table().remove(&adapter);
+        removed.iter().for_each(|removed| self.unregister_unused(&removed.base, removed.id));
         tracing::info!(adapter = %adapter.full_name(), "unloaded");
         Ok(())
     }
@@ -106,17 +151,20 @@ impl Models {
         name: &str,
         order: AdapterOrder,
     ) -> Result<Arc<ServedAdapter>, ModelError> {
-        let engine = model.generator()?.clone();
-        let (models, base, name) = (Arc::clone(self), Arc::clone(&model.name), Arc::<str>::from(name));
-        let registering = tokio::task::spawn_blocking({
-            let name = Arc::clone(&name);
-            move || {
-                let registered = engine.adapters().register(order.source.clone());
-                let registered = registered.map_err(|error| failed(&name, &order.source, error))?;
-                models.put(base, Arc::clone(&name), order, &registered)
-            }
-        });
-        registering.await.map_err(|_| ModelError::Lost { name: name.to_string() })?
+        let registered = self.registering(model.clone(), name.into(), order.clone()).await;
+        let (base, name, registered) = registered.map_err(|_| ModelError::Lost { name: name.to_owned() })??;
+        self.put(base, name, order, &registered).inspect(|adapter| log_loaded(adapter))
+    }
+
+    /// Reads an adapter and checks it against its model, on a thread that may block.
+    fn registering(self: &Arc<Self>, model: ModelInUse, name: Arc<str>, order: AdapterOrder) -> JoinHandle<Registered> {
+        let models = Arc::clone(self);
+        tokio::task::spawn_blocking(move || {
+            models.reserve_adapters(&model)?;
+            let registered = model.generator()?.adapters().register(order.source.clone());
+            let registered = registered.map_err(|error| failed(&name, &order.source, error))?;
+            Ok((Arc::clone(&model.name), name, registered))
+        })
     }
 
     fn put(
@@ -133,7 +181,7 @@ impl Models {
         let adapter = match put {
             Put::Added(adapter) | Put::Unchanged(adapter) => adapter,
             Put::Replaced { new, old } => {
-                self.forget_adapter(&old);
+                self.unregister_unused(&old.base, old.id);
                 new
             }
             Put::Taken(_) | Put::Full => {
@@ -143,24 +191,23 @@ impl Models {
             }
         };
         self.share_out_adapters();
-        tracing::info!(adapter = %adapter.full_name(), digest = adapter.digest(), rank, "loaded");
         Ok(adapter)
     }
 
-    /// Tells the engine that an adapter is no longer named, unless another name means the same content.
-    fn forget_adapter(&self, adapter: &ServedAdapter) {
-        self.unregister_unused(&adapter.base, adapter.id);
-    }
-
-    pub(super) fn unregister_unused(&self, base: &str, id: AdapterId) {
+    /// Tells the engine that a content is no longer named, unless another name means it.
+    pub(super) fn unregister_unused(&self, base: &Arc<str>, id: AdapterId) {
         if self.table().uses(base, id) {
             return;
         }
-        let model = self.slots().get(base).and_then(|slot| slot.model.get().cloned());
+        let model = self.slots().get(&**base).and_then(|slot| slot.model.get().cloned());
         if let Some(engine) = model.as_ref().and_then(|model| model.runner.generator()) {
             engine.adapters().unregister(id);
         }
     }
+}
+
+fn log_loaded(adapter: &ServedAdapter) {
+    tracing::info!(adapter = %adapter.full_name(), digest = adapter.digest(), rank = adapter.rank, "loaded");
 }
 
 /// Returns whether a path and the files of an adapter in it lie below a folder, wherever links lead.

@@ -63,7 +63,7 @@ impl Served {
         let store = Store::open(&default_home().expect("a home folder"));
         let model = store.ensure("smollm2", &mut |_| {}).expect("the default model can be fetched");
         let (metrics, lifecycle) = (Arc::new(Metrics::default()), Lifecycle::default());
-        let memory = Arc::new(MemoryBudget::new(None, &[]));
+        let memory = Arc::new(MemoryBudget::new(None, &[], 0));
         let options = ModelsOptions {
             aliases: BTreeMap::new(),
             loaded_max: 1,
