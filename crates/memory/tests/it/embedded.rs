@@ -339,7 +339,12 @@ fn verification_compares_every_column_with_what_the_entry_says() {
         "witness SET error = 'timeout'",
         "witness SET request = 'another'",
         "witness SET tenant = 1",
+        "witness SET kind = 'feedback'",
+        "witness SET about = 'another'",
+        "witness SET response = 'another'",
+        "witness SET end_user = 'another'",
         "batches SET bytes = 1",
+        "batches SET rule = NULL",
     ] {
         let saved = "CREATE TEMP TABLE w AS SELECT * FROM witness; CREATE TEMP TABLE b AS SELECT * FROM batches;";
         other.execute_batch(&format!("{saved} UPDATE {change};")).unwrap();
