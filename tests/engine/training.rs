@@ -24,6 +24,7 @@ fn mean(losses: &[f32]) -> f64 {
     losses.iter().copied().map(f64::from).sum::<f64>() / losses.len() as f64
 }
 
+/// Takes seconds: the default model is the one whose weights are quantized, and whose rows PEFT has in another order.
 #[test]
 fn losses_are_those_of_the_served_model_with_and_without_an_adapter() {
     let engine = Engine::builder(smollm2()).context(Some(CONTEXT)).build().expect("the default model loads");
@@ -46,7 +47,7 @@ fn losses_are_those_of_the_served_model_with_and_without_an_adapter() {
         mean(&pass.losses(&base, weights, &Batch::new(&items), is_adapted).expect("it runs"))
     };
     let served = |adapter: Option<&Path>| {
-        let adapter = adapter.map(|path| engine.adapters().register(path.to_path_buf()).expect("it fits"));
+        let adapter = adapter.map(|path| engine.adapters().register(path.to_owned()).expect("it fits"));
         let held = adapter.map(|adapter| engine.adapters().hold(&[(adapter.id, 1.0)]).expect("there is room"));
         engine.perplexity_with(held.as_ref(), text, CONTEXT, |_, _, _| {}).expect("long enough").value.ln()
     };
