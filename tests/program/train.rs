@@ -104,12 +104,14 @@ fn an_activated_adapter_has_the_tokens_that_begin_an_answer() {
     let setting = Setting::new();
     let line = |number: usize| {
         json!({ "messages": [{ "role": "user", "content": format!("Say {number}") },
-                             { "role": "assistant", "content": "again" }] })
+                             { "role": "assistant", "content": "again" }], "rejected": "never" })
         .to_string()
     };
     let data = setting.write("chat.jsonl", (0..4).map(line).collect::<Vec<_>>().join("\n"));
     let train = ["adapters", "train", setting.model(), "--data", text(&data), "--activated", "--epochs", "1"];
-    printed(&setting.home, &train);
+    let said = run(&setting.home, &train).stderr;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("nothing is learned from: rejected"), "{said}");
     let shown: Value =
         serde_json::from_str(&printed(&setting.home, &["adapters", "show", "chat", "--json"])).expect("JSON");
     // The template writes a newline before an answer.

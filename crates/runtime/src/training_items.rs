@@ -3,6 +3,7 @@
 //! An answer's tokens are those that the model would have to generate after the prompt that a request has: the conversation before
 //! it in the model's chat format. So each answer of a conversation is an item of its own.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use ruvllm_engine::TokenId;
@@ -14,13 +15,21 @@ use crate::builder::open_prompt_encoder;
 use crate::encode::{PromptEncoder, encode_text};
 use crate::{BuildError, GenerateError, Message, Prompt, Tools};
 
+/// Fields that are learned from.
+const KNOWN: [&str; 4] = ["messages", "prompt", "completion", "text"];
+/// Other fields that are remembered, and how much of each name.
+const IGNORED_MAX: usize = 16;
+const NAME_CHARS_MAX: usize = 64;
+
 /// Why a line cannot be learned from.
 #[derive(Debug, thiserror::Error)]
 pub enum ItemError {
     #[error("it is no JSON object: {0}")]
     Json(String),
-    #[error("it must have \"messages\", or \"prompt\" and \"completion\", or \"text\", and nothing else")]
-    NoKind,
+    #[error(
+        "it must have \"messages\", or \"prompt\" and \"completion\", or \"text\", and only one of these; it has {0}"
+    )]
+    NoKind(String),
     #[error("{field} {problem}")]
     Field { field: String, problem: String },
     #[error(
@@ -41,6 +50,7 @@ pub struct ItemEncoder {
     is_activated: bool,
     /// What begins an answer in the model's chat format, as far as conversations have shown it.
     answer_start: Option<Vec<TokenId>>,
+    ignored: BTreeSet<String>,
 }
 
 impl ItemEncoder {
@@ -48,7 +58,7 @@ impl ItemEncoder {
     /// `is_activated`.
     pub fn open(model: &Path, tokens_max: usize, is_activated: bool) -> Result<Self, BuildError> {
         let encoder = open_prompt_encoder(model, tokens_max)?;
-        Ok(Self { encoder, tokens_max, is_activated, answer_start: None })
+        Ok(Self { encoder, tokens_max, is_activated, answer_start: None, ignored: BTreeSet::new() })
     }
 
     /// Returns the tokens that switch an activated adapter on: those that begin an answer. None, if it begins with the answer.
@@ -56,15 +66,19 @@ impl ItemEncoder {
         self.answer_start.as_deref().unwrap_or_default()
     }
 
+    /// Returns the fields that lines have had beside those that are learned from, or the first of them.
+    pub fn ignored_fields(&self) -> Vec<&str> {
+        self.ignored.iter().map(String::as_str).collect()
+    }
+
     /// Reads a line. What is learned of it is of one document, the number of which is given.
     pub fn encode(&mut self, line: &str, document: usize) -> Result<Vec<Item>, ItemError> {
-        let fields: Map<String, Value> =
+        let mut fields: Map<String, Value> =
             serde_json::from_str(line).map_err(|error| ItemError::Json(error.to_string()))?;
-        let known = ["messages", "prompt", "completion", "text"];
-        if let Some(unknown) = fields.keys().find(|key| !known.contains(&&***key)) {
-            let problem = format!("is not known here; known are {}", known.join(", "));
-            return Err(ItemError::Field { field: unknown.chars().take(64).collect(), problem });
-        }
+        let names = names(fields.keys());
+        let others = fields.keys().filter(|name| !KNOWN.contains(&name.as_str()));
+        self.ignored.extend(others.take(IGNORED_MAX.saturating_sub(self.ignored.len())).map(|name| shortened(name)));
+        fields.retain(|name, _| KNOWN.contains(&name.as_str()));
         match (fields.get("messages"), fields.get("prompt"), fields.get("text")) {
             (Some(messages), None, None) if fields.len() == 1 => self.conversation(messages, document),
             (None, Some(prompt), None) => {
@@ -74,7 +88,7 @@ impl ItemEncoder {
             }
             (None, None, Some(_)) if self.is_activated => Err(ItemError::NoPrompt),
             (None, None, Some(of)) if fields.len() == 1 => self.windows(text("text", of)?, document),
-            _ => Err(ItemError::NoKind),
+            _ => Err(ItemError::NoKind(names)),
         }
     }
 
@@ -215,6 +229,16 @@ impl ItemEncoder {
         let targets = first..tokens.len();
         Ok(Item { active_from, ..Item::new(tokens, targets, document) })
     }
+}
+
+/// Names the fields of a line, or the first of them.
+fn names<'n>(fields: impl Iterator<Item = &'n String>) -> String {
+    let names: Vec<String> = fields.take(IGNORED_MAX).map(|name| shortened(name)).collect();
+    if names.is_empty() { "no fields".to_owned() } else { names.join(", ") }
+}
+
+fn shortened(name: &str) -> String {
+    name.chars().take(NAME_CHARS_MAX).collect()
 }
 
 fn text<'v>(field: &str, value: &'v Value) -> Result<&'v str, ItemError> {

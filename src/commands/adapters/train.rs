@@ -209,6 +209,10 @@ impl Train {
             output::remark("there is one line, which is learned from: nothing is left to judge the adapter by");
         }
         let replay = self.replay.as_deref().map(|path| data::read(path, encoder)).transpose()?;
+        let ignored = encoder.ignored_fields();
+        if !ignored.is_empty() {
+            output::remark(&format!("fields of the lines that nothing is learned from: {}", ignored.join(", ")));
+        }
         Ok(Data { training: split.training, replay: replay.unwrap_or_default(), validation: split.validation })
     }
 
