@@ -8,7 +8,8 @@ use crate::sessions;
 ///
 /// Names of tenants and models are numbers elsewhere (`names`), since they are facets of vectors. The bodies of witness
 /// entries are stored apart, so that aggregates need not read them, and for the same reason the summaries of sessions are
-/// stored apart from their messages. End users are no names: there may be any number of them. `ID` stands for the database's type of a primary key.
+/// stored apart from their messages. End users are no names: there may be any number of them. `ID` stands for the
+/// database's type of a primary key.
 const STEPS: [&[&str]; 3] = [
     &[
         "CREATE TABLE counters (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
