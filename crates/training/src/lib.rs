@@ -36,7 +36,7 @@ pub use error::TrainError;
 pub use item::Item;
 pub use lora::{LoraModule, LoraWeights};
 pub use memory::RunMemory;
-pub use options::{Decay, TrainOptions};
+pub use options::TrainOptions;
 pub use pass::Pass;
 pub use rate::{RATES, TriedRate, try_learning_rates};
 pub use split::{Split, split_documents};

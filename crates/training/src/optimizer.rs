@@ -1,6 +1,6 @@
 //! AdamW on one list of numbers, and the learning rate over the steps.
 
-use crate::options::{Decay, TrainOptions};
+use crate::TrainOptions;
 
 const BETAS: (f32, f32) = (0.9, 0.999);
 const EPSILON: f32 = 1e-8;
@@ -46,18 +46,14 @@ pub(crate) fn clip(gradient: &mut [f32], norm_max: f32) -> f64 {
     norm
 }
 
-/// Returns the learning rate of a step out of all steps: it grows, then falls towards zero.
+/// Returns the learning rate of a step out of all steps: it grows, then falls towards zero along a cosine.
 pub(crate) fn learning_rate(options: &TrainOptions, step: usize, steps: usize) -> f32 {
     let warmup = ((steps as f32 * options.warmup).round() as usize).min(steps.saturating_sub(1));
     if step < warmup {
         return options.learning_rate * (step + 1) as f32 / (warmup + 1) as f32;
     }
     let done = (step - warmup) as f32 / (steps - warmup).max(1) as f32;
-    let left = match options.decay {
-        Decay::Linear => 1.0 - done,
-        Decay::Cosine => 0.5 * (1.0 + (std::f32::consts::PI * done).cos()),
-    };
-    options.learning_rate * left
+    options.learning_rate * 0.5 * (1.0 + (std::f32::consts::PI * done).cos())
 }
 
 #[cfg(test)]
@@ -86,13 +82,11 @@ mod tests {
 
     #[test]
     fn the_learning_rate_grows_then_falls() {
-        for decay in [Decay::Linear, Decay::Cosine] {
-            let options = TrainOptions { learning_rate: 1.0, warmup: 0.2, decay, ..TrainOptions::default() };
-            let rates: Vec<f32> = (0..10).map(|step| learning_rate(&options, step, 10)).collect();
-            assert!(rates[0] < rates[1] && rates[1] < rates[2], "{rates:?}");
-            assert_eq!(rates[2], 1.0);
-            assert!(rates[2..].windows(2).all(|pair| pair[0] > pair[1]) && rates[9] > 0.0, "{rates:?}");
-        }
+        let options = TrainOptions { learning_rate: 1.0, warmup: 0.2, ..TrainOptions::default() };
+        let rates: Vec<f32> = (0..10).map(|step| learning_rate(&options, step, 10)).collect();
+        assert!(rates[0] < rates[1] && rates[1] < rates[2], "{rates:?}");
+        assert_eq!(rates[2], 1.0);
+        assert!(rates[2..].windows(2).all(|pair| pair[0] > pair[1]) && rates[9] > 0.0, "{rates:?}");
         let options = TrainOptions { learning_rate: 1.0, ..TrainOptions::default() };
         assert_eq!(learning_rate(&options, 0, 1), 1.0);
     }

@@ -17,7 +17,6 @@ pub struct TrainOptions {
     pub learning_rate: f32,
     /// Share of all steps in which the learning rate grows.
     pub warmup: f32,
-    pub decay: Decay,
     pub weight_decay: f32,
     /// The largest norm of a gradient.
     pub gradient_norm_max: f32,
@@ -30,14 +29,6 @@ pub struct TrainOptions {
     pub patience: usize,
 }
 
-/// How the learning rate falls to zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Decay {
-    Linear,
-    Cosine,
-}
-
 impl Default for TrainOptions {
     fn default() -> Self {
         Self {
@@ -47,7 +38,6 @@ impl Default for TrainOptions {
             epochs: 3,
             learning_rate: 1e-3,
             warmup: 0.1,
-            decay: Decay::Cosine,
             weight_decay: 0.01,
             gradient_norm_max: 1.0,
             step_tokens: 512,
