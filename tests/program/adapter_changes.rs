@@ -14,10 +14,8 @@ use crate::support::home;
 use serde_json::{Value, json};
 
 const STREAMS: usize = 8;
-/// Names that requests use: more than there is memory for.
+/// Names that requests use, and adapters that they can mean: more than there is memory for.
 const NAMES: usize = 16;
-/// Adapters that the names can mean.
-const CONTENTS: usize = 16;
 /// Enough for those that all streams hold.
 const MEMORY: &str = "16M";
 const CHANGES: usize = 40;
@@ -88,7 +86,7 @@ fn unload(server: &Server, name: &str) {
 
 /// Loads, replaces or unloads what a name means.
 fn change(server: &Server, contents: &[PathBuf], name: usize, named: &Named, random: &mut Random) {
-    let (label, new) = (format!("name-{name}"), random.below(CONTENTS));
+    let (label, new) = (format!("name-{name}"), random.below(NAMES));
     let is_loaded = named.content.read().expect("sound").is_some();
     if is_loaded && random.below(3) > 0 {
         // Requests go on meanwhile, and get the old or the new one.
@@ -131,10 +129,11 @@ fn check_one(server: &Server, name: usize, named: &Named, expected: &[String]) -
     true
 }
 
-fn check_memory(server: &Server) {
+fn check_memory(server: &Server) -> Value {
     let adapters = server.get_json("/admin/models")["models"][0]["adapters"].clone();
     let number = |key: &str| adapters[key].as_u64().expect("a number");
     assert!(number("hot_bytes") <= number("budget_bytes"), "{adapters}");
+    adapters
 }
 
 #[test]
@@ -142,30 +141,27 @@ fn random_changes_under_eight_streams_fail_no_request_and_change_no_token() {
     let (home, folder) = (home(), tempfile::tempdir().expect("a folder"));
     // As many as one has time for: a thousand take minutes.
     let changes = std::env::var("RUVLLM_ADAPTER_CHANGES").map_or(CHANGES, |count| count.parse().expect("a count"));
-    let contents: Vec<PathBuf> = (0..CONTENTS)
+    let contents: Vec<PathBuf> = (0..NAMES)
         .map(|content| random_adapter(folder.path(), &format!("content-{content}"), content as u64 + 1))
         .collect();
     let folder = folder.path().to_str().expect("a plain path");
     let arguments = ["smollm2", "--context", "512", "--adapter-folder", folder, "--adapter-memory", MEMORY];
     let server = start(&home, &arguments);
-    let expected: Vec<String> = contents
-        .iter()
-        .map(|content| {
-            load(&server, "alone", content);
-            let (status, told) = server.post("/v1/completions", "", &request("alone", false));
-            assert_eq!(status, 200, "{told}");
-            told["choices"][0]["text"].as_str().expect("a text").to_owned()
-        })
-        .collect();
-    unload(&server, "alone");
-    let distinct: std::collections::BTreeSet<&String> = expected.iter().collect();
-    assert!(distinct.len() > CONTENTS / 2, "adapters show: {expected:?}");
     let names: Vec<Named> = (0..NAMES).map(|_| Named::default()).collect();
-    for (name, named) in names.iter().enumerate() {
-        load(&server, &format!("name-{name}"), &contents[name % CONTENTS]);
-        *named.content.write().expect("sound") = Some(name % CONTENTS);
-        named.versions.lock().expect("sound").all.push(name % CONTENTS);
-    }
+    let ask_alone = |(name, named): (usize, &Named)| {
+        let label = format!("name-{name}");
+        load(&server, &label, &contents[name]);
+        *named.content.write().expect("sound") = Some(name);
+        named.versions.lock().expect("sound").all.push(name);
+        let (status, told) = server.post("/v1/completions", "", &request(&label, false));
+        assert_eq!(status, 200, "{told}");
+        told["choices"][0]["text"].as_str().expect("a text").to_owned()
+    };
+    let expected: Vec<String> = names.iter().enumerate().map(ask_alone).collect();
+    let distinct: std::collections::BTreeSet<&String> = expected.iter().collect();
+    assert!(distinct.len() > NAMES / 2, "adapters show: {expected:?}");
+    let adapters = check_memory(&server);
+    assert!(adapters["evictions"].as_u64().expect("a number") > 0, "not all fit into memory: {adapters}");
     let (is_over, has_failed, answers) = (AtomicBool::new(false), AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
         let (server, names, expected, answers) = (&server, &names, &expected, &answers);
@@ -207,12 +203,11 @@ fn random_changes_under_eight_streams_fail_no_request_and_change_no_token() {
     // The server notices a little later that its last client has read everything.
     let until = Instant::now() + Duration::from_secs(60);
     let adapters = loop {
-        let adapters = server.get_json("/admin/models")["models"][0]["adapters"].clone();
+        let adapters = check_memory(&server);
         if adapters["hot_bytes"] == 0 || Instant::now() > until {
             break adapters;
         }
         thread::sleep(Duration::from_millis(20));
     };
     assert_eq!((&adapters["registered"], &adapters["hot_bytes"]), (&json!(0), &json!(0)), "{adapters}");
-    assert!(adapters["evictions"].as_u64().expect("a number") > 0, "not all fit into memory: {adapters}");
 }
