@@ -231,32 +231,12 @@ macro_rules! compile_kernels {
                 x: &[*const f32],
                 out: &mut [[f32; RANKS]; ROWS],
             ) {
-                unsafe {
-                    match *x {
-                        [x] => out[..1].copy_from_slice(&low_rank::project::<L, 1>(a, stride, cols, [x])),
-                        [x, y] => out[..2].copy_from_slice(&low_rank::project::<L, 2>(a, stride, cols, [x, y])),
-                        [x, y, z] => out[..3].copy_from_slice(&low_rank::project::<L, 3>(a, stride, cols, [x, y, z])),
-                        [x, y, z, w] => *out = low_rank::project::<L, 4>(a, stride, cols, [x, y, z, w]),
-                        _ => unreachable!("one to four rows"),
-                    }
-                }
+                unsafe { low_rank::project::<L>(a, stride, cols, x, out) }
             }
 
             $(#[target_feature(enable = $features)])?
             unsafe fn expand(b: *const u16, ranks: usize, tiles: usize, h: &[*const f32], to: &[*mut f32]) {
-                unsafe {
-                    match (h, to) {
-                        (&[h], &[to]) => low_rank::expand::<L, 1>(b, ranks, tiles, [h], [to]),
-                        (&[h, i], &[to, two]) => low_rank::expand::<L, 2>(b, ranks, tiles, [h, i], [to, two]),
-                        (&[h, i, j], &[one, two, three]) => {
-                            low_rank::expand::<L, 3>(b, ranks, tiles, [h, i, j], [one, two, three]);
-                        }
-                        (&[h, i, j, k], &[one, two, three, four]) => {
-                            low_rank::expand::<L, 4>(b, ranks, tiles, [h, i, j, k], [one, two, three, four]);
-                        }
-                        _ => unreachable!("one to four rows"),
-                    }
-                }
+                unsafe { low_rank::expand::<L>(b, ranks, tiles, h, to) }
             }
 
             $(#[target_feature(enable = $features)])?

@@ -3,6 +3,7 @@
 //! Of `y = W x + scale B (A x)`, `A x` is computed in a phase of its own before the matmul, and `B (A x)` is added to products
 //! while they are at hand. Rows of one adapter share the reading of its weights. What a row gets does not depend on the others.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use half::f16;
@@ -253,40 +254,49 @@ impl LowRankOf<'_> {
         let mut item = 0;
         for (low_rank, rows) in self.rows.groups_of(self.number) {
             assert_eq!(low_rank.cols, input.cols());
+            let groups = low_rank.ranks().div_ceil(RANKS);
             // Few rows are shared out by ranks too.
-            let is_long = rows.len() > 2 * worker.count() * ROWS;
+            let together = if rows.len() > 2 * worker.count() * ROWS { groups } else { 1 };
             for rows in rows.chunks(ROWS) {
-                for first_rank in (0..low_rank.ranks()).step_by(RANKS) {
+                for first in (0..groups).step_by(together) {
                     if item % worker.count() == worker.index() {
-                        self.project_some(worker, low_rank, input, rows, first_rank);
+                        self.project_some(worker, low_rank, input, rows, first..first + together);
                     }
-                    item += usize::from(!is_long);
+                    item += 1;
                 }
-                item += usize::from(is_long);
             }
         }
     }
 
-    /// Does so for a few rows and a few ranks, which are this worker's.
-    fn project_some(&self, worker: &Worker<'_>, low_rank: &LowRank, input: &Activations, rows: &[usize], first: usize) {
-        let (mut x, mut products) = ([std::ptr::null(); ROWS], [[0.0; RANKS]; ROWS]);
-        for (x, row) in x.iter_mut().zip(rows) {
-            *x = input.float_row(worker, *row).as_ptr();
+    /// Does so for a few rows and some groups of ranks, which are this worker's.
+    fn project_some(
+        &self,
+        worker: &Worker<'_>,
+        low_rank: &LowRank,
+        input: &Activations,
+        rows: &[usize],
+        groups: Range<usize>,
+    ) {
+        let (mut x, mut factors) = ([std::ptr::null(); ROWS], [0.0; ROWS]);
+        for ((x, factor), row) in x.iter_mut().zip(&mut factors).zip(rows) {
+            (*x, *factor) = (input.float_row(worker, *row).as_ptr(), input.factor(worker, *row));
         }
-        let a = low_rank.a[first * low_rank.stride..][..RANKS * low_rank.stride].as_ptr();
-        // SAFETY: rows have `cols` numbers each, and `a` has `RANKS` rows, which are padded.
-        unsafe {
-            (worker.kernels().project)(a, low_rank.stride, low_rank.cols, &x[..rows.len()], &mut products);
-        }
-        let ranks = first..low_rank.ranks().min(first + RANKS);
         let start = self.rows.products.write(worker, Access::WriteRanks);
-        for (row, products) in rows.iter().zip(products) {
-            let factor = input.factor(worker, *row);
-            let at = row * self.rows.ranks_max + first;
-            assert!(at + ranks.len() <= self.rows.products.len());
-            for ((i, scale), product) in low_rank.scales[ranks.clone()].iter().enumerate().zip(products) {
-                // SAFETY: in bounds; these ranks of the row are this worker's.
-                unsafe { *start.add(at + i) = product * factor * scale };
+        for first in groups.map(|group| group * RANKS) {
+            let mut products = [[0.0; RANKS]; ROWS];
+            let a = low_rank.a[first * low_rank.stride..][..RANKS * low_rank.stride].as_ptr();
+            // SAFETY: rows have `cols` numbers each, and `a` has `RANKS` rows, which are padded.
+            unsafe {
+                (worker.kernels().project)(a, low_rank.stride, low_rank.cols, &x[..rows.len()], &mut products);
+            }
+            let ranks = first..low_rank.ranks().min(first + RANKS);
+            for ((row, products), factor) in rows.iter().zip(products).zip(factors) {
+                let at = row * self.rows.ranks_max + first;
+                assert!(at + ranks.len() <= self.rows.products.len());
+                for ((i, scale), product) in low_rank.scales[ranks.clone()].iter().enumerate().zip(products) {
+                    // SAFETY: in bounds; these ranks of the row are this worker's.
+                    unsafe { *start.add(at + i) = product * factor * scale };
+                }
             }
         }
     }
@@ -296,7 +306,7 @@ impl LowRankOf<'_> {
         &self,
         worker: &Worker<'_>,
         part: usize,
-        tiles: std::ops::Range<usize>,
+        tiles: Range<usize>,
         (first_row, row_count): (usize, usize),
         sums: &mut [f32],
         stride: usize,
@@ -305,10 +315,8 @@ impl LowRankOf<'_> {
         let (products, start) = (self.rows.products.read(worker), sums.as_mut_ptr());
         for (low_rank, rows) in self.rows.groups_of(self.number) {
             let Some(part) = &low_rank.parts[part] else { continue };
-            let begin = rows.partition_point(|row| *row < first_row);
-            let end = rows.partition_point(|row| *row < first_row + row_count);
             let b = part.b[tiles.start * part.ranks * LANES..tiles.end * part.ranks * LANES].as_ptr();
-            for rows in rows[begin..end].chunks(ROWS) {
+            for rows in among(rows, first_row..first_row + row_count).chunks(ROWS) {
                 let (mut h, mut to) = ([std::ptr::null(); ROWS], [std::ptr::null_mut(); ROWS]);
                 for ((h, to), row) in h.iter_mut().zip(&mut to).zip(rows) {
                     let at = row * self.rows.ranks_max + part.first_rank;
@@ -317,6 +325,32 @@ impl LowRankOf<'_> {
                 }
                 // SAFETY: the tiles are there, as are the products; the rows are distinct and within `sums`, as asserted.
                 unsafe { (worker.kernels().expand)(b, part.ranks, tiles.len(), &h[..rows.len()], &to[..rows.len()]) };
+            }
+        }
+    }
+}
+
+/// Those of some distinct rows in their order that are in `range`.
+fn among(rows: &[usize], range: Range<usize>) -> &[usize] {
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return rows };
+    let place = |row: usize| match last - first < rows.len() {
+        // Neighbours, as those of a prompt are.
+        true => row.saturating_sub(*first).min(rows.len()),
+        false => rows.partition_point(|other| *other < row),
+    };
+    &rows[place(range.start)..place(range.end)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::among;
+
+    #[test]
+    fn rows_in_a_range_are_found_among_neighbours_and_others() {
+        for rows in [vec![], vec![7], vec![3, 4, 5, 6], vec![0, 2, 3, 9]] {
+            for (start, end) in (0..12).flat_map(|start| (start..12).map(move |end| (start, end))) {
+                let expected: Vec<usize> = rows.iter().copied().filter(|row| (start..end).contains(row)).collect();
+                assert_eq!(among(&rows, start..end), expected, "{rows:?} in {start}..{end}");
             }
         }
     }
