@@ -395,6 +395,12 @@ fn a_folder_of_adapters_is_served_and_what_is_none_is_left_out() {
     let numbers: Vec<Value> =
         server.get_json("/lora-adapters").as_array().expect("a list").iter().map(|one| one["name"].clone()).collect();
     assert_eq!(numbers, ["one", "two"], "numbered by name");
+    let url = format!("http://{}", server.address);
+    let bench = ["bench", "serve", &url, "--adapters", "-w", "batch", "--clients", "2", "-r", "1", "-n", "2", "--json"];
+    let measured = printed_json(&home, &bench);
+    assert_eq!((&measured["adapters"], &measured["runs"][0]["errors"]), (&json!(2), &json!(0)), "{measured}");
+    let used = &server.get_json("/admin/models")["models"][0]["adapters"];
+    assert!(used["hits"].as_u64().expect("a number") > 2, "requests named them: {used}");
     drop(server);
     for name in ["one", "two"] {
         std::fs::remove_dir_all(folder.path().join(name)).expect("it was there");

@@ -60,6 +60,9 @@ pub struct Serve {
     /// … and the average time between its tokens is at most this many
     #[arg(long, default_value_t = 50.0, value_name = "MS")]
     slo_token: f64,
+    /// Let requests use the server's LoRA adapters in turn (llama-server's field `lora`)
+    #[arg(long)]
+    adapters: bool,
     /// Request whole answers instead of streams, to measure the cost of streaming
     #[arg(long)]
     no_stream: bool,
@@ -77,8 +80,12 @@ impl Serve {
             bail!("--clients, --requests and --max-tokens must be at least 1");
         }
         let interrupted = interrupt_flag();
-        let target = Target::find(&self.url, self.key.clone(), self.model.clone(), &interrupted)?;
-        output::remark(&format!("measuring {} at {}", target.model, self.url));
+        let mut target = Target::find(&self.url, self.key.clone(), self.model.clone(), &interrupted)?;
+        if self.adapters {
+            target.use_adapters()?;
+        }
+        let with = self.adapters.then(|| format!(" with {} adapters in turn", target.adapters.len())).unwrap_or_default();
+        output::remark(&format!("measuring {}{with} at {}", target.model, self.url));
         let workloads = match &self.workload[..] {
             [] => &[Workload::Chat, Workload::Rag, Workload::Batch, Workload::Mixed, Workload::Unique],
             given => given,
@@ -116,9 +123,9 @@ impl Serve {
                         }
                         let messages = workload.messages(salt, number);
                         let sample = if self.no_stream {
-                            target.ask_whole(&messages, self.max_tokens)
+                            target.ask_whole(number, &messages, self.max_tokens)
                         } else {
-                            target.ask(&messages, self.max_tokens)
+                            target.ask(number, &messages, self.max_tokens)
                         };
                         results.lock().expect("no client panics").push(sample);
                     }
@@ -151,7 +158,7 @@ impl Serve {
         if self.json {
             let runs: Vec<Value> = summaries.iter().map(Summary::to_json).collect();
             return output::json(&json!({
-                "url": self.url, "model": target.model, "max_tokens": self.max_tokens,
+                "url": self.url, "model": target.model, "adapters": target.adapters.len(), "max_tokens": self.max_tokens,
                 "slo": { "ttft_ms": self.slo_ttft, "inter_token_ms": self.slo_token },
                 "round_trip_ms": overhead.round_trip.to_json(),
                 "beside_model_ms": overhead.beside_engine.map(Percentiles::to_json),

@@ -20,6 +20,8 @@ const READY_WAIT_MAX: Duration = Duration::from_secs(600);
 pub struct Target {
     client: Client,
     pub model: String,
+    /// Numbers of the adapters that requests use in turn.
+    pub adapters: Vec<u64>,
 }
 
 /// One request as seen by its client.
@@ -52,15 +54,33 @@ impl Target {
             Some(model) => model,
             None => only_model(&client.get("/v1/models")?)?,
         };
-        Ok(Self { client, model })
+        Ok(Self { client, model, adapters: Vec::new() })
+    }
+
+    /// Lets requests use the server's adapters in turn. Names them by their numbers, as llama-server does too.
+    pub fn use_adapters(&mut self) -> Result<()> {
+        let list = self.client.get("/lora-adapters").context("the server does not list its adapters")?;
+        self.adapters = list.as_array().into_iter().flatten().filter_map(|one| one["id"].as_u64()).collect();
+        if self.adapters.is_empty() {
+            bail!("the server has no adapters: start it with --adapter NAME=PATH (llama-server: --lora FILE.gguf)");
+        }
+        Ok(())
+    }
+
+    /// The `number`-th request of a run.
+    fn body(&self, number: usize, messages: &Value, max_tokens: usize) -> Value {
+        let mut body = json!({ "model": self.model, "messages": messages, "max_tokens": max_tokens, "temperature": 0 });
+        if !self.adapters.is_empty() {
+            body["lora"] = json!([{ "id": self.adapters[number % self.adapters.len()], "scale": 1.0 }]);
+        }
+        body
     }
 
     /// Sends one conversation and reads the streamed answer.
-    pub fn ask(&self, messages: &Value, max_tokens: usize) -> Result<Sample> {
-        let body = json!({
-            "model": self.model, "messages": messages, "max_tokens": max_tokens, "temperature": 0,
-            "stream": true, "stream_options": { "include_usage": true },
-        });
+    pub fn ask(&self, number: usize, messages: &Value, max_tokens: usize) -> Result<Sample> {
+        let mut body = self.body(number, messages, max_tokens);
+        body["stream"] = json!(true);
+        body["stream_options"] = json!({ "include_usage": true });
         let started = Instant::now();
         let response = self.client.post("/v1/chat/completions", &body)?;
         let (mut sample, mut first, mut last, mut pieces) = (Sample::default(), None, started, 0u64);
@@ -90,8 +110,8 @@ impl Target {
     }
 
     /// Does the same without streaming: all tokens arrive at the end.
-    pub fn ask_whole(&self, messages: &Value, max_tokens: usize) -> Result<Sample> {
-        let body = json!({ "model": self.model, "messages": messages, "max_tokens": max_tokens, "temperature": 0 });
+    pub fn ask_whole(&self, number: usize, messages: &Value, max_tokens: usize) -> Result<Sample> {
+        let body = self.body(number, messages, max_tokens);
         let started = Instant::now();
         let text = self.client.post("/v1/chat/completions", &body)?.into_body().read_to_string()?;
         let total_ms = started.elapsed().as_secs_f64() * 1e3;
@@ -103,7 +123,7 @@ impl Target {
 
     /// Requests one token of a short conversation, not streamed.
     pub fn round_trip(&self, messages: &Value) -> Result<RoundTrip> {
-        let body = json!({ "model": self.model, "messages": messages, "max_tokens": 1, "temperature": 0 });
+        let body = self.body(0, messages, 1);
         let started = Instant::now();
         let response = self.client.post("/v1/chat/completions", &body)?;
         let timing = response.headers().get("server-timing").and_then(|value| value.to_str().ok()).map(str::to_owned);
