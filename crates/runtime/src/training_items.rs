@@ -92,6 +92,26 @@ impl ItemEncoder {
         }
     }
 
+    /// Makes windows of a text in which every token is a target. If the adapter applies to answers only, each stands where an answer
+    /// does: behind what begins one in the chat format, as conversations have shown it.
+    pub fn answers(&self, text: &str, document: usize) -> Result<Vec<Item>, ItemError> {
+        if !self.is_activated {
+            return self.windows(text, document);
+        }
+        let start = self.invocation();
+        if start.is_empty() {
+            return Err(ItemError::NoPrompt);
+        }
+        let tokens = self.tokenizer().encode(text, SpecialTokens::AsText);
+        let windows = tokens.chunks(self.tokens_max.saturating_sub(start.len()).max(1));
+        let item = |window: &[TokenId]| {
+            let tokens = [start, window].concat();
+            let targets = start.len()..tokens.len();
+            Item::new(tokens, targets, document)
+        };
+        Ok(windows.map(item).collect())
+    }
+
     fn tokenizer(&self) -> &Tokenizer {
         self.encoder.tokenizer()
     }
