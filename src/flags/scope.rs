@@ -26,8 +26,8 @@ impl ScopeFlags {
         Ok(LearnedScope { tenant, user, model: model.to_owned() })
     }
 
-    /// Returns the scope for a model as it is named on the command line. What the store does not know is taken as it is: a model
-    /// may be gone, and what was learned with it is still there.
+    /// Returns the scope for a model as it is named on the command line. What the store does not know is taken as it
+    /// is: a model may be gone, and what was learned with it is still there.
     pub fn of_named(&self, model: &str) -> Result<LearnedScope> {
         let known = store()?.resolve(model);
         self.of(&known.map_or_else(|_| model.to_owned(), |file| file.base.unwrap_or(file.name)))

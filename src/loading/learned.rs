@@ -6,8 +6,8 @@ use ruvllm_runtime::{Engine, HeldAdapter, LearnedFiles};
 
 use crate::output;
 
-/// Returns what was learned from local users for a model, ready for use, and what memory and logs call it. What cannot be used is
-/// told of, and the model answers alone.
+/// Returns what was learned from local users for a model, ready for use, and what memory and logs call it. What
+/// cannot be used is told of, and the model answers alone.
 pub fn hold(
     memory: &Memory,
     files: &LearnedFiles,

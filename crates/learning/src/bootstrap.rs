@@ -15,11 +15,11 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// Compares losses of the same items with those of `reference`. Documents are drawn as a whole, since the items of one are alike,
-/// and for both sides together, since they are hard or easy for both.
+/// Compares losses of the same items with those of `reference`. Documents are drawn as a whole, since the items of
+/// one are alike, and for both sides together, since they are hard or easy for both.
 ///
-/// Few documents vary less than what they were drawn from, so the interval of percentiles would be too narrow; it is widened as
-/// that of a mean of as many numbers is (Hesterberg's expanded percentiles).
+/// Few documents vary less than what they were drawn from, so the interval of percentiles would be too narrow; it is
+/// widened as that of a mean of as many numbers is (Hesterberg's expanded percentiles).
 pub(crate) fn compare(
     documents: &[u64],
     reference: &[Loss],

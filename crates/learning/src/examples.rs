@@ -11,8 +11,8 @@ pub struct Prompted {
 
 /// Puts examples before an item, the last ones that fit into `room` tokens with it, `count_max` at most.
 ///
-/// What all begin with (in a chat format, the system's message) is there once: it ends with the last token that both share and
-/// that ends a message, so that each example is a turn of one conversation.
+/// What all begin with (in a chat format, the system's message) is there once: it ends with the last token that both
+/// share and that ends a message, so that each example is a turn of one conversation.
 pub fn with_examples(
     examples: &[&[u32]],
     item: &[u32],

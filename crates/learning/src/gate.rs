@@ -57,7 +57,8 @@ pub struct Comparison {
     pub is_required: bool,
 }
 
-/// What became of general texts. They are judged against the model alone, so that small losses of many versions cannot add up.
+/// What became of general texts. They are judged against the model alone, so that small losses of many versions
+/// cannot add up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GeneralReport {
     pub targets: usize,
@@ -101,8 +102,8 @@ pub enum GateError {
     Resamples { resamples: usize },
 }
 
-/// Judges a candidate. It is promoted only if it is better than what is served now and than all baselines, each with an interval
-/// that excludes no change, and if general texts have not become harder for it than they may.
+/// Judges a candidate. It is promoted only if it is better than what is served now and than all baselines, each with
+/// an interval that excludes no change, and if general texts have not become harder for it than they may.
 pub fn judge(
     held_out: &HeldOut<'_>,
     (general_base, general_candidate): (&[Loss], &[Loss]),

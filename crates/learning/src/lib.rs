@@ -1,8 +1,9 @@
 //! Judges what was learned before anybody is served with it.
 //!
-//! [`part_of`] says which documents are learned from and which are held out. [`judge`] compares the losses of a candidate on what
-//! was held out with those of what is served now and of cheaper ways to the same end: an [`NgramMemory`], and examples in the
-//! prompt ([`with_examples`]). Figures come from callers: this crate knows token ids and losses, and no models, texts or files.
+//! [`part_of`] says which documents are learned from and which are held out. [`judge`] compares the losses of a
+//! candidate on what was held out with those of what is served now and of cheaper ways to the same end: an
+//! [`NgramMemory`], and examples in the prompt ([`with_examples`]). Figures come from callers: this crate knows token
+//! ids and losses, and no models, texts or files.
 
 mod bootstrap;
 mod examples;

@@ -7,7 +7,8 @@ use std::fmt;
 pub struct DocumentKey(u64);
 
 impl DocumentKey {
-    /// Returns the key of a conversation or text from how it begins, so that what follows later is of the same document.
+    /// Returns the key of a conversation or text from how it begins, so that what follows later is of the same
+    /// document.
     pub fn of(beginning: &str) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("ruvllm learning documents 1");
         hasher.update(beginning.trim().as_bytes());
@@ -43,8 +44,8 @@ pub enum Part {
 const HELD_OUT: f64 = 0.25;
 const VALIDATION: f64 = 0.1;
 
-/// Says what a document is for. That follows from its contents alone: whatever is added, one that was held out stays so, and no
-/// later version has been trained on what an earlier one was judged by.
+/// Says what a document is for. That follows from its contents alone: whatever is added, one that was held out stays
+/// so, and no later version has been trained on what an earlier one was judged by.
 pub fn part_of(document: DocumentKey) -> Part {
     match document.0 as f64 / u64::MAX as f64 {
         share if share < HELD_OUT => Part::HeldOut,

@@ -1,5 +1,5 @@
-//! What is kept to learn from, of tenants that opted in: trajectories, each with the feedback that counts for it; and the versions
-//! that were learned from them.
+//! What is kept to learn from, of tenants that opted in: trajectories, each with the feedback that counts for it; and
+//! the versions that were learned from them.
 //!
 //! The witness log has its own, shorter retention, so feedback is in both: as a chained entry of the log, and with the
 //! trajectory that it is about.

@@ -6,8 +6,8 @@ use crate::Engine;
 use crate::perplexity::log_probability;
 
 impl Engine {
-    /// Returns the losses of an item's targets in their order, in nats. An adapter applies from where it would in a request: an
-    /// activated one from its invocation tokens on. Blocks the engine for the time of the item.
+    /// Returns the losses of an item's targets in their order, in nats. An adapter applies from where it would in a
+    /// request: an activated one from its invocation tokens on. Blocks the engine for the time of the item.
     pub fn target_losses(
         &self,
         adapter: Option<&HeldAdapter>,

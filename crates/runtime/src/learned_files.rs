@@ -1,6 +1,7 @@
 //! Adapters that were learned, as files: each in a folder that is named by the digest of its contents.
 //!
-//! They lie apart from the adapters of the store, which everybody may name: what was learned from a tenant is that tenant's alone.
+//! They lie apart from the adapters of the store, which everybody may name: what was learned from a tenant is that
+//! tenant's alone.
 
 use std::collections::BTreeSet;
 use std::fs;

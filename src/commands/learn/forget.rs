@@ -10,11 +10,11 @@ use crate::output;
 
 /// Forget a request, a user or a tenant
 ///
-/// Removes texts, token ids and embeddings in all tables, the sessions that hold them, and all feedback on them. In the
-/// witness log the digests of the entries stay, so that it still verifies, and a new entry names what was forgotten. Versions that
-/// were learned from some of it are taken out of service and removed. What
-/// a running server has answered in the last second may not be written yet: forget it over HTTP, or again. Backups
-/// and exports are files of their own.
+/// Removes texts, token ids and embeddings in all tables, the sessions that hold them, and all feedback on them. In
+/// the witness log the digests of the entries stay, so that it still verifies, and a new entry names what was
+/// forgotten. Versions that were learned from some of it are taken out of service and removed. What a running server
+/// has answered in the last second may not be written yet: forget it over HTTP, or again. Backups and exports are
+/// files of their own.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ruvllm learn forget --request chatcmpl-0123456789abcdef\n  \
                         ruvllm learn forget --user ada --tenant acme\n  ruvllm learn forget --tenant acme")]

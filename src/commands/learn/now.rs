@@ -38,12 +38,12 @@ const CONTEXT_DEFAULT: usize = 2048;
 
 /// Train on the feedback that was given, and serve the result if it has won
 ///
-/// The corrections and approved answers of a tenant (or of one end user) are divided by conversation. From about two thirds an
-/// adapter is trained, with general text mixed in; a tenth says when to stop; a quarter is held out, always the same. On that the
-/// candidate has to be better than what is served now, than an n-gram memory of the same examples, and than examples in the
-/// prompt, each with 95 % confidence, and the loss on general texts may rise by 0.5 % at most. Then requests of that scope are
-/// answered with it that name no adapter, by running servers within seconds. Otherwise it is kept with its figures: see
-/// `ruvllm learn history`.
+/// The corrections and approved answers of a tenant (or of one end user) are divided by conversation. From about two
+/// thirds an adapter is trained, with general text mixed in; a tenth says when to stop; a quarter is held out, always
+/// the same. On that the candidate has to be better than what is served now, than an n-gram memory of the same
+/// examples, and than examples in the prompt, each with 95 % confidence, and the loss on general texts may rise by
+/// 0.5 % at most. Then requests of that scope are answered with it that name no adapter, by running servers within
+/// seconds. Otherwise it is kept with its figures: see `ruvllm learn history`.
 ///
 /// Ctrl-C changes nothing. The same feedback, flags and seed give the same adapter.
 #[derive(Debug, Args)]
@@ -68,10 +68,11 @@ pub struct Now {
     /// Tokens of a training step, and of an example, at most; longer ones are left out
     #[arg(long, value_name = "TOKENS", default_value_t = 512)]
     step_tokens: usize,
-    /// A text that must not become harder, instead of the one that comes with the program (55,000 tokens)
+    /// A text that must not become harder, instead of the one that comes with the program (57,000 tokens)
     #[arg(long, value_name = "FILE")]
     general: Option<PathBuf>,
-    /// A text that is mixed in, so that the model does not unlearn what is like it, instead of the one that comes with the program
+    /// A text that is mixed in, so that the model does not unlearn what is like it, instead of the one that comes
+    /// with the program
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
     /// Share of it in all that is trained on

@@ -1,8 +1,8 @@
 use super::*;
 use crate::random::Random;
 
-/// Losses of as many documents, of one to three items each, that are harder or easier for everybody; the candidate's differ from
-/// the model's by `gain`, and by chance from document to document.
+/// Losses of as many documents, of one to three items each, that are harder or easier for everybody; the candidate's
+/// differ from the model's by `gain`, and by chance from document to document.
 struct World {
     documents: Vec<u64>,
     base: Vec<Loss>,

@@ -1,5 +1,5 @@
-//! Forgets a request, a user or a tenant: trajectories, texts, embeddings, sessions, what was said about them, and what was
-//! learned from them.
+//! Forgets a request, a user or a tenant: trajectories, texts, embeddings, sessions, what was said about them, and
+//! what was learned from them.
 //!
 //! An entry of the log is blanked, and an annotation names the blanked ones: its digest stays, so that the chain can still be
 //! recomputed. Work is done in portions, between which others may write.

@@ -86,8 +86,8 @@ impl LearningStore<'_> {
         self.0.read(versions::adapters)
     }
 
-    /// Stores a version that was learned from what was read at `read_ms`, and serves it if the gate `promotes` it. Returns its
-    /// number. `written_by` is who did this, for the log; so it is for all that follow.
+    /// Stores a version that was learned from what was read at `read_ms`, and serves it if the gate `promotes` it.
+    /// Returns its number. `written_by` is who did this, for the log; so it is for all that follow.
     pub fn add_version(
         &self,
         scope: &LearnedScope,

@@ -1,8 +1,8 @@
 //! Versions that were learned, and which one each scope is served with.
 //!
-//! A version is an adapter, kept elsewhere and known by the digest of its contents, with what it was learned from and the figures
-//! that it was judged by. What is served is a pointer: promoting and rolling back changes nothing else, so that they are at once
-//! and exact.
+//! A version is an adapter, kept elsewhere and known by the digest of its contents, with what it was learned from and
+//! the figures that it was judged by. What is served is a pointer: promoting and rolling back changes nothing else,
+//! so that they are at once and exact.
 
 mod change;
 mod withdraw;

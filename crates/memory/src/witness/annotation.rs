@@ -1,4 +1,5 @@
-//! Entries that are no requests: feedback on an answer, that something was forgotten, and what was done with what was learned.
+//! Entries that are no requests: feedback on an answer, that something was forgotten, and what was done with what was
+//! learned.
 //!
 //! The log is chained, so nothing is added to an entry that is stored. What is learned later of a request is an entry of its own
 //! that names the request.

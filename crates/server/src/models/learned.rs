@@ -1,7 +1,7 @@
 //! Adapters that were learned: what requests of a tenant, or of one of its users, are answered with that name none.
 //!
-//! Which ones is read from the memory whenever that has changed. They are in no table that requests can name: what was learned from
-//! a tenant is served to that tenant alone.
+//! Which ones is read from the memory whenever that has changed. They are in no table that requests can name: what
+//! was learned from a tenant is served to that tenant alone.
 
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -41,8 +41,8 @@ struct Learned {
 }
 
 impl Models {
-    /// Reads what was promoted, rolled back or forgotten since the last time. Running answers keep what they began with. May take a
-    /// while: call it from a thread that may block.
+    /// Reads what was promoted, rolled back or forgotten since the last time. Running answers keep what they began
+    /// with. May take a while: call it from a thread that may block.
     pub fn refresh_learned(&self, memory: &Memory) -> Result<(), MemoryError> {
         let Some(files) = &self.options.learned else { return Ok(()) };
         // The count first, so that a change in between is seen the next time.
@@ -59,7 +59,8 @@ impl Models {
         Ok(())
     }
 
-    /// Takes what was forgotten out of service at once, and removes its files: weights could give away what they were learned from.
+    /// Takes what was forgotten out of service at once, and removes its files: weights could give away what they were
+    /// learned from.
     pub(crate) fn forget_learned(&self, memory: &Memory) -> Result<(), MemoryError> {
         self.refresh_learned(memory)?;
         let Some(files) = &self.options.learned else { return Ok(()) };
@@ -105,7 +106,8 @@ impl Models {
     }
 }
 
-/// Returns a version with its files. Machines that share a server database have each their own: one that is not here is told of.
+/// Returns a version with its files. Machines that share a server database have each their own: one that is not here
+/// is told of.
 fn found(files: &LearnedFiles, version: ServedVersion) -> Option<(LearnedScope, Learned)> {
     let ServedVersion { scope, version, adapter, model_digest } = version;
     let Some((source, id)) = files.find(&adapter).zip(adapter_id_of(&adapter)) else {
@@ -114,8 +116,8 @@ fn found(files: &LearnedFiles, version: ServedVersion) -> Option<(LearnedScope, 
             adapter,
             model = scope.model,
             tenant = scope.tenant,
-            "a learned adapter is served and not on this machine: copy it to the folder of learned adapters, or roll it back \
-             with `ruvllm learn rollback`; until then the model answers alone"
+            "a learned adapter is served and not on this machine: copy it to the folder of learned adapters, or roll \
+             it back with `ruvllm learn rollback`; until then the model answers alone"
         );
         return None;
     };

@@ -84,8 +84,8 @@ impl Examples {
         Err(too_few(
             &self.scope,
             &format!(
-                "there are {} conversations with a correction or an approved answer: {training} to learn from, {validation} to \
-                 stop by and {held_out} to judge by; at least {}, {} and {} are needed, which about {} would have,",
+                "there are {} conversations with a correction or an approved answer: {training} to learn from, \
+                 {validation} to stop by and {held_out} to judge by; at least {}, {} and {} are needed, which about {} would have,",
                 documents.len(),
                 least.training,
                 least.validation,
@@ -97,8 +97,8 @@ impl Examples {
 }
 
 impl Lesson {
-    /// Encodes examples for a model. An adapter applies to answers only, so that prompts stay the model's, if all of them are
-    /// conversations in a chat format.
+    /// Encodes examples for a model. An adapter applies to answers only, so that prompts stay the model's, if all of
+    /// them are conversations in a chat format.
     pub fn new(examples: Examples, model: &Path, tokens_max: usize) -> Result<Self> {
         let is_activated = examples.all.iter().all(|example| example.is_conversation);
         let lesson = Self::encode(&examples, model, tokens_max, is_activated)?;

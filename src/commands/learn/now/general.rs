@@ -13,6 +13,9 @@ const REPLAY: &str = include_str!("../../../learning/texts/replay.txt");
 /// Divides the texts of a file.
 const DIVIDER: char = '\u{c}';
 
+/// Shorter windows of a text have too little before their targets.
+const WINDOW_MIN: usize = 32;
+
 pub struct GeneralTexts {
     /// What the gate judges by.
     pub judged: Vec<Item>,
@@ -25,17 +28,20 @@ pub struct GeneralTexts {
 }
 
 impl GeneralTexts {
-    /// Reads both texts. What shares 13 tokens in a row with what is trained on says nothing, and is left out of what is judged.
+    /// Reads both texts. What shares 13 tokens in a row with what is trained on says nothing, and is left out of what
+    /// is judged.
     pub fn read(general: Option<&Path>, replay: Option<&Path>, lesson: &Lesson) -> Result<Self> {
         let (text, source) = match general {
             Some(path) => (read(path, "--general")?, path.display().to_string()),
             None => (GENERAL.to_owned(), "built in".to_owned()),
         };
         let replay = replay.map_or_else(|| Ok(REPLAY.to_owned()), |path| read(path, "--replay"))?;
-        let replay = items(&replay, lesson, "--replay")?;
+        // As long as examples are, so that a share of the items is about that share of the tokens.
+        let mean = lesson.training.iter().map(|item| item.tokens.len()).sum::<usize>() / lesson.training.len().max(1);
+        let replay = items(&replay, lesson, mean.max(WINDOW_MIN), "--replay")?;
         let learned = lesson.training.iter().chain(&lesson.validation).chain(&replay);
         let shingles = Shingles::of(learned.map(|item| &item.tokens[..]));
-        let all = items(&text, lesson, "--general")?;
+        let all = items(&text, lesson, usize::MAX, "--general")?;
         let windows = all.len();
         let judged: Vec<Item> = all.into_iter().filter(|item| !shingles.touch(&item.tokens)).collect();
         let left_out = windows - judged.len();
@@ -53,10 +59,10 @@ impl GeneralTexts {
 }
 
 /// Returns the windows of a text. One that ends with a window of a token or two loses these.
-fn items(text: &str, lesson: &Lesson, flag: &str) -> Result<Vec<Item>> {
+fn items(text: &str, lesson: &Lesson, tokens: usize, flag: &str) -> Result<Vec<Item>> {
     let mut items = Vec::new();
     for (number, part) in text.split(DIVIDER).map(str::trim).filter(|part| !part.is_empty()).enumerate() {
-        let windows = lesson.encoder.answers(part, number);
+        let windows = lesson.encoder.answers(part, tokens, number);
         items.extend(windows.with_context(|| format!("text {} of {flag} cannot be used", number + 1))?);
     }
     items.retain(|item| item.target_count() > 0);

@@ -20,7 +20,8 @@ pub fn tell_lesson(scope: &LearnedScope, lesson: &Lesson) {
         [&lesson.training, &lesson.validation, &lesson.held_out].map(|items| items.len());
     let applies = if lesson.invocation.is_some() { "answers only" } else { "prompts and answers" };
     output::remark(&format!(
-        "{}: {training} examples to learn from, {validation} to stop by, {held_out} held out; the adapter applies to {applies}",
+        "{}: {training} examples to learn from, {validation} to stop by, {held_out} held out; the adapter applies to \
+         {applies}",
         describe(scope)
     ));
     for (reason, count) in &lesson.left_out {

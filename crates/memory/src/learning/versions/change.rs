@@ -12,8 +12,9 @@ use crate::witness::{self, Annotation, LearningChange, Said};
 /// How far back a scope can be rolled.
 const TRAIL_MAX: usize = 100;
 
-/// Stores a version and serves it if the gate `promotes` it. Returns its number. Refuses what is out of date: another version is
-/// served than the one that it was judged against, or something that it was learned from was forgotten since `read_ms`.
+/// Stores a version and serves it if the gate `promotes` it. Returns its number. Refuses what is out of date: another
+/// version is served than the one that it was judged against, or something that it was learned from was forgotten
+/// since `read_ms`.
 pub(in crate::learning) fn add(
     database: &mut dyn Writing,
     names: &Names,

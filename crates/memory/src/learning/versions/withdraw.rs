@@ -19,8 +19,8 @@ struct Found {
     body: NewVersion,
 }
 
-/// Withdraws all versions that were learned from, or judged by, what is forgotten: its `requests`, and if that is a user or a
-/// tenant, everything of theirs. Returns how many. Their scopes are served with what was served before.
+/// Withdraws all versions that were learned from, or judged by, what is forgotten: its `requests`, and if that is a
+/// user or a tenant, everything of theirs. Returns how many. Their scopes are served with what was served before.
 pub(in crate::learning) fn withdraw(
     database: &mut dyn Writing,
     names: &Names,
