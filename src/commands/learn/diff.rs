@@ -51,7 +51,7 @@ impl Diff {
         }
         let heading = vec![String::new(), self.one.to_string(), self.other.to_string()];
         let rows = FIGURES.iter().map(|(name, value)| {
-            let [one, other] = both.map(|version| value(version));
+            let [one, other] = both.map(value);
             vec![(*name).to_owned(), one, other]
         });
         output::table(&std::iter::once(heading).chain(rows).collect::<Vec<_>>())?;
