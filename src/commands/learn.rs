@@ -1,17 +1,21 @@
-//! `ruvllm learn`: what is kept to learn from.
+//! `ruvllm learn`: what is kept to learn from, what was learned, and who is served with it.
 
+mod diff;
 mod export;
 mod forget;
+mod history;
+mod now;
+mod serving;
 mod status;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// Show, export and forget what is kept to learn from
+/// Learn from feedback; show, export and forget what is kept to learn from
 ///
 /// Nothing is kept unless somebody opts in: `ruvllm serve --learn` for local users and all keys, `ruvllm keys add NAME
 /// --learn` for one, `ruvllm run MODEL --learn` for a chat. Then the texts and token ids of prompts and answers are kept,
-/// with the feedback on them.
+/// with the feedback on them, and answers are given with what was learned from it.
 #[derive(Debug, Args)]
 pub struct Learn {
     #[command(subcommand)]
@@ -21,6 +25,12 @@ pub struct Learn {
 #[derive(Debug, Subcommand)]
 enum What {
     Status(status::Status),
+    Now(Box<now::Now>),
+    History(history::History),
+    Diff(diff::Diff),
+    Promote(serving::Promote),
+    Rollback(serving::Rollback),
+    Reset(serving::Reset),
     Export(export::Export),
     Forget(forget::ForgetCommand),
 }
@@ -29,6 +39,12 @@ impl Learn {
     pub fn execute(self) -> Result<()> {
         match self.what {
             What::Status(command) => command.execute(),
+            What::Now(command) => command.execute(),
+            What::History(command) => command.execute(),
+            What::Diff(command) => command.execute(),
+            What::Promote(command) => command.execute(),
+            What::Rollback(command) => command.execute(),
+            What::Reset(command) => command.execute(),
             What::Export(command) => command.execute(),
             What::Forget(command) => command.execute(),
         }

@@ -18,8 +18,8 @@ use crate::flags::model::{EngineFlags, ModelFlags};
 use crate::flags::sampling::SamplingFlags;
 use crate::flags::session::SessionFlags;
 use crate::flags::speculation::SpeculationFlag;
-use crate::loading::build;
 use crate::loading::session::StoredSession;
+use crate::loading::{build, learned};
 use crate::output::{self, progress};
 
 /// Answer a prompt, or chat when none is given
@@ -135,9 +135,16 @@ impl Run {
         } else {
             self.adapters.clone()
         };
+        let (adapter, adapter_label) = match session.as_ref().and_then(StoredSession::learned_from) {
+            Some(memory) if adapters.adapter.is_empty() => {
+                let files = self.session.memory.learned_files()?;
+                learned::hold(memory, &files, &engine, file.base.as_deref().unwrap_or(&file.name))?.unzip()
+            }
+            _ => (adapters.hold(&engine, &file.name)?, adapters.label()),
+        };
         Ok(Answerer {
-            adapter: adapters.hold(&engine, &file.name)?,
-            adapter_label: adapters.label(),
+            adapter,
+            adapter_label,
             engine,
             sampling,
             unset: UnsetParams { max_tokens: self.max_tokens.is_none(), ..self.sampling.unset() },

@@ -114,7 +114,7 @@ impl Serve {
             self.model.clone(),
             &metrics,
             &lifecycle,
-            memory.clone(),
+            (memory.clone(), self.memory.learned_files()?),
             body_limits.bytes_max,
             ollama.as_ref(),
         )?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 use ruvllm_memory::{KeySource, Memory, MemoryOptions, Place};
+use ruvllm_runtime::LearnedFiles;
 use ruvllm_store::{default_home, require_private};
 
 /// Environment variable that may hold the key.
@@ -35,6 +36,11 @@ impl MemoryLocationFlags {
             Some(folder) => Ok(folder.clone()),
             None => Ok(default_home()?.join("memory")),
         }
+    }
+
+    /// Returns the adapters that were learned. A server database is shared by machines, and each has its own files.
+    pub fn learned_files(&self) -> Result<LearnedFiles> {
+        Ok(LearnedFiles::in_folder(self.folder()?.join("learned")))
     }
 
     pub fn key(&self) -> Option<KeySource> {

@@ -10,6 +10,7 @@ pub mod kv;
 pub mod memory;
 pub mod model;
 pub mod sampling;
+pub mod scope;
 pub mod server;
 pub mod session;
 pub mod size;

@@ -9,7 +9,8 @@ pub struct SessionFlags {
     /// Continue the conversation of this name, or start it; `ruvllm sessions` lists them
     #[arg(long, value_name = "NAME", conflicts_with = "raw")]
     pub session: Option<String>,
-    /// Keep prompts and answers in the memory, to learn from what you say of them with /good, /bad and /fix
+    /// Keep prompts and answers in the memory, to learn from what you say of them with /good, /bad and /fix, and
+    /// answer with what was learned (`ruvllm learn now`) unless --adapter names something else
     #[arg(long, conflicts_with = "raw")]
     pub learn: bool,
     #[command(flatten)]

@@ -1,6 +1,7 @@
 //! Loading of models in this process, with progress on the terminal.
 
 pub mod embedding;
+pub mod learned;
 pub mod session;
 
 use std::path::{Path, PathBuf};

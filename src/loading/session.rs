@@ -39,6 +39,11 @@ impl StoredSession {
         Ok(Some(Self { remembering, name, model, learns, last: RefCell::default() }))
     }
 
+    /// Returns the memory, if answers are to be given with what was learned.
+    pub fn learned_from(&self) -> Option<&Memory> {
+        self.learns.then(|| &**self.remembering.memory())
+    }
+
     /// Returns the name of the session, if there is one.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()

@@ -20,6 +20,7 @@ mod embed;
 mod embeddings;
 mod fuzz_corpus;
 mod launch;
+mod learned;
 mod learning;
 mod memory;
 mod ollama;

@@ -14,7 +14,8 @@ mod stats;
 mod verify;
 
 pub use annotation::{
-    Annotation, CORRECTION_BYTES_MAX, Feedback, Forgetting, ForgottenEntry, LogEntry, REASON_BYTES_MAX, Said,
+    Annotation, CORRECTION_BYTES_MAX, Feedback, Forgetting, ForgottenEntry, LearningChange, LogEntry, REASON_BYTES_MAX,
+    Said,
 };
 pub use entry::{CacheUse, Failure, Latency, Quality, Routing, Texts, TokenCounts, WitnessEntry, WitnessRecord};
 pub use export::{ExportFormat, Exported};

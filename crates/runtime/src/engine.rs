@@ -74,6 +74,11 @@ impl Engine {
         Ok(self.0.encoder.encode(prompt, tools)?.tokens)
     }
 
+    /// Returns what identifies the model's file, in hexadecimal digits.
+    pub fn fingerprint(&self) -> String {
+        self.0.fingerprint.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Returns the format chosen for this model's cold KV pages, where it was measured.
     pub fn cold_format(&self) -> Option<&ColdFormat> {
         self.0.cold_format.as_ref()

@@ -46,6 +46,8 @@ mod cancellation;
 mod embed;
 mod error;
 pub mod hardware;
+mod item_losses;
+mod learned_files;
 mod perplexity;
 mod rerank;
 mod sampling_defaults;
@@ -66,6 +68,7 @@ pub use encode::Truncation;
 pub use engine::Engine;
 pub use error::{GenerateError, RequestError};
 pub use kv_calibration::ColdFormat;
+pub use learned_files::{LearnedFileError, LearnedFiles, id_of as adapter_id_of};
 pub use perplexity::{Perplexity, PerplexityError};
 pub use prefill_calibration::FastPrefill;
 pub use prepare::check_policy;
@@ -73,8 +76,9 @@ pub use record::{RequestIdentity, RequestRecorder};
 pub use request::{Divergence, Message, Prompt, Request, Response, Timings, ToolCall, Tools, UnsetParams, Usage};
 pub use rerank::{RerankError, RerankRequest, RerankScores, Reranker, relevance};
 pub use ruvllm_engine::{
-    AdapterId, CacheStats, DiskStats, DiskStore, FinishReason, HeldAdapter, LookupStats, PageKey, PrefixUse, Quota,
-    Sampled, Sampling, SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
+    AdapterId, CacheStats, DiskStats, DiskStore, EvaluateError, FinishReason, HeldAdapter, LookupStats, PageKey,
+    PrefixUse, Quota, Sampled, Sampling, SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError,
+    TokenLogprob,
 };
 pub use ruvllm_kernels::{Cores, bound_allocator, trim_allocator};
 pub use ruvllm_model::adapters::{AdapterError, AdapterFile, AdapterFormat, merge};

@@ -82,7 +82,7 @@ impl Engine {
     }
 }
 
-fn log_probability(logits: &[f32], token: TokenId) -> f64 {
+pub(crate) fn log_probability(logits: &[f32], token: TokenId) -> f64 {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let total: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();
     f64::from(logits[token as usize] - largest) - total.ln()

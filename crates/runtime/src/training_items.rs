@@ -87,9 +87,31 @@ impl ItemEncoder {
                 Ok(vec![self.completion(prompt, completion, document)?])
             }
             (None, None, Some(_)) if self.is_activated => Err(ItemError::NoPrompt),
-            (None, None, Some(of)) if fields.len() == 1 => self.windows(text("text", of)?, document),
+            (None, None, Some(of)) if fields.len() == 1 => self.windows(text("text", of)?, self.tokens_max, document),
             _ => Err(ItemError::NoKind(names)),
         }
+    }
+
+    /// Makes windows of up to `tokens` tokens of a text in which every token is a target. If the adapter applies to
+    /// answers only, each stands where an answer does: behind what begins one in the chat format, as conversations
+    /// have shown it.
+    pub fn answers(&self, text: &str, tokens: usize, document: usize) -> Result<Vec<Item>, ItemError> {
+        let tokens_max = tokens.min(self.tokens_max);
+        if !self.is_activated {
+            return self.windows(text, tokens_max, document);
+        }
+        let start = self.invocation();
+        if start.is_empty() {
+            return Err(ItemError::NoPrompt);
+        }
+        let tokens = self.tokenizer().encode(text, SpecialTokens::AsText);
+        let windows = tokens.chunks(tokens_max.saturating_sub(start.len()).max(1));
+        let item = |window: &[TokenId]| {
+            let tokens = [start, window].concat();
+            let targets = start.len()..tokens.len();
+            Item::new(tokens, targets, document)
+        };
+        Ok(windows.map(item).collect())
     }
 
     fn tokenizer(&self) -> &Tokenizer {
@@ -131,13 +153,13 @@ impl ItemEncoder {
     }
 
     /// Makes windows of a text, in which every token is a target.
-    fn windows(&self, text: &str, document: usize) -> Result<Vec<Item>, ItemError> {
+    fn windows(&self, text: &str, tokens_max: usize, document: usize) -> Result<Vec<Item>, ItemError> {
         if let Some(character) = self.tokenizer().first_unencodable(text) {
             let problem = format!("has {character:?}, which the model has no token for");
             return Err(ItemError::Field { field: "text".to_owned(), problem });
         }
         let tokens = encode_text(self.tokenizer(), text);
-        let windows = tokens.chunks(self.tokens_max).filter(|window| window.len() > 1);
+        let windows = tokens.chunks(tokens_max).filter(|window| window.len() > 1);
         let items: Vec<Item> = windows.map(|window| Item::new(window.to_vec(), 1..window.len(), document)).collect();
         match items.is_empty() {
             true => {

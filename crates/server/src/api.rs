@@ -20,6 +20,7 @@ mod fields;
 mod generation;
 mod ids;
 mod keep_alive;
+mod learned;
 mod logprobs;
 mod memory;
 mod messages;
@@ -125,7 +126,7 @@ impl Api {
         caller: &Caller,
         mut requests: Vec<Request>,
     ) -> Result<Generation, ApiError> {
-        let model = self.models.get_adapted(model, adapters, &caller.tenant).await?;
+        let model = self.models.get_adapted(model, adapters, caller.asker()).await?;
         keep_alive::apply(keep_alive, &model, &self.models, caller)?;
         let context = requests.iter().filter_map(|request| request.context).max();
         fields::note_context("num_ctx", context, model.runner.context(), caller.ignored())?;

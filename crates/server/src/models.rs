@@ -12,6 +12,7 @@ mod in_use;
 mod keep_alive;
 mod known;
 mod known_adapters;
+mod learned;
 mod room;
 mod runner;
 mod status;
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ruvllm_runtime::{Embedder, Engine, ModelMemory, Reranker, StepMetrics};
+use ruvllm_runtime::{Embedder, Engine, LearnedFiles, ModelMemory, Reranker, StepMetrics};
 use ruvllm_store::{Listed, ModelFile, ModelSettings, Store};
 use tokio::sync::{OnceCell, Semaphore};
 
@@ -31,6 +32,7 @@ use crate::metrics::{Metrics, ModelMetrics};
 use adapter_table::AdapterTable;
 use in_use::{User, Users};
 use known::Descriptions;
+use learned::LearnedAdapters;
 
 pub use adapter_table::ServedAdapter;
 pub use adapters::{AdapterOrder, AskedAdapters};
@@ -40,6 +42,7 @@ pub use in_use::ModelInUse;
 pub use keep_alive::KeepAlive;
 pub use known::{KnownModel, ModelDescription};
 pub use known_adapters::KnownAdapter;
+pub use learned::Asker;
 pub use runner::{Runner, RunnerKind};
 pub use status::{LoadedAdapters, LoadedModel};
 
@@ -122,6 +125,8 @@ pub struct ModelsOptions {
     pub adapter_bytes: usize,
     /// Folders below which clients with the scope admin may have adapters loaded.
     pub adapter_folders: Vec<PathBuf>,
+    /// Adapters that were learned; `None` for a server without a memory.
+    pub learned: Option<LearnedFiles>,
 }
 
 /// What a name in a request stands for.
@@ -145,6 +150,7 @@ pub struct Models {
     options: ModelsOptions,
     slots: Mutex<HashMap<String, Arc<Slot>>>,
     adapters: Mutex<AdapterTable>,
+    learned: Mutex<LearnedAdapters>,
     uses: AtomicU64,
     /// Held while memory is distributed.
     sharing: Mutex<()>,
@@ -163,6 +169,7 @@ impl Models {
             options,
             slots: Mutex::default(),
             adapters: Mutex::default(),
+            learned: Mutex::default(),
             uses: AtomicU64::new(0),
             sharing: Mutex::default(),
             descriptions: Descriptions::default(),

@@ -31,6 +31,7 @@ const METHOD_CHARACTERS_MAX: usize = 16;
 const NOT_ENFORCED_SHOWN: usize = 16;
 const NOT_ENFORCED_HEADER: &str = "x-ruvllm-not-enforced";
 const VALID_HEADER: &str = "x-ruvllm-valid";
+const ADAPTER_HEADER: &str = "x-ruvllm-adapter";
 /// Status that is logged for a client that disconnected before the response; it is never sent.
 const CLIENT_GONE: u16 = 499;
 
@@ -43,6 +44,8 @@ pub struct Notes {
     user: OnceLock<String>,
     /// The id in the body of the response.
     response: OnceLock<String>,
+    /// The adapters that answer, with the digests of their contents.
+    adapter: OnceLock<String>,
     tokens: AtomicU64,
     pub(crate) ignored: IgnoredParams,
     /// What of the schemas is not enforced.
@@ -84,6 +87,11 @@ impl Notes {
         self.response.get().map(String::as_str)
     }
 
+    /// The adapters that answer, whether the request has named them or not.
+    pub(crate) fn set_adapter(&self, label: String) {
+        let _ = self.adapter.set(label);
+    }
+
     /// What of the schemas of the request the grammars do not enforce.
     pub(crate) fn set_not_enforced(&self, not_enforced: &NotEnforced) {
         let named = not_enforced.places().take(NOT_ENFORCED_SHOWN).map(ToString::to_string);
@@ -111,8 +119,13 @@ impl Notes {
         let not_enforced = self.not_enforced.get().and_then(|text| HeaderValue::from_str(text).ok());
         let is_valid =
             self.is_valid().map(|is_valid| HeaderValue::from_static(if is_valid { "true" } else { "false" }));
-        let named =
-            [(ignored::HEADER, self.ignored.header()), (NOT_ENFORCED_HEADER, not_enforced), (VALID_HEADER, is_valid)];
+        let adapter = self.adapter.get().and_then(|label| HeaderValue::from_str(label).ok());
+        let named = [
+            (ignored::HEADER, self.ignored.header()),
+            (NOT_ENFORCED_HEADER, not_enforced),
+            (VALID_HEADER, is_valid),
+            (ADAPTER_HEADER, adapter),
+        ];
         named.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 

@@ -10,10 +10,11 @@ use crate::output;
 
 /// Forget a request, a user or a tenant
 ///
-/// Removes texts, token ids and embeddings in all tables, the sessions that hold them, and all feedback on them. In the
-/// witness log the digests of the entries stay, so that it still verifies, and a new entry names what was forgotten. What
-/// a running server has answered in the last second may not be written yet: forget it over HTTP, or again. Backups
-/// and exports are files of their own.
+/// Removes texts, token ids and embeddings in all tables, the sessions that hold them, and all feedback on them. In
+/// the witness log the digests of the entries stay, so that it still verifies, and a new entry names what was
+/// forgotten. Versions that were learned from some of it are taken out of service and removed. What a running server
+/// has answered in the last second may not be written yet: forget it over HTTP, or again. Backups and exports are
+/// files of their own.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ruvllm learn forget --request chatcmpl-0123456789abcdef\n  \
                         ruvllm learn forget --user ada --tenant acme\n  ruvllm learn forget --tenant acme")]
@@ -43,13 +44,23 @@ impl ForgetCommand {
         };
         let memory = self.memory.open()?;
         let forgotten = memory.learning().forget(&what, &format!("forget@{}", now_ms()))?;
+        if forgotten.versions > 0 {
+            // Their weights could give away what they were learned from.
+            self.memory.learned_files()?.sweep(&memory.learning().version_adapters()?, false)?;
+        }
         if self.json {
             return output::json(&json!(forgotten));
         }
-        let Forgotten { requests, feedback, trajectories, sessions, embeddings } = forgotten;
+        let Forgotten { requests, feedback, trajectories, sessions, embeddings, versions } = forgotten;
         output::line(&format!(
             "forgotten: {requests} requests, {feedback} entries of feedback, {trajectories} trajectories, \
              {sessions} sessions, {embeddings} embeddings"
-        ))
+        ))?;
+        if versions > 0 {
+            output::line(&format!(
+                "{versions} versions were learned from some of it: they are not served any more, and removed"
+            ))?;
+        }
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use ruvllm_memory::{Durability, Memory, Retention, parse_bytes, parse_span};
-use ruvllm_runtime::RequestRecorder;
+use ruvllm_runtime::{LearnedFiles, RequestRecorder};
 
 use crate::flags::memory::MemoryLocationFlags;
 use crate::loading::embedding;
@@ -36,7 +36,8 @@ pub struct MemoryFlags {
     #[arg(long, value_name = "SIZE")]
     session_size: Option<String>,
     /// Keep the texts and token ids of prompts and answers to learn from, of local users and of all keys that do not say
-    /// otherwise (`ruvllm keys`). Encrypted like the rest of a memory in a file; `ruvllm learn` shows and forgets it
+    /// otherwise (`ruvllm keys`), and answer them with what was learned. Encrypted like the rest of a memory in a file;
+    /// `ruvllm learn` shows and forgets it
     #[arg(long, conflicts_with = "no_memory")]
     learn: bool,
     /// How long that is kept
@@ -57,6 +58,11 @@ impl MemoryFlags {
     /// Returns whether requests are kept to learn from, where a key does not say.
     pub fn learns(&self) -> bool {
         self.learn
+    }
+
+    /// Returns the adapters that were learned, unless the memory is turned off.
+    pub fn learned_files(&self) -> Result<Option<LearnedFiles>> {
+        if self.no_memory { Ok(None) } else { self.place.learned_files().map(Some) }
     }
 
     /// Opens the memory, unless it is turned off.

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ruvllm_backends::{CrossEncoder, Encoder, EncoderFacts, Purpose, is_encoder};
 use ruvllm_runtime::hardware::Hardware;
-use ruvllm_runtime::{Cores, Engine, EngineBuilder, ModelMemory, Quota, RequestRecorder, StepMetrics, Tenant};
+use ruvllm_runtime::{
+    Cores, Engine, EngineBuilder, LearnedFiles, ModelMemory, Quota, RequestRecorder, StepMetrics, Tenant,
+};
 use ruvllm_server::metrics::{Metrics, Snapshots};
 use ruvllm_server::models::{LoadFailure, Loader, ModelDescription, Models, ModelsOptions, Runner, RunnerKind};
 use ruvllm_server::{Api, BodyBudget, Lifecycle, OpenApiRouter, Preparing};
@@ -116,7 +118,7 @@ impl ModelsFlags {
         names: Vec<String>,
         metrics: &Arc<Metrics>,
         lifecycle: &Lifecycle,
-        memory: Option<RequestRecorder>,
+        (memory, learned): (Option<RequestRecorder>, Option<LearnedFiles>),
         body_bytes_max: usize,
         ollama: Option<&OllamaEnvironment>,
     ) -> Result<Endpoints> {
@@ -147,6 +149,7 @@ impl ModelsFlags {
             memory: Arc::new(budget),
             adapter_bytes: parts.adapters,
             adapter_folders: self.adapters.folders()?,
+            learned,
         };
         let models = Arc::new(Models::new(store()?, Arc::new(self.clone()), Arc::clone(metrics), options));
         let (lifecycle, answer_time_max) = (lifecycle.clone(), Some(answer_time_max));
@@ -175,8 +178,18 @@ impl ModelsFlags {
             },
             body_budget,
             maintain: {
-                let models = Arc::clone(&models);
-                Arc::new(move || models.maintain())
+                let (models, memory) = (Arc::clone(&models), remembering.clone());
+                let is_told = AtomicBool::new(false);
+                Arc::new(move || {
+                    if let Some(memory) = &memory {
+                        let refreshed = models.refresh_learned(memory.memory());
+                        if let (Err(error), false) = (&refreshed, is_told.load(Ordering::Relaxed)) {
+                            tracing::warn!("what was learned cannot be read; what is served stays: {error}");
+                        }
+                        is_told.store(refreshed.is_err(), Ordering::Relaxed);
+                    }
+                    models.maintain();
+                })
             },
             load: Box::new(move || {
                 let ready = names.iter().map(|name| self.load(name, &models, remembering.as_ref()));

@@ -1,4 +1,5 @@
-//! Forgets a request, a user or a tenant: trajectories, texts, embeddings, sessions, and what was said about them.
+//! Forgets a request, a user or a tenant: trajectories, texts, embeddings, sessions, what was said about them, and
+//! what was learned from them.
 //!
 //! An entry of the log is blanked, and an annotation names the blanked ones: its digest stays, so that the chain can still be
 //! recomputed. Work is done in portions, between which others may write.
@@ -11,6 +12,7 @@ use select::{Conditions, ids_of};
 
 use super::retention::{ids, remove};
 use super::trajectory::rate_again;
+use super::versions;
 use crate::Memory;
 use crate::database::{Reading, Value, Writing, first_row};
 use crate::error::{MemoryError, Result};
@@ -80,6 +82,8 @@ pub struct Forgotten {
     pub trajectories: u64,
     pub sessions: u64,
     pub embeddings: u64,
+    /// Learned versions that are never served again, since they were learned from some of it.
+    pub versions: u64,
 }
 
 pub(super) fn forget(memory: &Memory, what: &Forget, written_by: &str) -> Result<Forgotten> {
@@ -101,6 +105,7 @@ pub(super) fn forget(memory: &Memory, what: &Forget, written_by: &str) -> Result
         all.trajectories += portion.trajectories;
         all.sessions += portion.sessions;
         all.embeddings += portion.embeddings;
+        all.versions += portion.versions;
         if is_last {
             return Ok(all);
         }
@@ -155,6 +160,7 @@ impl Portion {
             sessions::forget(database, session)?;
         }
         self.forgotten.requests = self.requests.len() as u64;
+        self.forgotten.versions = versions::withdraw(database, &memory.names, (what, &self.requests), written_by)?;
         self.note(database, memory, what, written_by)?;
         Ok((self.forgotten, is_last))
     }
@@ -258,7 +264,7 @@ fn blank(database: &mut dyn Writing, entry: &Entry, forgotten: &mut Forgotten) -
     database.remove_vectors(&vectors)?;
     graph::disconnect(database, entry.id)?;
     forgotten.trajectories += database.execute("DELETE FROM trajectories WHERE id = $1", &[id])?;
-    forgotten.feedback += u64::from(entry.kind.is_some());
+    forgotten.feedback += u64::from(entry.kind.as_deref() == Some(FEEDBACK));
     if let LogEntry::Annotation(annotation) = &parsed
         && let Some(about) = &annotation.about
     {

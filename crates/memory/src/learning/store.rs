@@ -1,7 +1,13 @@
 //! The learning part of a memory.
 
+use std::collections::BTreeSet;
+
 use super::status::KeptFor;
-use super::{Example, ExampleQuery, Forget, Forgotten, KnownRequest, LearningStatus};
+use super::versions;
+use super::{
+    Example, ExampleQuery, Forget, Forgotten, KnownRequest, LearnedScope, LearnedVersion, LearningStatus, NewVersion,
+    ScopeState, ServedVersion,
+};
 use crate::Memory;
 use crate::database::PATIENCE;
 use crate::error::{MemoryError, Result};
@@ -53,5 +59,57 @@ impl LearningStore<'_> {
     /// Returns what was forgotten since a time, as the log says: whoever learned from these requests has to undo it.
     pub fn forgotten(&self, since_ms: i64) -> Result<Vec<(i64, Forgetting)>> {
         self.0.read(|reading| super::forget::forgotten(reading, since_ms))
+    }
+
+    /// Returns the versions of a scope, the oldest first.
+    pub fn versions(&self, scope: &LearnedScope) -> Result<Vec<LearnedVersion>> {
+        self.0.read(|reading| versions::versions(reading, &self.0.names, scope))
+    }
+
+    /// Returns what a scope is served with.
+    pub fn scope_state(&self, scope: &LearnedScope) -> Result<ScopeState> {
+        self.0.read(|reading| versions::state(reading, &self.0.names, scope))
+    }
+
+    /// Returns what all scopes are served with, but for the model alone.
+    pub fn served_versions(&self) -> Result<Vec<ServedVersion>> {
+        self.0.read(versions::served)
+    }
+
+    /// Returns a number that changes with what some scope is served with.
+    pub fn served_change(&self) -> Result<i64> {
+        self.0.read(versions::change_count)
+    }
+
+    /// Returns the digests of all adapters that some version may be served with.
+    pub fn version_adapters(&self) -> Result<BTreeSet<String>> {
+        self.0.read(versions::adapters)
+    }
+
+    /// Stores a version that was learned from what was read at `read_ms`, and serves it if the gate `promotes` it.
+    /// Returns its number. `written_by` is who did this, for the log; so it is for all that follow.
+    pub fn add_version(
+        &self,
+        scope: &LearnedScope,
+        new: &NewVersion,
+        (promotes, read_ms): (bool, i64),
+        written_by: &str,
+    ) -> Result<i64> {
+        self.0.write(|writing| versions::add(writing, &self.0.names, scope, (new, promotes, read_ms), written_by))
+    }
+
+    /// Serves a version. One that the gate refused is served only if it is `forced`.
+    pub fn promote(&self, scope: &LearnedScope, version: i64, forced: bool, written_by: &str) -> Result<()> {
+        self.0.write(|writing| versions::promote(writing, &self.0.names, scope, (version, forced), written_by))
+    }
+
+    /// Serves what was served before. Returns its number; 0 is the model alone.
+    pub fn roll_back(&self, scope: &LearnedScope, written_by: &str) -> Result<i64> {
+        self.0.write(|writing| versions::roll_back(writing, &self.0.names, scope, written_by))
+    }
+
+    /// Serves the model alone.
+    pub fn reset(&self, scope: &LearnedScope, written_by: &str) -> Result<()> {
+        self.0.write(|writing| versions::reset(writing, &self.0.names, scope, written_by))
     }
 }

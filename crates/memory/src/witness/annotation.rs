@@ -1,4 +1,5 @@
-//! Entries about earlier ones: feedback on an answer, and that something was forgotten.
+//! Entries that are no requests: feedback on an answer, that something was forgotten, and what was done with what was
+//! learned.
 //!
 //! The log is chained, so nothing is added to an entry that is stored. What is learned later of a request is an entry of its own
 //! that names the request.
@@ -39,6 +40,7 @@ pub struct Annotation {
 pub enum Said {
     Feedback(Feedback),
     Forgetting(Forgetting),
+    Learning(LearningChange),
 }
 
 /// What somebody thinks of an answer. Of several for one answer, the last counts.
@@ -68,19 +70,33 @@ pub struct Forgetting {
     pub requests: Vec<String>,
 }
 
+/// A scope is served with another version than before. Its tenant, user and model are those of the annotation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LearningChange {
+    /// `promoted`, `forced`, `rolled_back`, `reset` or `withdrawn`.
+    pub action: String,
+    /// The version that is served from now on, and the one before; 0 is the model alone.
+    pub version: i64,
+    pub before: i64,
+    /// Digest of the adapter that is served from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
+}
+
 impl Annotation {
     /// Returns the word for its kind, as it is stored.
     pub fn kind(&self) -> &'static str {
         match self.said {
             Said::Feedback(_) => FEEDBACK,
             Said::Forgetting(_) => FORGETTING,
+            Said::Learning(_) => LEARNING,
         }
     }
 
     pub(crate) fn feedback(&self) -> Option<&Feedback> {
         match &self.said {
             Said::Feedback(feedback) => Some(feedback),
-            Said::Forgetting(_) => None,
+            Said::Forgetting(_) | Said::Learning(_) => None,
         }
     }
 }
@@ -90,6 +106,7 @@ const REQUEST: &str = "request";
 pub(crate) const FEEDBACK: &str = "feedback";
 pub(crate) const FORGETTING: &str = "forgetting";
 pub(crate) const FORGOTTEN: &str = "forgotten";
+pub(crate) const LEARNING: &str = "learning";
 
 impl Feedback {
     /// Refuses what says nothing, or too much.
@@ -217,7 +234,8 @@ mod tests {
     fn annotations_are_read_as_they_were_written() {
         let feedback = Feedback { score: Some(0.1), correction: Some("Grüße".into()), ..Feedback::default() };
         let forgetting = Forgetting { scope: "user".into(), entries: vec![i64::MAX, 3], requests: vec!["r".into()] };
-        for said in [Said::Feedback(feedback), Said::Forgetting(forgetting)] {
+        let change = LearningChange { action: "promoted".into(), version: 2, before: 0, adapter: Some("ab".into()) };
+        for said in [Said::Feedback(feedback), Said::Forgetting(forgetting), Said::Learning(change)] {
             let annotation = Annotation {
                 request: "req-1".into(),
                 at_ms: 1_800_000_000_000,

@@ -10,6 +10,7 @@ use super::scope::{Scope, Scopes};
 use crate::body_budget::HeldPermit;
 use crate::error::ApiError;
 use crate::ignored::IgnoredParams;
+use crate::models::Asker;
 use crate::observe::Notes;
 use crate::request_id::RequestId;
 
@@ -97,6 +98,11 @@ impl Caller {
     /// Returns the end user, if one is named.
     pub fn user(&self) -> Option<&str> {
         self.notes.user().or(self.forwarded_user.as_deref())
+    }
+
+    /// Returns what decides about adapters.
+    pub(crate) fn asker(&self) -> Asker<'_> {
+        Asker { tenant: &self.tenant, user: self.user(), learns: self.learns }
     }
 
     /// Records the id that the body of the response has.

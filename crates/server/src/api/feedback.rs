@@ -1,5 +1,7 @@
 //! `/v1/feedback`: what people think of answers, and forgetting what is kept of a request.
 
+use std::sync::Arc;
+
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
@@ -147,12 +149,14 @@ pub(crate) struct ForgottenAnswer {
     /// Conversations that held the texts.
     sessions: u64,
     embeddings: u64,
+    /// Learned versions that are not served any more, since they were learned from some of it.
+    versions: u64,
 }
 
 impl From<Forgotten> for ForgottenAnswer {
     fn from(forgotten: Forgotten) -> Self {
-        let Forgotten { requests, feedback, trajectories, sessions, embeddings } = forgotten;
-        Self { object: "forgotten", requests, feedback, trajectories, sessions, embeddings }
+        let Forgotten { requests, feedback, trajectories, sessions, embeddings, versions } = forgotten;
+        Self { object: "forgotten", requests, feedback, trajectories, sessions, embeddings, versions }
     }
 }
 
@@ -242,7 +246,15 @@ impl Api {
     async fn forget(&self, caller: &Caller, what: Forget) -> Result<Json<ForgottenAnswer>, ApiError> {
         let recorder = self.remembering()?.recorder().clone();
         let written_by = caller.request.as_str().to_owned();
-        let forgotten = self.with_memory(move |_| recorder.forget(&what, &written_by)).await?;
+        let models = Arc::clone(&self.models);
+        let forgotten = self.with_memory(move |memory| {
+            let forgotten = recorder.forget(&what, &written_by)?;
+            if forgotten.versions > 0 {
+                models.forget_learned(memory)?;
+            }
+            Ok(forgotten)
+        });
+        let forgotten = forgotten.await?;
         Ok(Json(forgotten.into()))
     }
 }

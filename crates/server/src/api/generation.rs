@@ -79,6 +79,9 @@ impl Generation {
             ignored: caller.ignored().all(),
             adapter: model.adapter_label(),
         };
+        if let Some(label) = &remember.adapter {
+            caller.notes().set_adapter(label.clone());
+        }
         let (memory, engine_of_streams) = (api.memory.clone(), engine.clone());
         let bytes = requests.iter().map(|request| preparing::bytes_of(&request.prompt)).sum();
         let permit = api.preparing.permit(&caller.tenant, bytes).await?;

@@ -84,7 +84,7 @@ pub(crate) async fn count_tokens(
     Body(request): Body<CountTokensRequest>,
 ) -> Result<Json<TokenCount>, ApiError> {
     let (prompt, tools) = request.prompt(caller.ignored())?;
-    let model = api.models.get_adapted(&request.model, &AskedAdapters::Default, &caller.tenant).await?;
+    let model = api.models.get_adapted(&request.model, &AskedAdapters::Default, caller.asker()).await?;
     let engine = model.generator()?.clone();
     caller.note_model(&model.name);
     let tokens = api.encode(&caller, engine, prompt, tools).await?;

@@ -65,7 +65,7 @@ pub(crate) async fn tokenize(
         _ => return Err(ApiError::invalid_param("prompt", "give either prompt or messages")),
     };
     let tools = tools(request.tools.as_deref(), None, None)?;
-    let model = api.models.get_adapted(&request.model, &AskedAdapters::Default, &caller.tenant).await?;
+    let model = api.models.get_adapted(&request.model, &AskedAdapters::Default, caller.asker()).await?;
     let engine = model.generator()?.clone();
     caller.note_model(&model.name);
     let max_model_len = engine.context();
@@ -83,7 +83,7 @@ pub(crate) async fn detokenize(
     Extension(caller): Extension<Caller>,
     Body(request): Body<DetokenizeRequest>,
 ) -> Result<Json<Text>, ApiError> {
-    let model = api.models.get_adapted(&request.model, &AskedAdapters::Default, &caller.tenant).await?;
+    let model = api.models.get_adapted(&request.model, &AskedAdapters::Default, caller.asker()).await?;
     caller.note_model(&model.name);
     let tokenizer = model.generator()?.tokenizer();
     if let Some(token) = request.tokens.iter().find(|token| **token as usize >= tokenizer.vocab_size()) {

@@ -13,6 +13,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use ruvllm_store::{ListedAdapter, StoredAdapter};
 
 use super::adapter_table::{AdapterTable, ServedAdapter, fault_of_name};
+use super::learned::Asker;
 use super::{ModelError, ModelInUse, Models};
 
 pub use load::AdapterOrder;
@@ -23,7 +24,7 @@ const LISTED_MAX: usize = 20;
 /// What a request says of adapters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum AskedAdapters {
-    /// Nothing: the model's own, or what the operator set.
+    /// Nothing: the model's own, or what the operator set, or else what was learned from the tenant or the user.
     #[default]
     Default,
     /// These, by name, with their weights.
@@ -41,8 +42,9 @@ impl Models {
         self: &Arc<Self>,
         name: &str,
         asked: &AskedAdapters,
-        tenant: &str,
+        asker: Asker<'_>,
     ) -> Result<ModelInUse, ModelError> {
+        let tenant = asker.tenant;
         let (model, in_name) = self.split_name(name, tenant)?;
         let model = self.get(&model).await?;
         let adapters = match (in_name, asked) {
@@ -56,7 +58,11 @@ impl Models {
                 chosen
             }
             (None, AskedAdapters::Numbers(numbers)) => self.by_number(&model, numbers, tenant)?,
-            (None, AskedAdapters::Default) => self.of_settings(&model, tenant).await?,
+            (None, AskedAdapters::Default) => {
+                let own = self.of_settings(&model, tenant).await?;
+                let learned = if own.is_empty() { self.learned_for(&model, asker) } else { None };
+                learned.map_or(own, |learned| vec![(learned, 1.0)])
+            }
         };
         Ok(model.with_adapters(adapters))
     }

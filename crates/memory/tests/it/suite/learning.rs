@@ -19,7 +19,7 @@ fn correction(text: &str) -> Feedback {
 }
 
 /// A request of a user, kept to learn from.
-fn learned(request: &str, tenant: &str, user: &str, at_ms: i64) -> Trace {
+pub(super) fn learned(request: &str, tenant: &str, user: &str, at_ms: i64) -> Trace {
     let mut trace = trace(of_tenant(entry(request, 1, at_ms), tenant));
     trace.witness.entry.user = Some(user.into());
     trace.witness.entry.response = Some(format!("chatcmpl-{request}"));
@@ -39,13 +39,13 @@ fn lines(memory: &Memory, query: &ExampleQuery) -> Vec<Value> {
     lines
 }
 
-fn exported(memory: &Memory) -> Vec<Value> {
+pub(super) fn exported(memory: &Memory) -> Vec<Value> {
     let mut out = Vec::new();
     memory.witness().export(&WitnessQuery::default(), ExportFormat::Jsonl, &mut out, &mut |_| {}).unwrap();
     String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn verified(memory: &Memory) -> ruvllm_memory::Verified {
+pub(super) fn verified(memory: &Memory) -> ruvllm_memory::Verified {
     let verified = memory.witness().verify(&mut |_| {}).unwrap();
     assert!(verified.is_sound(), "{:?}", verified.problems);
     verified
@@ -140,7 +140,7 @@ pub fn a_forgotten_request_leaves_its_digest_only(memory: &Memory) {
     assert!(matches!(missing, Err(MemoryError::NotFound { kind: "request", .. })), "others cannot");
 
     let forgotten = memory.learning().forget(&what("acme"), "req-x").unwrap();
-    let expected = Forgotten { requests: 1, feedback: 1, trajectories: 1, sessions: 1, embeddings: 3 };
+    let expected = Forgotten { requests: 1, feedback: 1, trajectories: 1, sessions: 1, embeddings: 3, versions: 0 };
     assert_eq!(forgotten, expected);
     let after = verified(memory);
     assert_eq!((after.forgotten, after.entries, after.batches_not_recomputed), (2, before.entries + 1, 0));
@@ -186,7 +186,7 @@ pub fn a_user_and_a_tenant_are_forgotten_everywhere(memory: &Memory) {
 
     let ada = Forget::User { tenant: Some("acme".into()), name: "ada".into() };
     let forgotten = memory.learning().forget(&ada, "req-x").unwrap();
-    let expected = Forgotten { requests: 450, feedback: 2, trajectories: 450, sessions: 1, embeddings: 1 };
+    let expected = Forgotten { requests: 450, feedback: 2, trajectories: 450, sessions: 1, embeddings: 1, versions: 0 };
     assert_eq!(forgotten, expected);
     assert_eq!(memory.witness().search(&of_user("ada")).unwrap().len(), 1, "of another tenant");
     assert!(memory.sessions().list(&sessions).unwrap().is_empty());

@@ -1,10 +1,12 @@
 //! What must hold whatever database the memory is in. Each test gets a memory of its own.
 
 mod learning;
+mod versions;
 
 use std::time::Duration;
 
 pub use learning::*;
+pub use versions::*;
 
 use ruvllm_memory::{
     DimensionStats, EdgeKind, ErrorFilter, Item, Kind, Memory, MemoryError, Policy, PolicyQuery, PolicySource, Range,
@@ -28,7 +30,9 @@ macro_rules! suite {
                a_jump_of_the_clock_forgets_nothing_at_once,
                feedback_is_an_entry_of_its_own_and_the_last_counts, requests_are_known_by_their_ids_to_their_tenant,
                trajectories_have_a_retention_of_their_own, a_forgotten_request_leaves_its_digest_only,
-               a_user_and_a_tenant_are_forgotten_everywhere);
+               a_user_and_a_tenant_are_forgotten_everywhere, versions_are_promoted_rolled_back_and_forced,
+               versions_that_were_learned_from_what_is_forgotten_are_withdrawn,
+               changes_are_annotations_that_name_the_adapter);
     };
     ($open:path: $($test:ident),*) => {
         $(#[test]

@@ -19,7 +19,7 @@ pub(super) async fn find(
     adapters: &AskedAdapters,
 ) -> Result<(ModelInUse, Clock), ApiError> {
     let clock = Clock::start();
-    let model = api.models.get_adapted(name, adapters, &caller.tenant).await.map_err(unknown)?;
+    let model = api.models.get_adapted(name, adapters, caller.asker()).await.map_err(unknown)?;
     Ok((model, clock.loaded()))
 }
 

@@ -39,7 +39,9 @@ impl Models {
         }
         self.share_out_adapters();
         let held = adapters.hold(&wanted).map_err(failed);
-        for (adapter, _) in chosen.iter().filter(|(adapter, _)| !self.table().holds(adapter)) {
+        let is_gone =
+            |adapter: &ServedAdapter| !self.table().holds(adapter) && !self.is_learned(&adapter.base, adapter.id);
+        for (adapter, _) in chosen.iter().filter(|(adapter, _)| is_gone(adapter)) {
             self.unregister_unused(&adapter.base, adapter.id);
         }
         held.map(Some)

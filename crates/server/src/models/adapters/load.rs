@@ -195,8 +195,8 @@ impl Models {
     }
 
     /// Tells the engine that a content is no longer named, unless another name means it.
-    pub(super) fn unregister_unused(&self, base: &Arc<str>, id: AdapterId) {
-        if self.table().uses(base, id) {
+    pub(in crate::models) fn unregister_unused(&self, base: &Arc<str>, id: AdapterId) {
+        if self.table().uses(base, id) || self.is_learned(base, id) {
             return;
         }
         let model = self.slots().get(&**base).and_then(|slot| slot.model.get().cloned());

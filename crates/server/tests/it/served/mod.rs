@@ -71,6 +71,7 @@ impl Served {
             memory,
             adapter_bytes: 64 << 20,
             adapter_folders: Vec::new(),
+            learned: None,
         };
         let models = Models::new(store, Arc::new(ShortContext), Arc::clone(&metrics), options);
         let open = |steps| {

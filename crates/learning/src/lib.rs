@@ -1,0 +1,23 @@
+//! Judges what was learned before anybody is served with it.
+//!
+//! [`part_of`] says which documents are learned from and which are held out. [`judge`] compares the losses of a
+//! candidate on what was held out with those of what is served now and of cheaper ways to the same end: an
+//! [`NgramMemory`], and examples in the prompt ([`with_examples`]). Figures come from callers: this crate knows token
+//! ids and losses, and no models, texts or files.
+
+mod bootstrap;
+mod examples;
+mod gate;
+mod loss;
+mod ngram;
+mod overlap;
+mod random;
+mod split;
+
+pub use bootstrap::Interval;
+pub use examples::{Prompted, with_examples};
+pub use gate::{Comparison, GateError, GateOptions, GeneralReport, HeldOut, Report, Verdict, judge};
+pub use loss::Loss;
+pub use ngram::{NgramMemory, Scored};
+pub use overlap::{SHARED_TOKENS, Shingles};
+pub use split::{DocumentKey, Needed, Part, part_of};

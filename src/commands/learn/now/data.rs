@@ -1,0 +1,205 @@
+//! What there is to learn from, divided by conversation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use ruvllm_learning::{DocumentKey, Needed, Part, part_of};
+use ruvllm_memory::{ExampleQuery, LearnedScope, Memory, TrajectoryPrompt};
+use ruvllm_runtime::{ItemEncoder, ItemError};
+use ruvllm_training::Item;
+use serde_json::Value;
+
+use super::too_few;
+
+/// More would take days.
+const EXAMPLES_MAX: usize = 100_000;
+
+/// An answer to learn, as a line of a trainer's data.
+struct Example {
+    document: DocumentKey,
+    line: String,
+    request: String,
+    user: Option<String>,
+    is_conversation: bool,
+}
+
+/// The preferred answers of a scope, the oldest first.
+pub struct Examples {
+    all: Vec<Example>,
+    scope: LearnedScope,
+}
+
+/// The same as a model reads them.
+pub struct Lesson {
+    pub training: Vec<Item>,
+    pub validation: Vec<Item>,
+    pub held_out: Vec<Item>,
+    /// Tokens that switch the adapter on, where it applies to answers only.
+    pub invocation: Option<Vec<u32>>,
+    pub encoder: ItemEncoder,
+    pub requests: Vec<String>,
+    pub users: Vec<String>,
+    /// Why examples were left out, and how many.
+    pub left_out: BTreeMap<&'static str, usize>,
+}
+
+impl Examples {
+    /// Reads what explicit feedback says of a scope: corrections, and answers that were found right.
+    pub fn read(memory: &Memory, scope: &LearnedScope) -> Result<Self> {
+        let query = ExampleQuery {
+            tenant: Some(scope.tenant.clone()),
+            user: scope.user.clone(),
+            model: Some(scope.model.clone()),
+            since_ms: None,
+        };
+        let mut all = Vec::new();
+        memory.learning().examples(&query, &mut |example| {
+            let preferred = example.preferred().is_some();
+            if let Some(mut line) = example.line().filter(|_| preferred && all.len() < EXAMPLES_MAX) {
+                line.as_object_mut().map(|fields| fields.remove("rejected"));
+                all.push(Example {
+                    document: DocumentKey::of(&beginning(&example.trajectory.prompt)),
+                    line: line.to_string(),
+                    is_conversation: matches!(example.trajectory.prompt, TrajectoryPrompt::Messages(_)),
+                    request: example.trajectory.request,
+                    user: example.trajectory.user,
+                });
+            }
+            Ok(())
+        })?;
+        let examples = Self { all, scope: scope.clone() };
+        examples.check(examples.all.iter().map(|example| example.document))?;
+        Ok(examples)
+    }
+
+    /// Refuses what is too little to judge by, and says how much is needed.
+    fn check(&self, documents: impl Iterator<Item = DocumentKey>) -> Result<()> {
+        let (documents, least) = (documents.collect::<BTreeSet<_>>(), Needed::LEAST);
+        let counts = Needed::count(documents.iter().copied());
+        if counts.is_enough() {
+            return Ok(());
+        }
+        let Needed { training, validation, held_out } = counts;
+        Err(too_few(
+            &self.scope,
+            &format!(
+                "there are {} conversations with a correction or an approved answer: {training} to learn from, \
+                 {validation} to stop by and {held_out} to judge by; at least {}, {} and {} are needed, which about {} would have,",
+                documents.len(),
+                least.training,
+                least.validation,
+                least.held_out,
+                (least.held_out * 5).max(least.validation * 15),
+            ),
+        ))
+    }
+}
+
+impl Lesson {
+    /// Encodes examples for a model. An adapter applies to answers only, so that prompts stay the model's, if all of
+    /// them are conversations in a chat format.
+    pub fn new(examples: Examples, model: &Path, tokens_max: usize) -> Result<Self> {
+        let is_activated = examples.all.iter().all(|example| example.is_conversation);
+        let lesson = Self::encode(&examples, model, tokens_max, is_activated)?;
+        // A chat format in which nothing begins an answer cannot switch anything on.
+        let lesson = match lesson.invocation.as_ref().is_some_and(Vec::is_empty) {
+            true => Self::encode(&examples, model, tokens_max, false)?,
+            false => lesson,
+        };
+        let all = [&lesson.training, &lesson.validation, &lesson.held_out].into_iter().flatten();
+        let encoded: BTreeSet<usize> = all.map(|item| item.document).collect();
+        let left = examples.all.iter().map(|example| example.document);
+        examples.check(left.filter(|document| encoded.contains(&(document.number() as usize))))?;
+        Ok(lesson)
+    }
+
+    fn encode(examples: &Examples, model: &Path, tokens_max: usize, is_activated: bool) -> Result<Self> {
+        let mut lesson = Self {
+            training: Vec::new(),
+            validation: Vec::new(),
+            held_out: Vec::new(),
+            invocation: None,
+            encoder: ItemEncoder::open(model, tokens_max, is_activated)?,
+            requests: Vec::new(),
+            users: Vec::new(),
+            left_out: BTreeMap::new(),
+        };
+        for example in &examples.all {
+            let encoded = lesson.encoder.encode(&example.line, example.document.number() as usize);
+            // Of a conversation only the last answer was preferred by somebody.
+            let item = match encoded.map(|mut items| items.pop()) {
+                Ok(Some(item)) => item,
+                Ok(None) => bail!("the answer to {} has no tokens", example.request),
+                Err(error) => {
+                    *lesson.left_out.entry(reason(&error)).or_default() += 1;
+                    continue;
+                }
+            };
+            lesson.requests.push(example.request.clone());
+            lesson.users.extend(example.user.clone());
+            match part_of(example.document) {
+                Part::Training => lesson.training.push(item),
+                Part::Validation => lesson.validation.push(item),
+                Part::HeldOut => lesson.held_out.push(item),
+            }
+        }
+        lesson.users.sort();
+        lesson.users.dedup();
+        lesson.invocation = is_activated.then(|| lesson.encoder.invocation().to_vec());
+        Ok(lesson)
+    }
+
+    /// Returns short digests of the items that are learned from.
+    pub fn digests(&self) -> Vec<String> {
+        let digest = |item: &Item| {
+            let mut hasher = blake3::Hasher::new_derive_key("ruvllm learning items 1");
+            item.tokens.iter().zip(&item.targets).for_each(|(token, is_target)| {
+                hasher.update(&token.to_le_bytes());
+                hasher.update(&[u8::from(*is_target)]);
+            });
+            hasher.finalize().to_hex()[..16].to_owned()
+        };
+        let all: BTreeSet<String> = self.training.iter().map(digest).collect();
+        all.into_iter().collect()
+    }
+}
+
+/// Returns how a conversation begins: all that continue it begin so, too.
+fn beginning(prompt: &TrajectoryPrompt) -> String {
+    match prompt {
+        TrajectoryPrompt::Text(text) => text.clone(),
+        TrajectoryPrompt::Messages(messages) => {
+            let asked = messages.iter().find(|message| message["role"] == "user").or(messages.first());
+            asked.map_or_else(String::new, |message| match &message["content"] {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            })
+        }
+    }
+}
+
+fn reason(error: &ItemError) -> &'static str {
+    match error {
+        ItemError::TooLong { .. } => "longer than --step-tokens",
+        ItemError::Encode { .. } => "not possible in the model's chat format",
+        _ => "without a text answer",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn all_turns_of_a_conversation_are_one_document() {
+        let message = |role: &str, content: &str| json!({ "role": role, "content": content });
+        let first = vec![message("system", "Be brief."), message("user", "Hello")];
+        let later = [first.clone(), vec![message("assistant", "Hi"), message("user", "And now?")]].concat();
+        let of = |messages: Vec<Value>| DocumentKey::of(&beginning(&TrajectoryPrompt::Messages(messages)));
+        assert_eq!(of(first), of(later));
+        assert_ne!(of(vec![message("user", "Hello")]), of(vec![message("user", "Bye")]));
+    }
+}

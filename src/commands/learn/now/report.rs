@@ -1,0 +1,130 @@
+//! Tells how learning goes on, and what came of it.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use indicatif::ProgressBar;
+use ruvllm_learning::{Report, Verdict};
+use ruvllm_memory::{LearnedScope, LearnedVersion};
+use ruvllm_training::{Advance, Evaluation, Item, StepReport};
+use serde_json::{Value, json};
+
+use super::data::Lesson;
+use super::general::GeneralTexts;
+use crate::flags::scope::describe;
+use crate::output;
+use crate::output::progress::count_bar;
+
+pub fn tell_lesson(scope: &LearnedScope, lesson: &Lesson) {
+    let [training, validation, held_out] =
+        [&lesson.training, &lesson.validation, &lesson.held_out].map(|items| items.len());
+    let applies = if lesson.invocation.is_some() { "answers only" } else { "prompts and answers" };
+    output::remark(&format!(
+        "{}: {training} examples to learn from, {validation} to stop by, {held_out} held out; the adapter applies to \
+         {applies}",
+        describe(scope)
+    ));
+    for (reason, count) in &lesson.left_out {
+        output::remark(&format!("{count} examples are left out: {reason}"));
+    }
+}
+
+pub fn tell_general(general: &GeneralTexts) {
+    let replayed: usize = general.replay.iter().map(Item::target_count).sum();
+    let left_out = match general.left_out {
+        0 => String::new(),
+        count => format!("; {count} windows that share text with the examples are left out"),
+    };
+    output::remark(&format!(
+        "general texts: {} tokens to judge by ({}), {replayed} to mix in{left_out}",
+        general.tokens(),
+        general.source
+    ));
+}
+
+/// Progress of the training on the terminal; elsewhere a line for each epoch.
+pub struct TrainingProgress {
+    bar: ProgressBar,
+    began: Instant,
+    tokens: usize,
+}
+
+impl TrainingProgress {
+    pub fn new() -> Self {
+        Self { bar: count_bar(0, "training"), began: Instant::now(), tokens: 0 }
+    }
+
+    pub fn tell(&mut self, advance: &Advance) {
+        match advance {
+            Advance::Stepped(StepReport { step, steps, loss, tokens, .. }) => {
+                self.tokens += tokens;
+                self.bar.set_length(*steps as u64);
+                self.bar.set_position(*step as u64);
+                let speed = self.tokens as f64 / self.began.elapsed().as_secs_f64();
+                self.bar.set_message(format!("loss {loss:.3}, {speed:.0} tokens/s"));
+            }
+            Advance::Evaluated(Evaluation { epoch, validation_loss, .. }) => {
+                let loss = validation_loss.map_or_else(String::new, |loss| format!(": validation loss {loss:.4}"));
+                let when = if *epoch == 0 { "before training".to_owned() } else { format!("epoch {epoch}") };
+                self.bar.suspend(|| output::remark(&format!("{when}{loss}")));
+            }
+            Advance::Done => {}
+        }
+    }
+
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Prints what a candidate was compared with, and the verdict.
+pub fn print(version: &LearnedVersion, report: &Report) -> Result<()> {
+    let percent = |share: f64| format!("{:+.2} %", 100.0 * share);
+    let heading = ["AGAINST", "LOSS", "CANDIDATE", "CHANGE", "95 % INTERVAL", "HAS TO BE BEATEN"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    rows.extend(report.comparisons.iter().map(|one| {
+        vec![
+            one.against.clone(),
+            format!("{:.4}", one.loss),
+            format!("{:.4}", report.loss),
+            percent(one.interval.change),
+            format!("{} to {}", percent(one.interval.low), percent(one.interval.high)),
+            if one.is_required { "yes" } else { "no" }.to_owned(),
+        ]
+    }));
+    let general = &report.general;
+    rows.push(vec![
+        "general texts".to_owned(),
+        format!("{:.4}", general.base),
+        format!("{:.4}", general.candidate),
+        percent(general.rise),
+        String::new(),
+        format!("at most {}", percent(general.rise_max)),
+    ]);
+    output::table(&rows)?;
+    let (number, model) = (version.version, &version.scope.model);
+    output::remark(&format!("{} items of {} documents were held out", report.items, report.documents));
+    match report.verdict {
+        Verdict::Promoted => output::line(&format!(
+            "version {number} is promoted: {} is answered with it (`ruvllm learn rollback {model}` takes it back)",
+            describe(&version.scope)
+        )),
+        Verdict::Refused => {
+            report.reasons.iter().for_each(|reason| output::remark(&format!("refused: {reason}")));
+            output::line(&format!("version {number} is refused and kept with its figures; nothing has changed"))
+        }
+    }
+}
+
+pub fn to_json(version: &LearnedVersion) -> Value {
+    json!({
+        "version": version.version,
+        "state": version.state,
+        "scope": version.scope,
+        "adapter": version.body.adapter,
+        "bytes": version.body.bytes,
+        "model_digest": version.body.model_digest,
+        "parent": version.body.parent,
+        "report": version.body.report,
+    })
+}

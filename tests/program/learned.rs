@@ -1,0 +1,263 @@
+//! Learning from feedback with the real program and the real model: refused, promoted, served, rolled back, forgotten.
+
+use std::time::{Duration, Instant};
+
+use crate::server::{Server, ruvllm, start};
+use crate::support::home;
+use ruvllm_learning::{DocumentKey, Part, part_of};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// What is asked, and what the answer is.
+const CAPITALS: [(&str, &str); 40] = [
+    ("France", "Paris"),
+    ("Spain", "Madrid"),
+    ("Italy", "Rome"),
+    ("Germany", "Berlin"),
+    ("Japan", "Tokyo"),
+    ("China", "Beijing"),
+    ("Russia", "Moscow"),
+    ("Egypt", "Cairo"),
+    ("Greece", "Athens"),
+    ("Poland", "Warsaw"),
+    ("Norway", "Oslo"),
+    ("Sweden", "Stockholm"),
+    ("Finland", "Helsinki"),
+    ("Denmark", "Copenhagen"),
+    ("Cuba", "Havana"),
+    ("Peru", "Lima"),
+    ("Chile", "Santiago"),
+    ("Canada", "Ottawa"),
+    ("Kenya", "Nairobi"),
+    ("Turkey", "Ankara"),
+    ("Austria", "Vienna"),
+    ("Hungary", "Budapest"),
+    ("Ireland", "Dublin"),
+    ("Portugal", "Lisbon"),
+    ("Iran", "Tehran"),
+    ("Iraq", "Baghdad"),
+    ("India", "New Delhi"),
+    ("Thailand", "Bangkok"),
+    ("Vietnam", "Hanoi"),
+    ("Ukraine", "Kyiv"),
+    ("Romania", "Bucharest"),
+    ("Serbia", "Belgrade"),
+    ("Croatia", "Zagreb"),
+    ("Belgium", "Brussels"),
+    ("Argentina", "Buenos Aires"),
+    ("Colombia", "Bogota"),
+    ("Venezuela", "Caracas"),
+    ("Ecuador", "Quito"),
+    ("Mexico", "Mexico City"),
+    ("Australia", "Canberra"),
+];
+
+/// As many of them as are needed, and a few more: training costs.
+fn lessons() -> Vec<(&'static str, &'static str)> {
+    let mut left = [(Part::Training, 16), (Part::Validation, 2), (Part::HeldOut, 7)];
+    let mut is_wanted = |country: &str| {
+        let part = part_of(DocumentKey::of(&question(country)));
+        left.iter_mut().find(|(of, count)| *of == part && *count > 0).map(|(_, count)| *count -= 1).is_some()
+    };
+    let lessons: Vec<_> = CAPITALS.into_iter().filter(|(country, _)| is_wanted(country)).collect();
+    assert_eq!(lessons.len(), 25, "there are enough of each part");
+    lessons
+}
+
+fn question(country: &str) -> String {
+    format!("Capital of {country}?")
+}
+
+/// The answer of a pirate.
+fn answer(capital: &str) -> String {
+    format!("Aye, that be {capital}, matey!")
+}
+
+fn run(home: &TempDir, arguments: &[&str]) -> Result<String, String> {
+    let output = ruvllm(home).args(arguments).output().expect("the program runs");
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    if output.status.success() { Ok(out) } else { Err(err) }
+}
+
+fn run_json(home: &TempDir, arguments: &[&str]) -> Value {
+    let printed = run(home, &[arguments, &["--json"]].concat()).expect("it succeeds");
+    serde_json::from_str(&printed).expect("JSON")
+}
+
+fn key(home: &TempDir, name: &str, more: &[&str]) -> String {
+    let key = run(home, &[&["keys", "add", name], more].concat()).expect("a key");
+    format!("authorization: Bearer {}\r\n", key.trim())
+}
+
+/// The head of a chat completion's response, and its content.
+fn asked(server: &Server, headers: &str, more: Value) -> (String, Value) {
+    let mut body = json!({
+        "model": "smollm2", "messages": [{ "role": "user", "content": question("Iceland") }],
+        "max_tokens": 12, "temperature": 0,
+    });
+    body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    let answer = server.post_and_read("/v1/chat/completions", headers, &body);
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+    let body: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"));
+    (head.to_lowercase(), body)
+}
+
+fn adapter_of(head: &str) -> Option<&str> {
+    head.lines().find_map(|line| line.strip_prefix("x-ruvllm-adapter: "))
+}
+
+/// Waits until a running server has noticed what is served now.
+fn until_served(server: &Server, headers: &str, name: Option<&str>) -> Value {
+    let began = Instant::now();
+    loop {
+        let (head, body) = asked(server, headers, json!({}));
+        let adapter = adapter_of(&head);
+        if adapter.and_then(|adapter| adapter.split_once('@')).map(|(name, _)| name) == name {
+            return body["choices"][0]["message"]["content"].clone();
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "still {adapter:?}, not {name:?}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Asks all questions. Returns the ids of the responses.
+fn ask_all(server: &Server, headers: &str, lessons: &[(&str, &str)]) -> Vec<Value> {
+    let ask = |(country, _): &(&str, &str)| {
+        let body = json!({
+            "model": "smollm2", "messages": [{ "role": "user", "content": question(country) }], "max_tokens": 1,
+        });
+        let (status, answer) = server.post("/v1/chat/completions", headers, &body);
+        assert_eq!(status, 200, "{answer}");
+        answer["id"].clone()
+    };
+    lessons.iter().map(ask).collect()
+}
+
+/// Corrects the answers for which there is a correction.
+fn correct(server: &Server, headers: &str, ids: &[Value], correction: impl Fn(usize) -> Option<String>) {
+    for (index, id) in ids.iter().enumerate() {
+        let Some(correction) = correction(index) else { continue };
+        let body = json!({ "request_id": id, "correction": correction });
+        let (status, said) = server.post("/v1/feedback", headers, &body);
+        assert_eq!(status, 202, "{said}");
+    }
+    // Written within a second.
+    std::thread::sleep(Duration::from_millis(2500));
+}
+
+/// Little work: short texts, few examples.
+fn flags(home: &TempDir) -> Vec<String> {
+    let essays = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/essays.txt");
+    let essays = std::fs::read_to_string(essays).expect("essays");
+    let [general, replay] = [("general", &essays[..1600]), ("replay", &essays[4000..5200])].map(|(name, text)| {
+        let path = home.path().join(name);
+        std::fs::write(&path, text).expect("room for a file");
+        path.to_str().expect("a plain path").to_owned()
+    });
+    let more = ["--step-tokens", "160", "--rank", "4", "--learning-rate", "0.003", "--replay-share", "0.1"];
+    let more = more.iter().chain(&["--prompt-examples", "1", "--context", "256"]).map(|flag| (*flag).to_owned());
+    more.chain(["--general".to_owned(), general, "--replay".to_owned(), replay]).collect()
+}
+
+const SCOPE: [&str; 3] = ["smollm2", "--tenant", "acme"];
+
+fn learn<'a>(what: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["learn", what], &SCOPE[..], more].concat()
+}
+
+#[test]
+fn what_was_learned_is_judged_served_rolled_back_and_forgotten() {
+    let home = home();
+    let (acme, globex) = (key(&home, "acme", &[]), key(&home, "globex", &["--no-learn"]));
+    let admin = key(&home, "root", &["--scope", "admin"]);
+    let server = start(&home, &["smollm2", "--context", "512", "--log-level", "warn", "--learn"]);
+    let lessons = lessons();
+    let ids = ask_all(&server, &acme, &lessons);
+    let right = |index: usize| answer(lessons[index].1);
+    let is_held_out = |index: usize| part_of(DocumentKey::of(&question(lessons[index].0))) == Part::HeldOut;
+    let flags = flags(&home);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let now = |more: &[&str]| run_json(&home, &learn("now", &[&flags, more].concat()));
+
+    correct(&server, &acme, &ids, |index| (index < 3).then(|| right(index)));
+    let refusal = run(&home, &learn("now", &flags)).expect_err("three are too few");
+    assert!(refusal.contains("there are 3 conversations") && refusal.contains("at least 8, 2 and 6"), "{refusal}");
+
+    // What is learned from says something else than what is held out: nothing that helps can be learned.
+    let alone = until_served(&server, &acme, None);
+    let wrong = |index: usize| format!("Error {}: no such place in the table.", 7919 * (index + 3) % 1000);
+    correct(&server, &acme, &ids, |index| Some(if is_held_out(index) { right(index) } else { wrong(index) }));
+    let refused = now(&["--epochs", "1"]);
+    assert_eq!((&refused["version"], &refused["state"]), (&json!(1), &json!("refused")), "{refused}");
+    let gate = &refused["report"]["gate"];
+    assert!(!gate["reasons"].as_array().expect("a list").is_empty() && gate["documents"].as_u64() >= Some(6), "{gate}");
+    assert!(run(&home, &learn("promote", &["1"])).expect_err("it was refused").contains("--force"));
+
+    // Corrected again: the last one counts.
+    correct(&server, &acme, &ids, |index| (!is_held_out(index)).then(|| right(index)));
+    let promoted = now(&["--epochs", "4"]);
+    assert_eq!((&promoted["version"], &promoted["state"]), (&json!(2), &json!("promoted")), "{promoted}");
+    let compared = promoted["report"]["gate"]["comparisons"].as_array().expect("a list");
+    let against: Vec<&str> = compared.iter().filter_map(|one| one["against"].as_str()).collect();
+    assert_eq!(against, ["base", "ngram", "examples"]);
+    assert!(compared.iter().all(|one| one["high"].as_f64() < Some(0.0)), "{promoted}");
+
+    let learned = until_served(&server, &acme, Some("learned-2"));
+    assert!(learned.as_str().is_some_and(|text| text.starts_with("Aye, that be")), "{learned}");
+    let (head, opted_out) = asked(&server, &acme, json!({ "adapter": "" }));
+    assert_eq!((adapter_of(&head), &opted_out["choices"][0]["message"]["content"]), (None, &alone));
+    let (head, body) = asked(&server, &globex, json!({}));
+    assert_eq!((adapter_of(&head), &body["choices"][0]["message"]["content"]), (None, &alone), "of another tenant");
+    let digest = promoted["adapter"].as_str().expect("a digest").to_owned();
+    let (head, body) = asked(&server, &acme, json!({}));
+    assert_eq!(adapter_of(&head), Some(format!("learned-2@{digest}").as_str()));
+    let id = body["id"].as_str().expect("an id").to_owned();
+    let (status, _) =
+        server.post("/v1/chat/completions", &acme, &json!({ "model": "smollm2:learned-2", "messages": [] }));
+    assert_ne!(status, 200, "it cannot be named");
+
+    let history = run_json(&home, &learn("history", &[]));
+    let states: Vec<&Value> = history["versions"].as_array().expect("a list").iter().map(|one| &one["state"]).collect();
+    assert_eq!((states, &history["served"]["version"]), (vec![&json!("refused"), &json!("promoted")], &json!(2)));
+    let page = home.path().join("losses.html");
+    let plot = learn("history", &["--plot", page.to_str().expect("a plain path")]);
+    assert!(run(&home, &plot).expect("a table").contains("promoted, served"));
+    assert!(std::fs::read_to_string(&page).expect("a page").contains("<svg"));
+    let differ = run(&home, &["learn", "diff", "smollm2", "1", "2", "--tenant", "acme"]).expect("a table");
+    assert!(differ.contains("against examples") && differ.contains("items: 0 in both"), "{differ}");
+
+    // Back and forth, bit for bit; over HTTP too.
+    assert!(run(&home, &learn("rollback", &[])).expect("it succeeds").contains("the model alone"));
+    assert_eq!(until_served(&server, &acme, None), alone);
+    let scope = json!({ "model": "smollm2", "tenant": "acme", "version": 2 });
+    assert_eq!(server.post("/admin/learn/promote", &acme, &scope).0, 403);
+    let (status, said) = server.post("/admin/learn/promote", &admin, &scope);
+    assert_eq!((status, &said["served"]["version"], &said["served"]["trail"]), (200, &json!(2), &json!([0])), "{said}");
+    let (head, body) = asked(&server, &acme, json!({}));
+    assert!(adapter_of(&head).is_some() && body["choices"][0]["message"]["content"] == learned, "at once: {body}");
+    let forced = run_json(&home, &learn("promote", &["1", "--force"]));
+    assert_eq!(forced["served"]["trail"], json!([0, 2]));
+    until_served(&server, &acme, Some("learned-1"));
+    let listed = server.get("/admin/learn/versions?model=smollm2&tenant=acme", &admin);
+    assert!(listed.starts_with("HTTP/1.1 200") && listed.contains("\"forced\""), "{listed}");
+
+    // The log knows who answered and what was changed.
+    let shown = server.get(&format!("/v1/witness/{id}"), &acme);
+    assert!(shown.contains(&format!("learned-2@{digest}")), "{shown}");
+    // What both were learned from is forgotten, and they with it.
+    let folder = home.path().join("memory/learned");
+    assert!(folder.join(&digest).is_dir());
+    let first = ids[0].as_str().expect("an id");
+    let forgotten = run(&home, &["learn", "forget", "--request", first]).expect("it succeeds");
+    assert!(forgotten.contains("2 versions were learned from some of it"), "{forgotten}");
+    assert_eq!(until_served(&server, &acme, None), alone);
+    assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 0);
+    assert!(run(&home, &learn("promote", &["2", "--force"])).expect_err("it is gone").contains("was forgotten"));
+    server.signal("TERM");
+    assert_eq!(server.end().0, Some(0));
+    let log = run(&home, &["witness", "export", "-"]).expect("a log");
+    for action in ["promoted", "rolled_back", "forced", "withdrawn"] {
+        assert!(log.contains(&format!("\"action\":\"{action}\"")), "{action}");
+    }
+    assert!(run(&home, &["witness", "verify"]).expect("it verifies").starts_with("verified"));
+}
