@@ -3,6 +3,7 @@
 //! The witness log has its own, shorter retention, so feedback is in both: as a chained entry of the log, and with the
 //! trajectory that it is about.
 
+mod changes;
 mod examples;
 mod forget;
 mod known;
@@ -11,6 +12,7 @@ mod status;
 mod store;
 mod trajectory;
 
+pub use changes::LearningChanges;
 pub use examples::{Example, ExampleQuery};
 pub use forget::{Forget, Forgotten};
 pub use known::KnownRequest;

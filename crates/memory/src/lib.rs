@@ -33,8 +33,8 @@ pub use facets::Kind;
 pub use graph::{Edge, EdgeKind};
 pub use key::{Key, KeySource};
 pub use learning::{
-    Example, ExampleQuery, FeedbackCounts, Forget, Forgotten, KeptFor, KnownRequest, LearningStatus, LearningStore,
-    TRAJECTORY_BYTES_MAX, TenantLearning, Trajectory, TrajectoryPrompt,
+    Example, ExampleQuery, FeedbackCounts, Forget, Forgotten, KeptFor, KnownRequest, LearningChanges, LearningStatus,
+    LearningStore, TRAJECTORY_BYTES_MAX, TenantLearning, Trajectory, TrajectoryPrompt,
 };
 pub use memory::{Item, Memory, MemoryOptions, MemoryStatus, Place, Recalled, now_ms, restore_backup};
 pub use policies::{Policies, Policy, PolicyQuery, PolicySource, PolicyStore, defaults as default_policies};
@@ -47,7 +47,7 @@ pub use users::check_user;
 pub use witness::{
     Annotation, Bucket, CORRECTION_BYTES_MAX, CacheUse, ChainError, ErrorFilter, ExportFormat, Exported, Failure,
     Feedback, Forgetting, ForgottenEntry, Found, Latency, LogEntry, ModelStats, Percentiles, Quality, REASON_BYTES_MAX,
-    Removed, Retention, Routing, Said, Texts, TokenCounts, Verified, WitnessEntry, WitnessLog, WitnessQuery,
+    RecallUse, Removed, Retention, Routing, Said, Texts, TokenCounts, Verified, WitnessEntry, WitnessLog, WitnessQuery,
     WitnessRecord, WitnessStats,
 };
 pub use words::{Range, parse_bytes, parse_span};

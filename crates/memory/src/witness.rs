@@ -16,7 +16,9 @@ mod verify;
 pub use annotation::{
     Annotation, CORRECTION_BYTES_MAX, Feedback, Forgetting, ForgottenEntry, LogEntry, REASON_BYTES_MAX, Said,
 };
-pub use entry::{CacheUse, Failure, Latency, Quality, Routing, Texts, TokenCounts, WitnessEntry, WitnessRecord};
+pub use entry::{
+    CacheUse, Failure, Latency, Quality, RecallUse, Routing, Texts, TokenCounts, WitnessEntry, WitnessRecord,
+};
 pub use export::{ExportFormat, Exported};
 pub use log::WitnessLog;
 pub use query::{ErrorFilter, Found, WitnessQuery};

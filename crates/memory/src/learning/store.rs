@@ -1,7 +1,7 @@
 //! The learning part of a memory.
 
 use super::status::KeptFor;
-use super::{Example, ExampleQuery, Forget, Forgotten, KnownRequest, LearningStatus};
+use super::{Example, ExampleQuery, Forget, Forgotten, KnownRequest, LearningChanges, LearningStatus};
 use crate::Memory;
 use crate::database::PATIENCE;
 use crate::error::{MemoryError, Result};
@@ -36,6 +36,22 @@ impl LearningStore<'_> {
     /// Passes each trajectory that has explicit feedback to `each`, the oldest first.
     pub fn examples(&self, query: &ExampleQuery, each: &mut dyn FnMut(Example) -> Result<()>) -> Result<()> {
         self.0.database.read(PATIENCE, &mut |reading| super::examples::each(reading, &self.0.names, query, each))
+    }
+
+    /// Returns the newest trajectories with explicit feedback of a user, or of requests that name no user: the oldest
+    /// of them first.
+    pub fn newest_examples(&self, tenant: &str, user: Option<&str>, count: usize) -> Result<Vec<Example>> {
+        self.0.read(|reading| super::examples::newest(reading, &self.0.names, (tenant, user), count))
+    }
+
+    /// Returns where to look for changes from.
+    pub fn changes_mark(&self) -> Result<i64> {
+        self.0.read(super::changes::mark)
+    }
+
+    /// Returns what was said since a mark, by any process.
+    pub fn changes(&self, since: i64) -> Result<LearningChanges> {
+        self.0.read(|reading| super::changes::changes(reading, since))
     }
 
     /// Forgets what is stored of a request, a user or a tenant. `written_by` is the id of who asks for it, for the log.
