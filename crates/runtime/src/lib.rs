@@ -47,6 +47,7 @@ mod embed;
 mod error;
 pub mod hardware;
 mod perplexity;
+mod recall;
 mod rerank;
 mod sampling_defaults;
 mod training_items;
@@ -69,12 +70,16 @@ pub use kv_calibration::ColdFormat;
 pub use perplexity::{Perplexity, PerplexityError};
 pub use prefill_calibration::FastPrefill;
 pub use prepare::check_policy;
+pub use recall::RecallStats;
 pub use record::{RequestIdentity, RequestRecorder};
-pub use request::{Divergence, Message, Prompt, Request, Response, Timings, ToolCall, Tools, UnsetParams, Usage};
+pub use request::{
+    Divergence, Message, Prompt, RecallUse, Request, Response, Timings, ToolCall, Tools, UnsetParams, Usage,
+};
 pub use rerank::{RerankError, RerankRequest, RerankScores, Reranker, relevance};
 pub use ruvllm_engine::{
     AdapterId, CacheStats, DiskStats, DiskStore, FinishReason, HeldAdapter, LookupStats, PageKey, PrefixUse, Quota,
-    Sampled, Sampling, SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
+    Recall, Sampled, Sampling, SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError,
+    TokenLogprob,
 };
 pub use ruvllm_kernels::{Cores, bound_allocator, trim_allocator};
 pub use ruvllm_model::adapters::{AdapterError, AdapterFile, AdapterFormat, merge};
