@@ -28,14 +28,15 @@ const LONG: usize = 1 + ORDER_MAX * CLASSES * 2;
 const NEAR: usize = LONG + CLASSES + 1;
 const KINDS: usize = NEAR + DISTANCES.len() + 1;
 
-/// Shares to begin with, before anything was predicted.
+/// Shares to begin with, before anything was predicted. Whatever is vague has none until it has shown that it helps: one
+/// correction must not change what has nothing to do with it.
 pub(super) const PRIORS: [f64; KINDS] = [
-    0.02, // whatever occurs anywhere
+    0.0, // whatever occurs anywhere
     // Behind one token: seen once, then more often; by information.
-    0.01, 0.01, 0.02, 0.05, 0.05, //
-    0.01, 0.02, 0.05, 0.1, 0.1, //
+    0.0, 0.0, 0.0, 0.01, 0.02, //
+    0.0, 0.0, 0.01, 0.05, 0.1, //
     // Behind two.
-    0.01, 0.02, 0.05, 0.1, 0.1, //
+    0.0, 0.01, 0.05, 0.1, 0.1, //
     0.01, 0.05, 0.1, 0.1, 0.2, //
     // Behind three.
     0.01, 0.05, 0.1, 0.1, 0.2, //
@@ -43,7 +44,7 @@ pub(super) const PRIORS: [f64; KINDS] = [
     // Behind a longer context; the last is one that can hardly be met by chance.
     0.02, 0.1, 0.2, 0.35, 0.5, 0.8, //
     // Neighbours.
-    0.5, 0.35, 0.2, 0.1, 0.05, 0.02,
+    0.5, 0.35, 0.2, 0.05, 0.0, 0.0,
 ];
 
 /// From how much information on a context can hardly be met by chance.

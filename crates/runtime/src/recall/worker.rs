@@ -142,6 +142,8 @@ impl Worker {
             let memory = state.scopes.get(key).ok_or(RefreshError::Obsolete)?;
             (state.generation, memory.engine.upgrade().ok_or(RefreshError::Obsolete)?)
         };
+        // Also where nothing is corrected yet: then a first correction need not wait for it.
+        let space = self.space(&model)?;
         let wanted = self.wanted(key, &model)?;
         let ids: Vec<ItemId> = wanted.iter().map(|item| item.id.clone()).collect();
         let mut known = {
@@ -153,7 +155,6 @@ impl Worker {
             memory.items.clone()
         };
         known.retain(|(id, _)| ids.contains(id));
-        let space = if wanted.is_empty() { None } else { self.space(&model)? };
         let mut is_first = true;
         for wanted in wanted.iter().rev() {
             if known.iter().any(|(id, _)| *id == wanted.id) {
