@@ -175,7 +175,7 @@ impl Show {
 impl Resume {
     fn execute(self) -> Result<()> {
         let model = find(&self.memory.open()?, "", &self.name)?.model;
-        let session = SessionFlags { session: Some(self.name), learn: false, memory: self.memory };
+        let session = SessionFlags { session: Some(self.name), learn: false, no_recall: false, memory: self.memory };
         Run::resume(model, self.prompt, session).execute()
     }
 }

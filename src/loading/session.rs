@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ruvllm_memory::{Annotation, Feedback, Memory, Said, Session, now_ms};
@@ -11,6 +12,11 @@ use ruvllm_runtime::{
 
 use super::embedding;
 use crate::flags::session::SessionFlags;
+
+/// Memory of what was corrected.
+const RECALL_BYTES: usize = 32 << 20;
+/// How long the next question waits for a correction to be read, and the first one for those of before.
+const RECALL_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a command line keeps: the session that it names, what can be learned from, or both.
 #[derive(Debug)]
@@ -34,7 +40,8 @@ impl StoredSession {
             check(&memory, name, model)?;
         }
         let embedder = embedding::embedder_of(&memory)?;
-        let remembering = RequestRecorder::start(memory, embedder, false)?;
+        let recall_bytes = (flags.learn && !flags.no_recall).then_some(RECALL_BYTES);
+        let remembering = RequestRecorder::start_with_recall(memory, embedder, false, recall_bytes)?;
         let (name, model, learns) = (flags.session.clone(), model.to_owned(), flags.learn);
         Ok(Some(Self { remembering, name, model, learns, last: RefCell::default() }))
     }
@@ -97,6 +104,9 @@ impl StoredSession {
             ..RequestIdentity::default()
         };
         self.remembering.prepare(engine, &self.model);
+        if self.last.borrow().is_none() {
+            self.remembering.prepare_recall(engine, "", self.name.as_deref(), RECALL_PATIENCE);
+        }
         let mut streams =
             engine.recorded_streams(&self.remembering, vec![request], &remember, &CancellationToken::default())?;
         *self.last.borrow_mut() = Some(id);
@@ -120,6 +130,8 @@ impl StoredSession {
             model: known.model,
             said: Said::Feedback(feedback),
         });
+        self.remembering.feedback_given();
+        self.remembering.settle_recall(RECALL_PATIENCE);
         match withheld.as_str() {
             _ if !is_noted => bail!("the queue of the witness log is full"),
             "" => Ok("noted".to_owned()),

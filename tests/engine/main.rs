@@ -22,6 +22,7 @@ mod perplexity;
 mod prefill;
 mod prefix_cache;
 mod quantize;
+mod recall;
 mod speculation;
 mod structured;
 mod training;

@@ -25,6 +25,7 @@ mod learning;
 mod memory;
 mod ollama;
 mod reasoning;
+mod recall;
 mod recorded;
 mod rerank;
 mod restart;

@@ -4,10 +4,12 @@ mod admission;
 mod drafting;
 mod evaluate;
 mod keep_hidden_states;
+mod observe;
 #[cfg(test)]
 mod simulation;
 
 pub use evaluate::EvaluateError;
+pub use observe::Observed;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,6 +20,7 @@ use ruvllm_runner::{
     TokenId,
 };
 
+use self::observe::Observation;
 use crate::constraint::{MaskThread, Masks};
 use crate::schedule::{Plan, Schedule, StepLimits};
 use crate::sequence::{Outcome, Sequence};
@@ -91,6 +94,8 @@ pub struct Core {
     draft_failure: Option<String>,
     /// Runs since the first sequence with a constraint.
     mask_thread: Option<MaskThread>,
+    /// The text that is being observed.
+    observation: Option<Observation>,
     // Buffers of a step, kept to avoid allocating.
     plan: Plan,
     batch: Batch,
@@ -130,6 +135,7 @@ impl Core {
             draft_model: None,
             draft_failure: None,
             mask_thread: None,
+            observation: None,
             plan: Plan::default(),
             batch: Batch::default(),
         }
@@ -203,6 +209,9 @@ impl Core {
     /// if need be. Returns whether the new budget is kept.
     pub fn set_kv_budget(&mut self, bytes: usize) -> bool {
         let mut is_kept = self.cache.set_budget(bytes, &mut *self.runner);
+        if !is_kept && self.interrupt_observation() {
+            is_kept = self.cache.set_budget(bytes, &mut *self.runner);
+        }
         while !is_kept && self.schedule.running().len() > 1 {
             let Some(index) = self.schedule.preemption_victim() else { break };
             self.preempt(index);
@@ -277,12 +286,12 @@ impl Core {
         // That of the draft model is counted apart.
         let took = took.saturating_sub(self.draft_model.as_mut().map_or(Duration::ZERO, DraftModel::take_time));
         if !self.has_loaded {
-            self.observe(took);
+            self.note_step_time(took);
         }
         self.plan.slices.clear();
     }
 
-    fn observe(&mut self, took: Duration) {
+    fn note_step_time(&mut self, took: Duration) {
         self.schedule.observe(&self.plan, took);
         if let Some(rows) = self.plan.decode_rows() {
             self.row_cost.observe(rows, took);
@@ -356,7 +365,7 @@ impl Core {
             if fits {
                 return;
             }
-            if self.trim_sequences() > 0 {
+            if self.trim_sequences() > 0 || self.interrupt_observation() {
                 continue;
             }
             match self.schedule.preemption_victim() {
@@ -503,12 +512,13 @@ impl Core {
             let before = results.len();
             if slice.samples {
                 let (runner, draft) = (&mut self.runner, &plan.drafts[slice.drafts.clone()]);
+                let last_row = first_row + slice.tokens.len() - 1;
                 let outcome = match masks.transpose() {
                     Ok(masks) => sequence.advance(
                         draft,
                         |sampler, row| {
                             let allowed = masks.as_ref().map(|masks| &masks[row][..]);
-                            sampler.sample_row(&mut **runner, first + row, allowed)
+                            sampler.sample_row(&mut **runner, (first + row, last_row + row), allowed)
                         },
                         results,
                     ),

@@ -8,6 +8,7 @@ mod event;
 mod hidden_states;
 mod penalties;
 mod random;
+mod recall;
 mod request;
 mod sampler;
 mod sampling;
@@ -17,8 +18,9 @@ mod speculation;
 mod tenants;
 
 pub use constraint::{Constraint, ConstraintError};
-pub use core::{Core, CoreOptions, EvaluateError};
+pub use core::{Core, CoreOptions, EvaluateError, Observed};
 pub use event::{Event, HiddenStates, PrefixReport, StepError};
+pub use recall::{RECALL_SHARE_MAX, Recall, RecallItem, RecallSpace};
 pub use request::{FinishReason, PrefixUse, Request, SequenceId, SubmitError, Tenant};
 pub use ruvllm_kv::{
     CacheStats, DiskStats, DiskStore, Divergence, KvOptions, LookupStats, PageKey, Quota, Tiers, TiersError,

@@ -18,6 +18,11 @@ impl History {
         Self { tokens: prompt.to_vec(), generated: HashMap::new() }
     }
 
+    /// Returns the whole sequence.
+    pub(crate) fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+
     pub(crate) fn push(&mut self, token: TokenId) {
         self.tokens.push(token);
         *self.generated.entry(token).or_default() += 1;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ruvllm_runner::{HeldAdapter, TokenId};
 
-use crate::{Sampling, SamplingError, Speculation};
+use crate::{Recall, Sampling, SamplingError, Speculation};
 
 /// Names a sequence from its submission to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +35,8 @@ pub struct Request {
     pub prefix_use: PrefixUse,
     /// Tokens of the prompt over which hidden states are averaged, where these are wanted. The first of a prompt never counts.
     pub states_of: Option<Range<usize>>,
+    /// A memory whose suggestions are mixed with the model's distribution, before all else that sampling does.
+    pub recall: Option<Arc<Recall>>,
 }
 
 impl Request {
@@ -53,6 +55,7 @@ impl Request {
             deadline: None,
             prefix_use: PrefixUse::default(),
             states_of: None,
+            recall: None,
         }
     }
 }

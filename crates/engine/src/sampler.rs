@@ -1,11 +1,14 @@
 //! Choosing a token from logits.
 
+use std::sync::Arc;
+
 use ruvllm_runner::{Candidate, CandidateScan, NotFinite, Runner, TokenId, keep_likeliest};
 
-use crate::Sampling;
 use crate::constraint;
 use crate::penalties::History;
 use crate::random::Random;
+use crate::recall::RowRecall;
+use crate::{Recall, Sampling};
 
 /// A token and the logarithm of its probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,9 +21,11 @@ pub struct TokenLogprob {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
     pub token: TokenId,
-    /// Its probability under the model itself (before penalties and temperature), with the likeliest alternatives.
-    /// Only where logprobs were asked for.
+    /// Its probability under the model itself (before a memory, penalties and temperature), with the likeliest
+    /// alternatives. Only where logprobs were asked for.
     pub logprobs: Option<(f32, Vec<TokenLogprob>)>,
+    /// The share of the request's memory in the mixture that it was chosen from. Only for requests with one.
+    pub recall_share: Option<f32>,
 }
 
 /// The sampling state of one sequence.
@@ -29,31 +34,38 @@ pub(crate) struct Sampler {
     sampling: Sampling,
     history: History,
     random: Random,
+    recall: Option<Box<RowRecall>>,
     // Kept between tokens, so that sampling does not allocate.
     scan: CandidateScan,
     candidates: Vec<Candidate>,
 }
 
 impl Sampler {
-    pub(crate) fn new(sampling: Sampling, prompt: &[TokenId]) -> Self {
+    pub(crate) fn new(sampling: Sampling, recall: Option<Arc<Recall>>, prompt: &[TokenId]) -> Self {
         let random = Random::new(sampling.seed);
         let history = History::new(prompt);
-        Self { sampling, history, random, scan: CandidateScan::default(), candidates: Vec::new() }
+        let recall = recall.map(|recall| Box::new(RowRecall::new(recall)));
+        Self { sampling, history, random, recall, scan: CandidateScan::default(), candidates: Vec::new() }
     }
 
-    /// Chooses the next token from the `i`-th logit row of a runner, among the `allowed` ones if a set is given.
+    /// Chooses the next token from the `i`-th logit row of a runner, which is this row of the batch, among the
+    /// `allowed` ones if a set is given.
     pub(crate) fn sample_row(
         &mut self,
         runner: &mut dyn Runner,
-        i: usize,
+        (i, row): (usize, usize),
         allowed: Option<&[u32]>,
     ) -> Result<Sampled, NotFinite> {
+        if let Some(recall) = &mut self.recall {
+            recall.read_state(runner, row);
+            return self.sample(runner.logits(i), allowed);
+        }
         match self.candidates_needed().filter(|_| allowed.is_none()) {
             Some(count) => {
                 runner.candidates(i, count, &mut self.candidates)?;
                 let token = if self.is_greedy() { self.candidates[0].0 } else { self.draw() };
                 self.history.push(token);
-                Ok(Sampled { token, logprobs: None })
+                Ok(Sampled { token, logprobs: None, recall_share: None })
             }
             None => self.sample(runner.logits(i), allowed),
         }
@@ -74,6 +86,8 @@ impl Sampler {
     /// Chooses the next token from all logits, which are changed on the way.
     pub(crate) fn sample(&mut self, logits: &mut [f32], allowed: Option<&[u32]>) -> Result<Sampled, NotFinite> {
         let logprobs = self.sampling.top_logprobs.map(|count| Logprobs::of(logits, count));
+        // First of all: what a request asks of the answer, and what a grammar demands of it, holds for the mixture.
+        let recall_share = self.recall.as_mut().map(|recall| recall.mix(self.history.tokens(), logits));
         self.history.adjust(&self.sampling, logits);
         if let Some(allowed) = allowed {
             constraint::apply(allowed, logits);
@@ -88,8 +102,11 @@ impl Sampler {
             self.draw()
         };
         self.history.push(token);
+        if let Some(recall) = &mut self.recall {
+            recall.accept(token);
+        }
         let logprobs = logprobs.map(|logprobs| (logprobs.all[token as usize], logprobs.top));
-        Ok(Sampled { token, logprobs })
+        Ok(Sampled { token, logprobs, recall_share })
     }
 
     /// Draws a token from the candidates, the likeliest first.

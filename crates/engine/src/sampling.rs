@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use ruvllm_runner::TokenId;
 
-/// Parameters of sampling. The order of application is: bias, penalties, temperature, top-k, typical, top-p, min-p.
+/// Parameters of sampling. The order of application is: a request's memory, bias, penalties, temperature, top-k,
+/// typical, top-p, min-p.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
     /// 0 is greedy.

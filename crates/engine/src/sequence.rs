@@ -88,7 +88,7 @@ impl Sequence {
             model_draft: Vec::new(),
             draft_source: DraftSource::Text,
             drafts_forced_tokens: request.speculation != Speculation::Off,
-            sampler: Sampler::new(request.sampling, &request.prompt),
+            sampler: Sampler::new(request.sampling, request.recall, &request.prompt),
             prompt_tokens: request.prompt.len(),
             is_fast: None,
             tokens: request.prompt,

@@ -4,6 +4,7 @@
 //! The witness log has its own, shorter retention, so feedback is in both: as a chained entry of the log, and with the
 //! trajectory that it is about.
 
+mod changes;
 mod examples;
 mod forget;
 mod known;
@@ -13,6 +14,7 @@ mod store;
 mod trajectory;
 mod versions;
 
+pub use changes::LearningChanges;
 pub use examples::{Example, ExampleQuery};
 pub use forget::{Forget, Forgotten};
 pub use known::KnownRequest;

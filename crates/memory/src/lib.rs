@@ -34,8 +34,8 @@ pub use graph::{Edge, EdgeKind};
 pub use key::{Key, KeySource};
 pub use learning::{
     Example, ExampleQuery, FeedbackCounts, Forget, Forgotten, KeptFor, KnownRequest, LearnedScope, LearnedVersion,
-    LearningStatus, LearningStore, NewVersion, ScopeState, ServedVersion, TRAJECTORY_BYTES_MAX, TenantLearning,
-    Trajectory, TrajectoryPrompt, VersionState,
+    LearningChanges, LearningStatus, LearningStore, NewVersion, ScopeState, ServedVersion, TRAJECTORY_BYTES_MAX,
+    TenantLearning, Trajectory, TrajectoryPrompt, VersionState,
 };
 pub use memory::{Item, Memory, MemoryOptions, MemoryStatus, Place, Recalled, now_ms, restore_backup};
 pub use policies::{Policies, Policy, PolicyQuery, PolicySource, PolicyStore, defaults as default_policies};
@@ -48,7 +48,7 @@ pub use users::check_user;
 pub use witness::{
     Annotation, Bucket, CORRECTION_BYTES_MAX, CacheUse, ChainError, ErrorFilter, ExportFormat, Exported, Failure,
     Feedback, Forgetting, ForgottenEntry, Found, Latency, LearningChange, LogEntry, ModelStats, Percentiles, Quality,
-    REASON_BYTES_MAX, Removed, Retention, Routing, Said, Texts, TokenCounts, Verified, WitnessEntry, WitnessLog,
-    WitnessQuery, WitnessRecord, WitnessStats,
+    REASON_BYTES_MAX, RecallUse, Removed, Retention, Routing, Said, Texts, TokenCounts, Verified, WitnessEntry,
+    WitnessLog, WitnessQuery, WitnessRecord, WitnessStats,
 };
 pub use words::{Range, parse_bytes, parse_span};

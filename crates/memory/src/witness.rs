@@ -17,7 +17,9 @@ pub use annotation::{
     Annotation, CORRECTION_BYTES_MAX, Feedback, Forgetting, ForgottenEntry, LearningChange, LogEntry, REASON_BYTES_MAX,
     Said,
 };
-pub use entry::{CacheUse, Failure, Latency, Quality, Routing, Texts, TokenCounts, WitnessEntry, WitnessRecord};
+pub use entry::{
+    CacheUse, Failure, Latency, Quality, RecallUse, Routing, Texts, TokenCounts, WitnessEntry, WitnessRecord,
+};
 pub use export::{ExportFormat, Exported};
 pub use log::WitnessLog;
 pub use query::{ErrorFilter, Found, WitnessQuery};

@@ -11,7 +11,7 @@ use std::fmt::Debug;
 
 use ruvllm_engine::TokenId;
 
-pub(crate) use dimension_stats::standardised;
+pub(crate) use dimension_stats::{TEXTS as SAMPLE_TEXTS, standardised};
 pub use hidden_states::TextEmbeddings;
 pub(crate) use hidden_states::{StateSum, unit};
 pub(crate) use memory::{MemoryEmbeddings, fitted};

@@ -49,6 +49,7 @@ pub mod hardware;
 mod item_losses;
 mod learned_files;
 mod perplexity;
+mod recall;
 mod rerank;
 mod sampling_defaults;
 mod training_items;
@@ -72,13 +73,16 @@ pub use learned_files::{LearnedFileError, LearnedFiles, id_of as adapter_id_of};
 pub use perplexity::{Perplexity, PerplexityError};
 pub use prefill_calibration::FastPrefill;
 pub use prepare::check_policy;
+pub use recall::RecallStats;
 pub use record::{RequestIdentity, RequestRecorder};
-pub use request::{Divergence, Message, Prompt, Request, Response, Timings, ToolCall, Tools, UnsetParams, Usage};
+pub use request::{
+    Divergence, Message, Prompt, RecallUse, Request, Response, Timings, ToolCall, Tools, UnsetParams, Usage,
+};
 pub use rerank::{RerankError, RerankRequest, RerankScores, Reranker, relevance};
 pub use ruvllm_engine::{
     AdapterId, CacheStats, DiskStats, DiskStore, EvaluateError, FinishReason, HeldAdapter, LookupStats, PageKey,
-    PrefixUse, Quota, Sampled, Sampling, SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers, TiersError,
-    TokenLogprob,
+    PrefixUse, Quota, Recall, Sampled, Sampling, SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers,
+    TiersError, TokenLogprob,
 };
 pub use ruvllm_kernels::{Cores, bound_allocator, trim_allocator};
 pub use ruvllm_model::adapters::{AdapterError, AdapterFile, AdapterFormat, merge};

@@ -8,7 +8,9 @@ mod request_record;
 
 use std::hash::RandomState;
 use std::sync::Arc;
+use std::time::Duration;
 
+use ruvllm_engine::Recall;
 use ruvllm_memory::{Memory, MemoryError, Recorder};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -16,6 +18,7 @@ pub(crate) use request_record::RequestRecord;
 
 use crate::Engine;
 use crate::embed::{MemoryEmbeddings, NamedEmbedder, RecallError};
+use crate::recall::{RecallMemory, RecallStats};
 
 /// Maximum number of concurrent reads of the memory by the server's endpoints.
 const LOOKUPS_MAX: usize = 8;
@@ -26,6 +29,8 @@ pub struct RequestRecorder(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    /// Ends before the recorder: fields are dropped in order.
+    recall: Option<RecallMemory>,
     recorder: Recorder,
     embeddings: MemoryEmbeddings,
     /// Whether prompts and answers are stored with the witness log.
@@ -58,11 +63,23 @@ pub struct RequestIdentity {
 impl RequestRecorder {
     /// Starts recording to a memory. Its embeddings are all of one kind: those of `embedder`, or hidden states.
     pub fn start(memory: Arc<Memory>, embedder: Option<NamedEmbedder>, keeps_text: bool) -> Result<Self, MemoryError> {
+        Self::start_with_recall(memory, embedder, keeps_text, None)
+    }
+
+    /// Starts recording to a memory, and has requests of those that opted in to learning answered with what was
+    /// corrected, of which up to `recall_bytes` are kept in memory.
+    pub fn start_with_recall(
+        memory: Arc<Memory>,
+        embedder: Option<NamedEmbedder>,
+        keeps_text: bool,
+        recall_bytes: Option<usize>,
+    ) -> Result<Self, MemoryError> {
         let (embeddings, embed) = MemoryEmbeddings::start(&memory, embedder)?;
         let recorder = Recorder::start(memory, embed)?;
         let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
         let prompt_hasher = RandomState::new();
-        Ok(Self(Arc::new(Inner { recorder, embeddings, keeps_text, prompt_hasher, lookups })))
+        let recall = recall_bytes.map(|bytes_max| RecallMemory::start(recorder.clone(), bytes_max)).transpose()?;
+        Ok(Self(Arc::new(Inner { recall, recorder, embeddings, keeps_text, prompt_hasher, lookups })))
     }
 
     pub fn memory(&self) -> &Arc<Memory> {
@@ -80,6 +97,49 @@ impl RequestRecorder {
     /// Returns whether engines must keep hidden states for this memory.
     pub fn uses_hidden_states(&self) -> bool {
         self.0.embeddings.are_hidden_states()
+    }
+
+    /// Returns what was corrected for a request, if there is anything.
+    pub(crate) fn recall_for(
+        &self,
+        engine: &Engine,
+        tenant: &str,
+        user: Option<&str>,
+        session: Option<&str>,
+    ) -> Option<Arc<Recall>> {
+        self.0.recall.as_ref()?.of_request(engine, tenant, user, session)
+    }
+
+    pub(crate) fn recall(&self) -> Option<&RecallMemory> {
+        self.0.recall.as_ref()
+    }
+
+    /// Has the next answers follow feedback that the recorder accepted.
+    pub fn feedback_given(&self) {
+        self.0.recall.iter().for_each(RecallMemory::feedback_given);
+    }
+
+    /// Has the next answers follow that something was forgotten, at once.
+    pub fn forgotten(&self) {
+        self.0.recall.iter().for_each(RecallMemory::forget);
+    }
+
+    /// Reads what was corrected before, so that the first request need not do without. Waits no longer than `within`.
+    pub fn prepare_recall(&self, engine: &Engine, tenant: &str, session: Option<&str>, within: Duration) {
+        if let Some(recall) = &self.0.recall {
+            recall.prepare(engine, tenant, session);
+            recall.settle(within);
+        }
+    }
+
+    /// Waits until answers follow what was said so far. Returns `false` if that takes longer than `within`.
+    pub fn settle_recall(&self, within: Duration) -> bool {
+        self.0.recall.as_ref().is_none_or(|recall| recall.settle(within))
+    }
+
+    /// Returns figures of what answers are drawn with; `None` where that is turned off.
+    pub fn recall_stats(&self) -> Option<RecallStats> {
+        self.0.recall.as_ref().map(RecallMemory::stats)
     }
 
     /// Waits for a permit to read from the memory, to be held during the read. Requests that are answered need none.

@@ -3,12 +3,13 @@
 mod prompt;
 mod response;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use ruvllm_engine::{HeldAdapter, PrefixUse, Sampling, Speculation, Tenant};
+use ruvllm_engine::{HeldAdapter, PrefixUse, Recall, Sampling, Speculation, Tenant};
 
 pub use prompt::{Message, Prompt, ToolCall};
-pub use response::{Divergence, Response, Timings, Usage};
+pub use response::{Divergence, RecallUse, Response, Timings, Usage};
 
 use crate::{OutputFormat, Tool, ToolChoice, Truncation};
 
@@ -54,6 +55,11 @@ pub struct Request {
     pub prefix_use: PrefixUse,
     /// Whether the response carries embeddings of prompt and answer. The engine must keep hidden states.
     pub embeddings: bool,
+    /// Whether the answer may be drawn with a memory of what was corrected, where the request's tenant has opted in to
+    /// learning.
+    pub may_recall: bool,
+    /// That memory; filled in where the request is recorded.
+    pub recall: Option<Arc<Recall>>,
     /// Session that this request continues or begins. Needs a memory.
     pub session: Option<String>,
     /// Parameters that the model's own defaults decide, or policies where there is a memory.
@@ -106,6 +112,8 @@ impl Request {
             priority: 0,
             timeout: None,
             prefix_use: PrefixUse::default(),
+            may_recall: true,
+            recall: None,
             session: None,
             unset: UnsetParams::default(),
             embeddings: false,

@@ -11,13 +11,13 @@ use ruvllm_text::{
 };
 
 pub use engine_thread::{EngineStatus, StepMetrics};
-pub(crate) use engine_thread::{EngineStopped, EngineThread, Events, TimedEvent};
+pub(crate) use engine_thread::{EngineStopped, EngineThread, Events, Observe, TimedEvent};
 use engine_thread::{PendingSubmission, Submission};
 
 use crate::constrain::{GrammarConstraint, OutputRules, ReasoningConstraint};
 use crate::encode::EncodedPrompt;
 use crate::engine::LoadedModel;
-use crate::{GenerateError, Request, Response, Usage};
+use crate::{GenerateError, RecallUse, Request, Response, Usage};
 
 /// A request on its way into the engine's queue. Dropping it takes the request back.
 #[derive(Debug)]
@@ -68,6 +68,7 @@ pub(crate) fn submit(
             priority: request.priority,
             prefix_use: request.prefix_use,
             states_of: request.embeddings.then(|| prompt.subject.clone()),
+            recall: request.recall.clone(),
             ..ruvllm_engine::Request::new(prompt.tokens.clone())
         },
         constraint: constraint(model, grammar, request, prompt),
@@ -102,6 +103,7 @@ fn initial_response(request: &Request, prompt: &EncodedPrompt) -> Response {
     Response {
         temperature: request.sampling.temperature,
         top_p: request.sampling.top_p,
+        recall: request.recall.as_ref().map(|recall| RecallUse { items: recall.items(), share: 0.0 }),
         usage: Usage {
             prompt_tokens: prompt.tokens.len(),
             truncated_tokens: prompt.truncated_tokens,

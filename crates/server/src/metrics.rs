@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
 use ruvllm_memory::RecorderStats;
-use ruvllm_runtime::hardware;
+use ruvllm_runtime::{RecallStats, hardware};
 
 use crate::memory_budget::MemoryReport;
 
@@ -81,6 +81,20 @@ impl Metrics {
         self.counter(names::WITNESS_LOST, &[]).absolute(stats.lost);
         self.gauge(names::WITNESS_WAITING, &[]).set(stats.waiting as f64);
         self.gauge(names::WITNESS_WAITING_BYTES, &[]).set(stats.waiting_bytes as f64);
+    }
+
+    /// Copies the figures of what answers are drawn with, at each scrape.
+    pub fn recall(&self, stats: &RecallStats) {
+        let gauges = [
+            (names::RECALL_SCOPES, stats.scopes as f64),
+            (names::RECALL_ITEMS, stats.items as f64),
+            (names::RECALL_BYTES, stats.bytes as f64),
+            (names::RECALL_BUDGET_BYTES, stats.bytes_max as f64),
+            (names::RECALL_SHARE, stats.share_mean),
+        ];
+        gauges.into_iter().for_each(|(name, value)| self.gauge(name, &[]).set(value));
+        self.counter(names::RECALL_REQUESTS, &[]).absolute(stats.requests);
+        self.counter(names::RECALL_TOKENS, &[]).absolute(stats.tokens);
     }
 
     /// Copies how the memory is divided, and what request bodies use of their part.

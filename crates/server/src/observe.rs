@@ -15,7 +15,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use ruvllm_runtime::NotEnforced;
+use ruvllm_runtime::{NotEnforced, RecallUse};
 
 use crate::ignored::{self, IgnoredParams};
 use crate::metrics::{HttpRequest, Metrics};
@@ -32,6 +32,7 @@ const NOT_ENFORCED_SHOWN: usize = 16;
 const NOT_ENFORCED_HEADER: &str = "x-ruvllm-not-enforced";
 const VALID_HEADER: &str = "x-ruvllm-valid";
 const ADAPTER_HEADER: &str = "x-ruvllm-adapter";
+const RECALL_HEADER: &str = "x-ruvllm-recall";
 /// Status that is logged for a client that disconnected before the response; it is never sent.
 const CLIENT_GONE: u16 = 499;
 
@@ -52,6 +53,8 @@ pub struct Notes {
     not_enforced: OnceLock<String>,
     /// Whether all answers were found to be valid, where that had to be checked.
     is_valid: Mutex<Option<bool>>,
+    /// Items of the memory that the answer is drawn with.
+    recalled: OnceLock<usize>,
 }
 
 impl Notes {
@@ -104,6 +107,13 @@ impl Notes {
         }
     }
 
+    /// The memory that the answer is drawn with, if there is one.
+    pub(crate) fn set_recall(&self, recall: Option<&RecallUse>) {
+        if let Some(RecallUse { items, .. }) = recall {
+            let _ = self.recalled.set(*items);
+        }
+    }
+
     /// Whether an answer was found to be valid.
     pub(crate) fn add_validity(&self, is_valid: bool) {
         let mut all = self.is_valid.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,11 +130,13 @@ impl Notes {
         let is_valid =
             self.is_valid().map(|is_valid| HeaderValue::from_static(if is_valid { "true" } else { "false" }));
         let adapter = self.adapter.get().and_then(|label| HeaderValue::from_str(label).ok());
+        let recalled = self.recalled.get().and_then(|items| HeaderValue::from_str(&format!("items={items}")).ok());
         let named = [
             (ignored::HEADER, self.ignored.header()),
             (NOT_ENFORCED_HEADER, not_enforced),
             (VALID_HEADER, is_valid),
             (ADAPTER_HEADER, adapter),
+            (RECALL_HEADER, recalled),
         ];
         named.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
@@ -222,6 +234,7 @@ impl Drop for Record {
             ignored = self.notes.ignored.header().and_then(|names| Some(names.to_str().ok()?.to_owned())),
             not_enforced = self.notes.not_enforced.get(),
             valid = self.notes.is_valid(),
+            recalled = self.notes.recalled.get(),
             ms = (self.count.took().as_secs_f64() * 1e4).round() / 10.0,
             broken_off = (!self.is_complete).then_some(true),
             "request"

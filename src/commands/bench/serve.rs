@@ -84,7 +84,8 @@ impl Serve {
         if self.adapters {
             target.use_adapters()?;
         }
-        let with = self.adapters.then(|| format!(" with {} adapters in turn", target.adapters.len())).unwrap_or_default();
+        let with =
+            self.adapters.then(|| format!(" with {} adapters in turn", target.adapters.len())).unwrap_or_default();
         output::remark(&format!("measuring {}{with} at {}", target.model, self.url));
         let workloads = match &self.workload[..] {
             [] => &[Workload::Chat, Workload::Rag, Workload::Batch, Workload::Mixed, Workload::Unique],

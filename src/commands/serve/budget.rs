@@ -17,6 +17,8 @@ pub struct FixedParts {
     pub bodies: usize,
     witness_queue: usize,
     disk_queue: usize,
+    /// What was corrected, for those that opted in to learning.
+    recall: usize,
     /// Adapters in memory, once there are some.
     pub adapters: usize,
 }
@@ -29,6 +31,7 @@ impl FixedParts {
         witness_queue: Option<usize>,
         has_disk: bool,
         adapters: Option<usize>,
+        recall: usize,
     ) -> Self {
         let bodies_max = BodyBudget::default().bytes_max();
         let share = memory_bytes.map_or(bodies_max, |bytes| bytes / BODIES_SHARE);
@@ -36,7 +39,7 @@ impl FixedParts {
         let disk_queue = if has_disk { DiskStore::QUEUE_BYTES_MAX } else { 0 };
         let adapters = adapters
             .unwrap_or_else(|| memory_bytes.map_or(ADAPTERS_MAX, |all| (all / ADAPTERS_SHARE).min(ADAPTERS_MAX)));
-        Self { bodies, witness_queue: witness_queue.unwrap_or(0), disk_queue, adapters }
+        Self { bodies, witness_queue: witness_queue.unwrap_or(0), disk_queue, recall, adapters }
     }
 
     pub fn budget(&self, memory_bytes: Option<usize>) -> Result<MemoryBudget> {
@@ -44,6 +47,7 @@ impl FixedParts {
             ("request bodies", self.bodies),
             ("witness queue", self.witness_queue),
             ("disk queue", self.disk_queue),
+            ("corrections", self.recall),
             ("stored responses", STORED_RESPONSES_BYTES_MAX),
         ];
         let budget = MemoryBudget::new(memory_bytes, &parts, self.adapters);

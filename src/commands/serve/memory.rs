@@ -8,6 +8,7 @@ use ruvllm_memory::{Durability, Memory, Retention, parse_bytes, parse_span};
 use ruvllm_runtime::{LearnedFiles, RequestRecorder};
 
 use crate::flags::memory::MemoryLocationFlags;
+use crate::flags::size::parse_size;
 use crate::loading::embedding;
 
 #[derive(Clone, Debug, Args)]
@@ -46,6 +47,14 @@ pub struct MemoryFlags {
     /// Maximum size of it; the oldest of the tenant that has most are deleted first [default: a fifth of --memory-size]
     #[arg(long, value_name = "SIZE")]
     learn_size: Option<String>,
+    /// Do not draw answers with what was corrected earlier in the same session, by the same user or for the same
+    /// tenant. By default they are, for those that opted in to learning
+    #[arg(long)]
+    no_recall: bool,
+    /// Maximum memory of corrections, within --memory; those of the sessions, users and tenants that were not used for
+    /// longest make room, and are read again when they come back
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = parse_size, conflicts_with = "no_recall")]
+    recall_memory: u64,
     /// Embedding model for the memory, such as minilm, fetched if necessary. It finds more, but has to process every
     /// prompt and answer. Without one, the hidden states of the answering model are used, at no cost
     #[arg(long, value_name = "MODEL")]
@@ -96,6 +105,8 @@ impl MemoryFlags {
             Some(name) => Some(embedding::embedder(name)?),
             None => embedding::embedder_of(&memory)?,
         };
-        Ok(Some(RequestRecorder::start(memory, embedder, self.memory_text)?))
+        let recall_bytes = usize::try_from(self.recall_memory).unwrap_or(usize::MAX);
+        let recall_bytes = (!self.no_recall).then_some(recall_bytes);
+        Ok(Some(RequestRecorder::start_with_recall(memory, embedder, self.memory_text, recall_bytes)?))
     }
 }

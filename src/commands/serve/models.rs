@@ -137,7 +137,8 @@ impl ModelsFlags {
         let witness_queue = memory.as_ref().map(|memory| memory.recorder().queued_bytes_max());
         let has_disk = self.engine.kv.kv_disk.is_some();
         let adapters = self.adapters.memory_bytes();
-        let parts = FixedParts::new(memory_bytes, body_bytes_max, witness_queue, has_disk, adapters);
+        let recall = memory.as_ref().and_then(RequestRecorder::recall_stats).map_or(0, |stats| stats.bytes_max);
+        let parts = FixedParts::new(memory_bytes, body_bytes_max, witness_queue, has_disk, adapters, recall);
         let budget = parts.budget(memory_bytes)?;
         self.for_models = memory_bytes.map(|_| budget.for_models() as u64);
         let body_budget = Arc::new(BodyBudget::new(parts.bodies));
@@ -172,6 +173,7 @@ impl ModelsFlags {
                     metrics.memory(&models.memory(), bodies.used_bytes());
                     if let Some(memory) = &memory {
                         metrics.witness(memory.recorder().stats());
+                        memory.recall_stats().iter().for_each(|stats| metrics.recall(stats));
                     }
                     models.snapshots()
                 })

@@ -114,6 +114,9 @@ impl Core {
                 }
                 next += 1;
             } else if !self.start(next) {
+                if self.interrupt_observation() {
+                    continue;
+                }
                 if !self.schedule.running().is_empty() {
                     return;
                 }

@@ -15,6 +15,8 @@ pub enum EvaluateError {
     Refused(#[from] SubmitError),
     #[error("running sequences have all slots for recurrent states; try again later or raise the KV budget")]
     NoStateSlot,
+    #[error("the model's output for this text is not a number; its weights are damaged or overflow")]
+    NotANumber,
     #[error(transparent)]
     Runner(#[from] RunnerError),
 }

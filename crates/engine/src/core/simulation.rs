@@ -35,6 +35,23 @@ fn a_draft_model_changes_no_answer() {
     }
 }
 
+/// Texts that are observed have the lowest priority: they change no answer, and are the same whenever their pages were
+/// needed.
+#[test]
+fn what_is_observed_beside_requests_disturbs_none() {
+    for (seed, tiers, device) in [
+        (71, "f16", Device::Fake),
+        (72, "f16:32,q8:96,q4", Device::Fake),
+        (73, "q8", Device::FakeRecurrent),
+        (74, "f16", Device::FakeSlots),
+    ] {
+        let seen =
+            simulate(Setting { seed, tiers, device, budget_bytes: 30 << 11, with_disk: false, observes: true, ..FAKE });
+        println!("seed {seed}: {seen:?}");
+        assert!(seen.answers > 1000 && seen.observed > 20 && seen.interrupted > 20, "{seen:?}");
+    }
+}
+
 /// What layers with a window read is always there, though pages behind it lose their part of them.
 #[test]
 fn what_is_in_a_window_is_never_given_back() {

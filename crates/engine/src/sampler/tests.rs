@@ -16,7 +16,7 @@ fn frequencies(probabilities: &[f32], change: impl Fn(&mut Sampling)) -> Vec<f64
     let mut counts = vec![0f64; probabilities.len()];
     let mut sampling = plain(7);
     change(&mut sampling);
-    let mut sampler = Sampler::new(sampling, &[]);
+    let mut sampler = Sampler::new(sampling, None, &[]);
     for _ in 0..DRAWS {
         let sampled = sampler.sample(&mut logits(probabilities), None).unwrap();
         counts[sampled.token as usize] += 1.0 / DRAWS as f64;
@@ -65,13 +65,13 @@ fn typical_prefers_tokens_of_expected_surprise() {
 #[test]
 fn bias_bans_and_forces_tokens() {
     check(&[0.5, 0.5], |s| s.logit_bias = [(0, -100.0)].into(), &[0.0, 1.0]);
-    let mut sampler = Sampler::new(Sampling { logit_bias: [(2, 100.0)].into(), ..Sampling::greedy() }, &[]);
+    let mut sampler = Sampler::new(Sampling { logit_bias: [(2, 100.0)].into(), ..Sampling::greedy() }, None, &[]);
     assert_eq!(sampler.sample(&mut logits(&[0.9, 0.05, 0.05]), None).unwrap().token, 2);
 }
 
 #[test]
 fn greedy_takes_the_first_of_equals() {
-    let mut sampler = Sampler::new(Sampling::greedy(), &[]);
+    let mut sampler = Sampler::new(Sampling::greedy(), None, &[]);
     assert_eq!(sampler.sample(&mut [0.0, 2.0, 2.0, 1.0], None).unwrap().token, 1);
 }
 
@@ -79,7 +79,7 @@ fn greedy_takes_the_first_of_equals() {
 fn equal_seeds_give_equal_tokens() {
     let p = [0.2; 5];
     let draw = |seed| {
-        let mut sampler = Sampler::new(plain(seed), &[]);
+        let mut sampler = Sampler::new(plain(seed), None, &[]);
         (0..50).map(|_| sampler.sample(&mut logits(&p), None).unwrap().token).collect::<Vec<_>>()
     };
     assert_eq!(draw(1), draw(1));
@@ -89,7 +89,7 @@ fn equal_seeds_give_equal_tokens() {
 #[test]
 fn logprobs_are_those_of_the_model_before_penalties() {
     let sampling = Sampling { top_logprobs: Some(2), logit_bias: [(2, 100.0)].into(), ..Sampling::greedy() };
-    let sampled = Sampler::new(sampling, &[]).sample(&mut logits(&[0.5, 0.3, 0.2]), None).unwrap();
+    let sampled = Sampler::new(sampling, None, &[]).sample(&mut logits(&[0.5, 0.3, 0.2]), None).unwrap();
     let (logprob, top) = sampled.logprobs.unwrap();
     assert_eq!(sampled.token, 2);
     assert!((logprob - 0.2f32.ln()).abs() < 1e-5);
@@ -102,7 +102,7 @@ fn logits_without_a_largest_are_an_error_for_every_way_of_sampling() {
     for sampling in
         [plain(1), Sampling::greedy(), Sampling { typical_p: 0.5, top_logprobs: Some(2), ..Sampling::default() }]
     {
-        let check = |logits: &[f32]| Sampler::new(sampling.clone(), &[]).sample(&mut logits.to_vec(), None);
+        let check = |logits: &[f32]| Sampler::new(sampling.clone(), None, &[]).sample(&mut logits.to_vec(), None);
         assert_eq!(check(&[0.0, f32::NAN]), Err(NotFinite));
         assert_eq!(check(&[f32::INFINITY, 0.0]), Err(NotFinite));
         assert_eq!(check(&[f32::INFINITY; 3]), Err(NotFinite));
@@ -111,5 +111,5 @@ fn logits_without_a_largest_are_an_error_for_every_way_of_sampling() {
         assert_eq!(check(&[0.0, f32::NEG_INFINITY]).unwrap().token, 0);
     }
     let overflow = Sampling { repetition_penalty: 0.01, ..plain(1) };
-    assert_eq!(Sampler::new(overflow, &[0]).sample(&mut [f32::MAX, 0.0], None), Err(NotFinite));
+    assert_eq!(Sampler::new(overflow, None, &[0]).sample(&mut [f32::MAX, 0.0], None), Err(NotFinite));
 }

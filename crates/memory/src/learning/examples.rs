@@ -112,6 +112,35 @@ pub(super) fn each(
     }
 }
 
+/// Returns the newest trajectories with feedback of a user, or of requests that name no user: the oldest of them first.
+pub(super) fn newest(
+    database: &mut dyn Reading,
+    names: &Names,
+    (tenant, user): (&str, Option<&str>),
+    count: usize,
+) -> Result<Vec<Example>> {
+    let Some(number) = names.find(database, tenant)? else { return Ok(Vec::new()) };
+    let mut params: Vec<Value> = vec![i64::from(number).into()];
+    let of_user = match user {
+        Some(user) => {
+            params.push(user.into());
+            "end_user = $2"
+        }
+        None => "end_user IS NULL",
+    };
+    let sql = format!(
+        "SELECT body, feedback FROM trajectories WHERE feedback IS NOT NULL AND tenant = $1 AND {of_user} \
+         ORDER BY id DESC LIMIT {count}"
+    );
+    let mut found = Vec::new();
+    database.rows(&sql, &params, &mut |row| {
+        found.push(Example { trajectory: parse(&row[0])?, feedback: parse(&row[1])? });
+        Ok(())
+    })?;
+    found.reverse();
+    Ok(found)
+}
+
 fn parse<T: serde::de::DeserializeOwned>(text: &Value) -> Result<T> {
     serde_json::from_str(text.as_text()?)
         .map_err(|error| MemoryError::damaged(format!("a trajectory cannot be read: {error}")))

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::status::KeptFor;
 use super::versions;
 use super::{
-    Example, ExampleQuery, Forget, Forgotten, KnownRequest, LearnedScope, LearnedVersion, LearningStatus, NewVersion,
-    ScopeState, ServedVersion,
+    Example, ExampleQuery, Forget, Forgotten, KnownRequest, LearnedScope, LearnedVersion, LearningChanges,
+    LearningStatus, NewVersion, ScopeState, ServedVersion,
 };
 use crate::Memory;
 use crate::database::PATIENCE;
@@ -42,6 +42,22 @@ impl LearningStore<'_> {
     /// Passes each trajectory that has explicit feedback to `each`, the oldest first.
     pub fn examples(&self, query: &ExampleQuery, each: &mut dyn FnMut(Example) -> Result<()>) -> Result<()> {
         self.0.database.read(PATIENCE, &mut |reading| super::examples::each(reading, &self.0.names, query, each))
+    }
+
+    /// Returns the newest trajectories with explicit feedback of a user, or of requests that name no user: the oldest
+    /// of them first.
+    pub fn newest_examples(&self, tenant: &str, user: Option<&str>, count: usize) -> Result<Vec<Example>> {
+        self.0.read(|reading| super::examples::newest(reading, &self.0.names, (tenant, user), count))
+    }
+
+    /// Returns where to look for changes from.
+    pub fn changes_mark(&self) -> Result<i64> {
+        self.0.read(super::changes::mark)
+    }
+
+    /// Returns what was said since a mark, by any process.
+    pub fn changes(&self, since: i64) -> Result<LearningChanges> {
+        self.0.read(|reading| super::changes::changes(reading, since))
     }
 
     /// Forgets what is stored of a request, a user or a tenant. `written_by` is the id of who asks for it, for the log.

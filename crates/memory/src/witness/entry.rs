@@ -70,6 +70,15 @@ pub struct Texts {
     pub answer: String,
 }
 
+/// The memory of corrected texts that an answer was drawn with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RecallUse {
+    /// Texts in it.
+    pub items: u64,
+    /// Its mean share of the mixture.
+    pub share: f64,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WitnessEntry {
     /// The request id that the client received. All choices but the first have a suffix, such as `#2`.
@@ -91,6 +100,8 @@ pub struct WitnessEntry {
     pub backend: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recall: Option<RecallUse>,
     pub routing: Routing,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quality: Option<Quality>,

@@ -9,7 +9,7 @@ use super::unit;
 use crate::{CancellationToken, Engine, GenerateError, PrefixUse, Request};
 
 /// Texts of many kinds, so that they have nothing in common but what any text has.
-const TEXTS: [&str; 24] = [
+pub(crate) const TEXTS: [&str; 24] = [
     "How long do I have to boil an egg?",
     "Write a function that reverses a list.",
     "The train to the coast was late again this morning.",

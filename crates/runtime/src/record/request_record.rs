@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use ruvllm_engine::{FinishReason, StepError, SubmitError, TokenId};
 use ruvllm_memory::{
-    CacheUse, DimensionStats, Failure, KvState, Latency, Routing, Texts, TokenCounts, Trace, Turn, WitnessEntry,
-    WitnessRecord, now_ms,
+    CacheUse, DimensionStats, Failure, KvState, Latency, RecallUse as StoredRecallUse, Routing, Texts, TokenCounts,
+    Trace, Turn, WitnessEntry, WitnessRecord, now_ms,
 };
 use ruvllm_text::Tokenizer;
 
@@ -15,7 +15,7 @@ use super::kept::Kept;
 use super::{RequestIdentity, RequestRecorder, quality};
 use crate::embed::{fitted, standardised};
 use crate::engine::LoadedModel;
-use crate::{GenerateError, Message, Prompt, Request, RequestError, Response};
+use crate::{GenerateError, Message, Prompt, RecallUse, Request, RequestError, Response};
 
 /// Maximum number of characters that are embedded and stored of a text: its beginning says what it is about.
 const CHARS_MAX: usize = 8_000;
@@ -224,6 +224,10 @@ impl RequestRecord {
         entry.routing.context_bucket = tokens.next_power_of_two() as u64;
         entry.finish = finish_reason.map(|reason| finish_tag(reason).to_owned());
         entry.quality = Some(quality::quality(response));
+        entry.recall = response.recall.map(|RecallUse { items, share }| StoredRecallUse { items: items as u64, share });
+        if let (Some(recall), Some(used)) = (self.recorder.recall(), &response.recall) {
+            recall.answered(response.tokens.len(), used.share);
+        }
     }
 
     /// Returns a hidden state as the memory stores it.

@@ -46,6 +46,15 @@ pub struct Timings {
     pub total_ms: f64,
 }
 
+/// The memory of corrected texts that an answer was drawn with.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RecallUse {
+    /// Texts in it.
+    pub items: usize,
+    /// Its mean share of the mixtures that the tokens so far were drawn from.
+    pub share: f64,
+}
+
 /// Where a prompt diverged from a cached text: why the prefix match ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divergence {
@@ -88,6 +97,8 @@ pub struct Response {
     pub temperature: f32,
     /// Nucleus of the sampler, from the request or a policy.
     pub top_p: f32,
+    /// The memory that it was drawn with, if there was one.
+    pub recall: Option<RecallUse>,
     pub usage: Usage,
     /// Where the prompt diverged from a cached text, if it did.
     pub divergence: Option<Divergence>,

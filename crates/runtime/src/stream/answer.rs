@@ -193,6 +193,9 @@ impl Answer {
         let response = &mut self.response;
         response.tokens.push(event.sampled.token);
         response.logprobs.extend(event.sampled.logprobs.clone());
+        if let (Some(recall), Some(share)) = (&mut response.recall, event.sampled.recall_share) {
+            recall.share += (f64::from(share) - recall.share) / response.tokens.len() as f64;
+        }
         response.usage.completion_tokens = response.tokens.len();
         response.usage.steps = event.counts.steps;
         response.usage.drafted_tokens = event.counts.drafted;

@@ -2,7 +2,7 @@
 //!
 //! Knows token ids only. Text is made of them on the threads that read them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,8 @@ use std::{io, thread};
 
 use metrics::Histogram;
 use ruvllm_engine::{
-    CacheStats, Constraint, Core, Event, LookupStats, Request, SequenceId, StepError, SubmitError, Tenant,
+    CacheStats, Constraint, Core, Event, LookupStats, Observed, RecallSpace, Request, SequenceId, StepError,
+    SubmitError, Tenant, TokenId,
 };
 use ruvllm_runner::PageFormat;
 use tokio::sync::{mpsc, oneshot};
@@ -22,6 +23,12 @@ const SAVE_EVERY: Duration = Duration::from_millis(5);
 
 /// Maximum age of the published status, not counting a step in progress.
 const STATUS_AGE_MAX: Duration = Duration::from_millis(10);
+
+/// Rows of an observed text that are run at a time: while nobody asks for anything, and beside requests, at this
+/// interval.
+const OBSERVED_ROWS: usize = 32;
+const OBSERVED_ROWS_BESIDE: usize = 16;
+const OBSERVE_EVERY: Duration = Duration::from_millis(60);
 
 /// A token of a request or its failure, with the time it came.
 #[derive(Debug)]
@@ -42,6 +49,18 @@ pub(crate) struct Submission {
     /// Time after which the answer ends with an error.
     pub timeout: Option<Duration>,
 }
+
+/// What is to be observed, at the lowest priority.
+#[derive(Debug)]
+pub(crate) enum Observe {
+    /// A text whose tokens from `first_target` on are to be remembered.
+    Item { tokens: Vec<TokenId>, first_target: usize, space: Option<Arc<RecallSpace>> },
+    /// How the channels of hidden states vary on a text.
+    Space { tokens: Vec<TokenId> },
+}
+
+/// What was observed, or why it could not be.
+pub(crate) type ObserveReply = Sender<Result<Observed, String>>;
 
 /// A request that the thread has yet to queue. Dropping it takes the request back.
 #[derive(Debug)]
@@ -98,6 +117,7 @@ enum Command {
     Cancel(SequenceId),
     Tenants(oneshot::Sender<Vec<(Tenant, LookupStats)>>),
     KvBudget(usize, Sender<bool>),
+    Observe(Observe, ObserveReply),
 }
 
 /// The engine has panicked and answers no more requests.
@@ -123,6 +143,9 @@ impl EngineThread {
             core: Arc::clone(&core),
             commands: received,
             readers: HashMap::new(),
+            observations: VecDeque::new(),
+            observing: None,
+            observed_at: Instant::now(),
             status: Arc::clone(&status),
             status_at: Instant::now(),
             step_metrics,
@@ -168,6 +191,11 @@ impl EngineThread {
         replied.recv().map_err(|_| EngineStopped)
     }
 
+    /// Has a text observed while there is time. Texts are taken in their order.
+    pub(crate) fn observe(&self, what: Observe, reply: ObserveReply) -> Result<(), EngineStopped> {
+        self.send(Command::Observe(what, reply))
+    }
+
     fn send(&self, command: Command) -> Result<(), EngineStopped> {
         self.commands.as_ref().ok_or(EngineStopped)?.send(command).map_err(|_| EngineStopped)
     }
@@ -188,6 +216,10 @@ struct Work {
     core: Arc<Mutex<Core>>,
     commands: Receiver<Command>,
     readers: HashMap<SequenceId, EventSender>,
+    /// Texts that wait to be observed, and who waits for the one that is.
+    observations: VecDeque<(Observe, ObserveReply)>,
+    observing: Option<ObserveReply>,
+    observed_at: Instant,
     status: Arc<Mutex<EngineStatus>>,
     status_at: Instant,
     step_metrics: StepMetrics,
@@ -198,11 +230,69 @@ impl Work {
     fn run(mut self) {
         let started = Instant::now();
         while self.take_commands(started).is_ok() {
-            if catch_unwind(AssertUnwindSafe(|| self.step(started))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| self.work(started))).is_err() {
                 tracing::error!("the engine has failed; what was running is lost, and the model must be loaded again");
                 return;
             }
         }
+    }
+
+    /// Moves requests on, and then what is done beside them.
+    fn work(&mut self, started: Instant) {
+        if !self.readers.is_empty() {
+            self.step(started);
+        }
+        if self.has_observations() {
+            self.observe();
+        }
+    }
+
+    fn has_observations(&self) -> bool {
+        self.observing.is_some() || !self.observations.is_empty()
+    }
+
+    /// Runs some rows of the text that is being observed.
+    fn observe(&mut self) {
+        let is_busy = !self.readers.is_empty();
+        if is_busy && self.observed_at.elapsed() < OBSERVE_EVERY {
+            return;
+        }
+        let core = Arc::clone(&self.core);
+        let mut core = core.lock().expect("only this thread panics with it, and then it ends");
+        let Some(reply) = self.observing.take().or_else(|| self.begin_observation(&mut core)) else { return };
+        let before = core.observed_rows();
+        let outcome = core.observe(if is_busy { OBSERVED_ROWS_BESIDE } else { OBSERVED_ROWS });
+        self.observed_at = Instant::now();
+        let outcome = match outcome {
+            Ok(Some(observed)) => Ok(observed),
+            Ok(None) if is_busy || core.observed_rows() > before => {
+                self.observing = Some(reply);
+                return;
+            }
+            // Nothing else needs the pages.
+            Ok(None) => {
+                core.end_observation();
+                Err("the KV memory has no room for it; raise the KV budget".to_owned())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        // Whoever waited may have given up.
+        let _ = reply.send(outcome);
+    }
+
+    /// Begins with the next text that can be observed.
+    fn begin_observation(&mut self, core: &mut Core) -> Option<ObserveReply> {
+        while let Some((what, reply)) = self.observations.pop_front() {
+            let begun = match what {
+                Observe::Item { tokens, first_target, space } => core.begin_observation(tokens, first_target, space),
+                Observe::Space { tokens } => core.begin_measuring_space(tokens),
+            };
+            match begun {
+                Ok(()) => return Some(reply),
+                Err(error) => drop(reply.send(Err(error.to_string()))),
+            }
+        }
+        None
     }
 
     /// Executes all commands that have come; waits for one if the engine is idle.
@@ -211,7 +301,7 @@ impl Work {
             let command = match self.commands.try_recv() {
                 Ok(command) => command,
                 Err(TryRecvError::Disconnected) => return Err(RecvError),
-                Err(TryRecvError::Empty) if !self.readers.is_empty() => return Ok(()),
+                Err(TryRecvError::Empty) if !self.readers.is_empty() || self.has_observations() => return Ok(()),
                 Err(TryRecvError::Empty) => self.wait_for_command()?,
             };
             let core = Arc::clone(&self.core);
@@ -254,6 +344,7 @@ impl Work {
             Command::KvBudget(bytes, reply) => {
                 let _ = reply.send(core.set_kv_budget(bytes));
             }
+            Command::Observe(what, reply) => self.observations.push_back((what, reply)),
             Command::Tenants(reply) => {
                 // The caller may have given up.
                 let _ = reply.send(core.tenants().map(|(tenant, lookups)| (tenant.clone(), lookups)).collect());

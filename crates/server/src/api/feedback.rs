@@ -101,8 +101,10 @@ pub(crate) struct AcceptedFeedback {
 
 /// Say what you think of an answer
 ///
-/// The feedback becomes an entry of the witness log that points to the request. Of several, the last counts. Its texts are
-/// kept only where those of the request are: with `serve --learn`, `keys add --learn` or `serve --memory-text`.
+/// The feedback becomes an entry of the witness log that points to the request. Of several, the last counts. Its texts
+/// are kept only where those of the request are: with `serve --learn`, `keys add --learn` or `serve --memory-text`. A
+/// correction, or an answer that was found right, helps the next answers of the same session, user or tenant within two
+/// seconds.
 #[utoipa::path(post, path = "/v1/feedback", tag = "learning", request_body = FeedbackRequest,
     responses((status = 202, description = "It is accepted", body = AcceptedFeedback),
               (status = 400, description = "A field is invalid; `param` names it", body = ErrorBody),
@@ -132,6 +134,7 @@ async fn give_feedback(
     if !recorder.annotate(annotation) {
         return Err(ApiError::unavailable("the queue of the witness log is full; try again", Some(MEMORY_RETRY)));
     }
+    api.remembering()?.feedback_given();
     let id = caller.request.as_str().to_owned();
     let accepted = AcceptedFeedback { object: "feedback", id, request_id: known.request, stored: "queued", withheld };
     Ok((StatusCode::ACCEPTED, Json(accepted)))
@@ -254,7 +257,10 @@ impl Api {
             }
             Ok(forgotten)
         });
-        let forgotten = forgotten.await?;
+        let forgotten = forgotten.await;
+        // Also where it was not forgotten completely.
+        self.remembering()?.forgotten();
+        let forgotten = forgotten?;
         Ok(Json(forgotten.into()))
     }
 }

@@ -130,6 +130,7 @@ impl Generation {
         caller.prepared();
         if let Some(first) = choices.first() {
             caller.notes().set_not_enforced(first.stream.not_enforced());
+            caller.notes().set_recall(first.stream.response().recall.as_ref());
         }
         let after = AfterAnswer::new(models, &model);
         Ok(Self { choices, model, engine, models: Arc::clone(models), per_prompt, next: 0, _after: after })

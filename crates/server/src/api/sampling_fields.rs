@@ -55,6 +55,9 @@ macro_rules! with_sampling_fields {
             pub adapter: Option<$crate::api::adapter_fields::AdapterField>,
             /// The same by number, as llama-server has it: `[{"id": 0, "scale": 0.5}]`.
             pub lora: Option<Vec<$crate::api::adapter_fields::LoraScale>>,
+            /// Whether the answer may be drawn with a memory of what was corrected earlier, where its sender has opted
+            /// in to learning; true by default. The header `x-ruvllm-recall` says whether there was one.
+            pub recall: Option<bool>,
             $($(#[$after_attribute])* pub $after: $After,)*
         }
 

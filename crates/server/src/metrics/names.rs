@@ -53,6 +53,13 @@ pub(crate) const WITNESS_OVERFLOWED: &str = "ruvllm_witness_overflowed_total";
 pub(crate) const WITNESS_LOST: &str = "ruvllm_witness_lost_total";
 pub(crate) const WITNESS_WAITING: &str = "ruvllm_witness_waiting";
 pub(crate) const WITNESS_WAITING_BYTES: &str = "ruvllm_witness_waiting_bytes";
+pub(crate) const RECALL_SCOPES: &str = "ruvllm_recall_scopes";
+pub(crate) const RECALL_ITEMS: &str = "ruvllm_recall_items";
+pub(crate) const RECALL_BYTES: &str = "ruvllm_recall_bytes";
+pub(crate) const RECALL_BUDGET_BYTES: &str = "ruvllm_recall_budget_bytes";
+pub(crate) const RECALL_SHARE: &str = "ruvllm_recall_share_mean";
+pub(crate) const RECALL_REQUESTS: &str = "ruvllm_recall_requests_total";
+pub(crate) const RECALL_TOKENS: &str = "ruvllm_recall_tokens_total";
 pub(crate) const MEMORY_BUDGET: &str = "ruvllm_memory_budget_bytes";
 pub(crate) const MEMORY_RESIDENT: &str = "ruvllm_memory_resident_bytes";
 pub(crate) const MAJOR_PAGE_FAULTS: &str = "ruvllm_major_page_faults_total";
@@ -107,6 +114,8 @@ const COUNTERS: &[(&str, &str)] = &[
     (WITNESS_WRITTEN, "Entries of the witness log that were written."),
     (WITNESS_OVERFLOWED, "Entries of the witness log that were dropped because the queue was full."),
     (WITNESS_LOST, "Entries of the witness log that the store refused."),
+    (RECALL_REQUESTS, "Requests that were answered with a memory of corrections."),
+    (RECALL_TOKENS, "Tokens of these answers."),
     (HTTP_REQUESTS, "Finished HTTP requests."),
     (MAJOR_PAGE_FAULTS, "How often the process waited for the disk, as for experts that are not in memory."),
 ];
@@ -131,6 +140,11 @@ const GAUGES: &[(&str, &str)] = &[
     (DISK_PAGES, "KV pages on disk."),
     (WITNESS_WAITING, "Entries of the witness log that wait to be written."),
     (WITNESS_WAITING_BYTES, "Memory of entries of the witness log that wait to be written."),
+    (RECALL_SCOPES, "Sessions, users and tenants whose corrections are in memory."),
+    (RECALL_ITEMS, "Corrections in memory."),
+    (RECALL_BYTES, "Memory of corrections in use."),
+    (RECALL_BUDGET_BYTES, "Maximum memory of corrections."),
+    (RECALL_SHARE, "Mean share of corrections in the distributions that tokens were drawn from."),
     (MEMORY_BUDGET, "Maximum memory of the process."),
     (MEMORY_RESIDENT, "Memory of the process in use."),
     (MEMORY_PART, "Maximum memory of parts that do not depend on models."),

@@ -9,7 +9,7 @@ use ruvllm_kv::{DiskStore, KvOptions, PageKey, PageTable, Quota};
 use ruvllm_runner::{AdapterId, Fault, FaultInjector, HeldAdapter};
 use tempfile::TempDir;
 
-use super::super::{Core, CoreOptions};
+use super::super::{Core, CoreOptions, Observation, Observed};
 use super::setting::{CONTEXT, Setting, VOCABULARY};
 use crate::random::Random;
 use crate::{Event, HiddenStates, PrefixUse, Request, Sampling, SequenceId, Speculation, StepError, Tenant};
@@ -122,6 +122,9 @@ pub struct Seen {
     /// Sequences whose step failed, or gave NaN.
     pub failed: usize,
     pub drafts_accepted: usize,
+    /// Texts that were observed beside the requests, and how often one had to begin again.
+    pub observed: usize,
+    pub interrupted: usize,
     pub drafted_by_model: usize,
     pub accepted_by_model: usize,
 }
@@ -144,6 +147,8 @@ struct Run {
     random: Random,
     flights: HashMap<SequenceId, InFlight>,
     seen: Seen,
+    first_observed: Option<Observed>,
+    observed_rows: usize,
     /// Of the disk tier.
     folder: TempDir,
 }
@@ -174,6 +179,8 @@ impl Run {
             random: Random::new(setting.seed),
             flights: HashMap::new(),
             seen: Seen::default(),
+            first_observed: None,
+            observed_rows: 0,
             folder,
             setting,
         }
@@ -202,7 +209,30 @@ impl Run {
             // Rows are cheap: a fake draft model is never sure of anything.
             self.core.step_took(Duration::from_micros(1000 + 10 * self.core.step_rows() as u64));
         }
+        if self.setting.observes {
+            self.observe(step);
+        }
         self.core.audit().unwrap_or_else(|fault| panic!("{}: {fault}", self.place(step)));
+    }
+
+    /// Observes always the same text, so that what is seen of it must always be the same.
+    fn observe(&mut self, step: usize) {
+        let rows = self.core.observed_rows();
+        self.seen.interrupted += usize::from(rows < self.observed_rows);
+        if !self.core.has_observation() {
+            let tokens = (0..40).map(|i| i * i % VOCABULARY).collect();
+            self.core.begin_observation(tokens, 8, None).expect("room for it");
+        }
+        match self.core.observe(1 + step % 9) {
+            Ok(Some(observed)) => {
+                let first = self.first_observed.get_or_insert_with(|| observed.clone());
+                assert!(!self.setting.is_exact() || *first == observed, "{}", self.place(step));
+                self.seen.observed += 1;
+            }
+            Ok(None) => {}
+            Err(error) => assert!(self.setting.is_fake(), "{}: {error}", self.place(step)),
+        }
+        self.observed_rows = self.core.observed_rows();
     }
 
     fn submit(&mut self, step: usize) {
@@ -299,7 +329,8 @@ impl Core {
     /// Checks that all accounts agree, and that no page that is still to be written has two users.
     pub fn audit(&self) -> Result<(), String> {
         let running = self.schedule.running();
-        self.cache.audit(running.iter().map(|sequence| &sequence.table))?;
+        let observed = self.observation.iter().map(Observation::table);
+        self.cache.audit(running.iter().map(|sequence| &sequence.table).chain(observed))?;
         if let Some(model) = &self.draft_model {
             model.audit()?;
             if let Some(id) = model.knows().find(|id| running.iter().all(|sequence| sequence.id != *id)) {

@@ -53,6 +53,8 @@ pub struct Setting {
     pub own_tokens: usize,
     /// Whether there is a draft model.
     pub has_draft: bool,
+    /// Whether texts are observed beside the requests.
+    pub observes: bool,
 }
 
 impl Setting {
@@ -133,6 +135,7 @@ pub const TINY: Setting = Setting {
     keeps_states: false,
     own_tokens: 60,
     has_draft: false,
+    observes: false,
 };
 
 /// Without a model, over far more steps: any break of the page accounting, and any wrong page, in any mix of formats.

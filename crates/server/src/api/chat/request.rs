@@ -156,6 +156,7 @@ impl ChatRequest {
             tools,
             priority: self.priority.unwrap_or(0),
             session: self.session.clone(),
+            may_recall: self.recall.unwrap_or(true),
             unset: self.unset(self.max_completion_tokens.or(self.max_tokens)),
             ..Request::new(Prompt::Messages(messages))
         };

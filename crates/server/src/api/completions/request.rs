@@ -99,6 +99,7 @@ impl CompletionRequest {
             stop: fields::stop(self.stop.as_ref())?,
             output_format: fields::shape(self.response_format.as_ref(), self.grammar.as_ref(), self.regex.as_deref())?,
             priority: self.priority.unwrap_or(0),
+            may_recall: self.recall.unwrap_or(true),
             unset: self.unset(self.max_tokens),
             ..Request::new(Prompt::Tokens(Vec::new()))
         };

@@ -59,6 +59,9 @@ pub struct MessagesRequest {
     /// The adapter that the answer is generated with, if `model` does not name it: its name, or several such as
     /// `[{"name": "legal", "weight": 0.5}]`.
     pub adapter: Option<AdapterField>,
+    /// Whether the answer may be drawn with a memory of what was corrected earlier, where its sender has opted in to
+    /// learning; true by default. The header `x-ruvllm-recall` says whether there was one.
+    pub recall: Option<bool>,
     // Refused: answers would mean something else without them.
     #[schema(ignore)]
     pub container: Option<Value>,
@@ -184,6 +187,7 @@ impl MessagesRequest {
             context: fields::context("num_ctx", self.num_ctx)?,
             // Agents ask for what their own models can write.
             clamps_max_tokens: true,
+            may_recall: self.recall.unwrap_or(true),
             unset: UnsetParams {
                 top_k: self.top_k.is_none(),
                 ..fields::unset_params(self.temperature, self.top_p, Some(self.max_tokens))

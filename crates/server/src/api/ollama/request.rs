@@ -39,6 +39,9 @@ macro_rules! with_common_fields {
             /// The adapter that the answer is generated with, if `model` does not name it: its name, or several such as
             /// `[{"name": "legal", "weight": 0.5}]`.
             pub adapter: Option<AdapterField>,
+            /// Whether the answer may be drawn with a memory of what was corrected earlier, where its sender has opted
+            /// in to learning; true by default. The header `x-ruvllm-recall` says whether there was one.
+            pub recall: Option<bool>,
             pub think: Option<Think>,
             pub logprobs: Option<bool>,
             /// Number of the most likely tokens to report at each position.
@@ -86,7 +89,9 @@ macro_rules! with_common_fields {
                 let truncation = if self.truncate == Some(true) { Truncation::DropOldest } else { Truncation::Refuse };
                 let output_format = fields::output_format(self.format.as_ref())?;
                 let sampling = Sampling { top_logprobs, ..Sampling::default() };
-                let mut request = options.apply(Request { sampling, truncation, output_format, ..request })?;
+                let may_recall = self.recall.unwrap_or(true);
+                let mut request =
+                    options.apply(Request { sampling, truncation, output_format, may_recall, ..request })?;
                 self.reasoning()?.apply(&mut request);
                 Ok(request)
             }

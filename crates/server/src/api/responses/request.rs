@@ -85,6 +85,9 @@ pub struct ResponsesRequest {
     /// The adapter that the answer is generated with, if `model` does not name it: its name, or several such as
     /// `[{"name": "legal", "weight": 0.5}]`.
     pub adapter: Option<AdapterField>,
+    /// Whether the answer may be drawn with a memory of what was corrected earlier, where its sender has opted in to
+    /// learning; true by default. The header `x-ruvllm-recall` says whether there was one.
+    pub recall: Option<bool>,
     // Refused: answers would mean something else without them.
     #[schema(ignore)]
     pub background: Option<Value>,
@@ -178,6 +181,7 @@ impl ResponsesRequest {
             max_tokens: self.max_output_tokens,
             context: fields::context("num_ctx", self.num_ctx)?,
             clamps_max_tokens: true,
+            may_recall: self.recall.unwrap_or(true),
             unset: fields::unset_params(self.temperature, self.top_p, self.max_output_tokens),
             output_format: self.shape(),
             tools: tools.tools.clone(),
