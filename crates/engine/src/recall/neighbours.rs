@@ -4,7 +4,7 @@ use ruvllm_runner::TokenId;
 
 use super::RecallItem;
 use super::chain::{Chain, Opinion};
-use super::space::distance;
+use super::space::{distance, product, widened};
 
 /// Neighbours that are asked.
 const COUNT: usize = 16;
@@ -18,13 +18,15 @@ const SOFTNESS: f32 = 0.1;
 pub(super) struct Neighbours {
     width: usize,
     states: Vec<i8>,
+    /// Products of the states with themselves.
+    squares: Vec<i32>,
     tokens: Vec<TokenId>,
 }
 
 impl Neighbours {
     /// For states of this width; 0 if there are none.
     pub fn new(width: usize) -> Self {
-        Self { width, states: Vec::new(), tokens: Vec::new() }
+        Self { width, states: Vec::new(), squares: Vec::new(), tokens: Vec::new() }
     }
 
     pub fn width(&self) -> usize {
@@ -32,7 +34,7 @@ impl Neighbours {
     }
 
     pub fn bytes(&self) -> usize {
-        self.states.len() + self.tokens.len() * size_of::<TokenId>()
+        self.states.len() + self.tokens.len() * (size_of::<TokenId>() + size_of::<i32>())
     }
 
     /// Adds the targets of an item.
@@ -40,6 +42,7 @@ impl Neighbours {
         for target in item.first_target()..item.tokens().len() {
             if let Some(state) = item.state(target) {
                 self.states.extend(state);
+                self.squares.push(product(&widened(state), state));
                 self.tokens.push(item.tokens()[target]);
             }
         }
@@ -48,8 +51,10 @@ impl Neighbours {
     /// Collects what followed the nearest states; of those at one distance, the first.
     pub fn ask(&self, state: &[i8], chain: &mut Chain) {
         let mut nearest = [(f32::INFINITY, 0u32); COUNT];
-        for (index, known) in self.states.chunks_exact(self.width).enumerate() {
-            let distance = distance(state, known);
+        let wide = widened(state);
+        let own = product(&wide, state);
+        for (index, (known, square)) in self.states.chunks_exact(self.width).zip(&self.squares).enumerate() {
+            let distance = distance((own, *square), product(&wide, known), self.width);
             if distance < nearest[COUNT - 1].0 {
                 let at = nearest.partition_point(|(other, _)| *other <= distance);
                 nearest[at..].rotate_right(1);

@@ -49,17 +49,21 @@ impl RecallSpace {
     }
 }
 
-/// Returns how far two states are apart: the mean square over their channels, in variances. It is 2 for states that
-/// have nothing to do with each other.
-pub(super) fn distance(one: &[i8], other: &[i8]) -> f32 {
-    // Long sums cannot overflow: 2^16 channels of at most 2^16 each are the limit of 32 bits, models have a tenth of
-    // these.
-    let square = |(a, b): (&i8, &i8)| {
-        let difference = i32::from(i16::from(*a) - i16::from(*b));
-        difference * difference
-    };
-    let sum: i32 = one.iter().zip(other).map(square).sum();
-    sum as f32 / (one.len() as f32 * RESOLUTION * RESOLUTION)
+/// Returns how far two states are apart, by the squares of each and their product: the mean square over their channels,
+/// in variances. It is 2 for states that have nothing to do with each other.
+pub(super) fn distance((one, other): (i32, i32), product: i32, width: usize) -> f32 {
+    (one + other - 2 * product) as f32 / (width as f32 * RESOLUTION * RESOLUTION)
+}
+
+/// Sums the products of the channels of two states. In 16 bits, which every processor multiplies and adds in pairs; a sum
+/// of 2^16 channels would fit.
+pub(super) fn product(one: &[i16], other: &[i8]) -> i32 {
+    one.iter().zip(other).map(|(a, b)| i32::from(*a) * i32::from(i16::from(*b))).sum()
+}
+
+/// Widens the codes of a state, to be multiplied with others.
+pub(super) fn widened(codes: &[i8]) -> Vec<i16> {
+    codes.iter().map(|code| i16::from(*code)).collect()
 }
 
 #[cfg(test)]
@@ -77,6 +81,10 @@ mod tests {
         };
         let middle = encoded(&[2450.0, 0.02, 7.0]);
         assert_eq!(middle, [0, 0, 0], "the mean of each is in the middle, and what never varies says nothing");
+        let distance = |one: &[i8], other: &[i8]| {
+            let squares = [one, other].map(|codes| product(&widened(codes), codes));
+            distance(squares.into(), product(&widened(one), other), one.len())
+        };
         let (large, small) = (encoded(&[3893.0, 0.02, 7.0]), encoded(&[2450.0, 0.034_142, 7.0]));
         assert_eq!((large[0], small[1]), (32, 32), "one deviation");
         assert!((distance(&middle, &large) - 1.0 / 3.0).abs() < 1e-6 && distance(&large, &large) == 0.0);
