@@ -84,8 +84,10 @@ impl Serve {
         if self.adapters {
             target.use_adapters()?;
         }
-        let with =
-            self.adapters.then(|| format!(" with {} adapters in turn", target.adapters.len())).unwrap_or_default();
+        let with = match target.adapters.len() {
+            0 => String::new(),
+            count => format!(" with {count} adapters in turn"),
+        };
         output::remark(&format!("measuring {}{with} at {}", target.model, self.url));
         let workloads = match &self.workload[..] {
             [] => &[Workload::Chat, Workload::Rag, Workload::Batch, Workload::Mixed, Workload::Unique],
