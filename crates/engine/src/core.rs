@@ -608,9 +608,8 @@ impl Core {
             return self.namespace(tenant, Some(adapter.id)).into();
         }
         // The page in which it begins is its own; what that holds depends on where it begins.
-        let shared = &prompt[..start / PAGE_TOKENS * PAGE_TOKENS];
         let parts = [b"adapter".as_slice(), &adapter.id.0, &(start as u64).to_le_bytes()];
-        TextNamespaces::branching(self.namespace(tenant, None), shared, &parts)
+        TextNamespaces::branching(self.namespace(tenant, None), &prompt[..start], &parts)
     }
 }
 

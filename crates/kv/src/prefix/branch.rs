@@ -19,17 +19,21 @@ pub struct TextNamespaces {
 struct Branch {
     /// Tokens of the pages before it.
     tokens: usize,
+    /// Tokens of the text that are as in the first namespace. The last of them may begin a page of the other.
+    before: usize,
     namespace: Namespace,
 }
 
 impl TextNamespaces {
-    /// Lets a text whose pages begin in `first` leave it behind `shared`, the tokens of whole pages, for a namespace of these
-    /// parts. That depends on the tokens before it: pages of two texts are the same only if all tokens up to them are.
-    pub fn branching(first: Namespace, shared: &[TokenId], parts: &[&[u8]]) -> Self {
-        assert!(shared.len().is_multiple_of(PAGE_TOKENS), "{} tokens are no whole pages", shared.len());
-        let before = shared.chunks_exact(PAGE_TOKENS).fold(first.root(), PageHash::next).bytes();
-        let parts: Vec<&[u8]> = [b"branch".as_slice(), &before].into_iter().chain(parts.iter().copied()).collect();
-        Self { first, branch: Some(Branch { tokens: shared.len(), namespace: Namespace::of(&parts) }) }
+    /// Lets a text whose keys and values are those of `first` for the tokens `before` leave it behind the last whole page of
+    /// these, for a namespace of these parts. That depends on the tokens of the pages before it: pages of two texts are the same
+    /// only if all tokens up to them are.
+    pub fn branching(first: Namespace, before: &[TokenId], parts: &[&[u8]]) -> Self {
+        let pages = before.chunks_exact(PAGE_TOKENS);
+        let tokens = before.len() - pages.remainder().len();
+        let hash = pages.fold(first.root(), PageHash::next).bytes();
+        let parts: Vec<&[u8]> = [b"branch".as_slice(), &hash].into_iter().chain(parts.iter().copied()).collect();
+        Self { first, branch: Some(Branch { tokens, before: before.len(), namespace: Namespace::of(&parts) }) }
     }
 
     pub fn first(&self) -> Namespace {
@@ -51,7 +55,7 @@ impl TextNamespaces {
     /// Returns the hash that the hash of a page is chained to, given that of the page before.
     pub(crate) fn chain(&self, page: usize, before: PageHash) -> PageHash {
         match self.branch {
-            Some(Branch { tokens, namespace }) if page * PAGE_TOKENS == tokens => namespace.root(),
+            Some(Branch { tokens, namespace, .. }) if page * PAGE_TOKENS == tokens => namespace.root(),
             _ => before,
         }
     }
@@ -64,20 +68,23 @@ impl From<Namespace> for TextNamespaces {
 }
 
 impl PrefixTree {
-    /// Looks for the longest cached beginning of a text, in both namespaces if it has two.
+    /// Looks for the longest cached beginning of a text, in both namespaces if it has two. The page that is the second's first may
+    /// begin like one of the first.
     pub fn find_text(&self, of: &TextNamespaces, tokens: &[TokenId]) -> Found {
-        let Some(Branch { tokens: before, namespace }) = of.branch.filter(|branch| branch.tokens < tokens.len()) else {
+        let Some(branch) = of.branch.filter(|branch| branch.tokens < tokens.len()) else {
             return self.find(of.first, tokens);
         };
-        let first = self.find(of.first, &tokens[..before]);
-        if first.pages.len() * PAGE_TOKENS < before {
+        let first = self.find(of.first, &tokens[..branch.before.min(tokens.len())]);
+        if first.pages.len() * PAGE_TOKENS < branch.tokens {
             return first;
         }
-        let rest = self.find(namespace, &tokens[before..]);
-        let divergence = rest.divergence.map(|one| Divergence { at: one.at + before, ..one });
+        let rest = self.find(branch.namespace, &tokens[branch.tokens..]);
+        let begun = first.partial.filter(|_| rest.pages.is_empty());
+        let divergence = rest.divergence.map(|one| Divergence { at: one.at + branch.tokens, ..one });
         Found {
             pages: [first.pages, rest.pages].concat(),
             hashes: [first.hashes, rest.hashes].concat(),
+            partial: rest.partial.into_iter().chain(begun).max_by_key(|(_, tokens)| *tokens),
             divergence,
             ..rest
         }
@@ -94,7 +101,8 @@ impl PrefixTree {
 
     /// Adds a text whose keys and values are in `pages`, all filled but possibly the last, each page to its namespace.
     pub fn insert_text(&mut self, of: &TextNamespaces, tokens: &[TokenId], pages: &[PageId]) -> Change {
-        let Some(Branch { tokens: before, namespace }) = of.branch.filter(|branch| branch.tokens < tokens.len()) else {
+        let Some(Branch { tokens: before, namespace, .. }) = of.branch.filter(|branch| branch.tokens < tokens.len())
+        else {
             return self.insert(of.first, tokens, pages);
         };
         let mut change = self.insert(of.first, &tokens[..before], &pages[..before / PAGE_TOKENS]);
@@ -131,6 +139,23 @@ mod tests {
         assert_eq!(tree.find_text(&one, &tokens).pages, pages(0..2));
         assert_eq!((one.shared_tokens(&other, 40), one.shared_tokens(&one, 40)), (16, 40));
         assert_eq!(TextNamespaces::from(base).shared_tokens(&one, 40), 16);
+    }
+
+    #[test]
+    fn the_page_of_a_branch_begins_like_one_of_the_model() {
+        let base = Namespace::of(&[b"base"]);
+        let tokens: Vec<TokenId> = (0..40).collect();
+        let mut tree = PrefixTree::new();
+        tree.insert(base, &tokens[..30], &pages(0..2));
+        let one = TextNamespaces::branching(base, &tokens[..21], &[b"one"]);
+        let found = tree.find_text(&one, &tokens);
+        assert_eq!((found.pages, found.partial), (pages(0..1), Some((PageId(1), 5))), "and not a token more");
+        // What is its own holds more.
+        tree.insert_text(&one, &tokens[..29], &[PageId(0), PageId(7)]);
+        assert_eq!(tree.find_text(&one, &tokens).partial, Some((PageId(7), 13)));
+        tree.insert_text(&one, &tokens, &[PageId(0), PageId(8), PageId(9)]);
+        let found = tree.find_text(&one, &tokens);
+        assert_eq!((found.pages, found.partial), (vec![PageId(0), PageId(8)], Some((PageId(9), 8))));
     }
 
     #[test]
