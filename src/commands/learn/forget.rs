@@ -57,9 +57,7 @@ impl ForgetCommand {
              {sessions} sessions, {embeddings} embeddings"
         ))?;
         if versions > 0 {
-            output::line(&format!(
-                "{versions} versions were learned from some of it: they are not served any more, and removed"
-            ))?;
+            output::line(&format!("versions learned from some of it, not served any more and removed: {versions}"))?;
         }
         Ok(())
     }
