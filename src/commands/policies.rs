@@ -168,7 +168,6 @@ impl Show {
             ("confidence", format!("{:.2}", policy.confidence)),
             ("created", moment(policy.created_ms)),
             ("last used", moment(policy.accessed_ms)),
-            ("fisher", policy.fisher.as_ref().map_or_else(String::new, |fisher| format!("{} weights", fisher.len()))),
             ("parameters", output::printable(&policy.parameters.to_string())),
         ];
         let rows = rows.into_iter().filter(|(_, value)| !value.is_empty());

@@ -140,16 +140,15 @@ fn requests_are_found_by_what_they_were_about_and_the_log_verifies() {
         let found = printed(&home, &["memory", "search", text, "--kind", "request", "-n", "1"]);
         assert!(expected.iter().any(|at| found.contains(&format!("question-{at}"))), "{text}: {found}");
     }
-    printed(
-        &home,
-        &["policies", "set", "pattern/baking", r#"{"units": "metric"}"#, "--about", "recipes for bread and cake"],
-    );
-    printed(
-        &home,
-        &["policies", "set", "pattern/sport", r#"{"league": "first"}"#, "--about", "results of football matches"],
-    );
+    for (policy, about) in
+        [("router/baking", "recipes for bread and cake"), ("router/sport", "results of football matches")]
+    {
+        printed(&home, &["policies", "set", policy, r#"{"temperature": 0.2}"#, "--about", about]);
+    }
+    let unread = refused(&home, &["policies", "set", "kernel/default", r#"{"set": "avx2"}"#]);
+    assert!(unread.contains("nothing reads policies of type \"kernel\""), "{unread}");
     let found = printed(&home, &["memory", "search", "how to bake a loaf", "--kind", "policy", "-n", "1"]);
-    assert!(found.contains("pattern/baking"), "{found}");
+    assert!(found.contains("router/baking"), "{found}");
 }
 
 /// Strangers are web pages and other machines. Other users of this machine may name a session besides.

@@ -39,7 +39,7 @@ pub enum PolicySource {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
-    /// Its type: `router`, `quantization`, `ewc`, `pattern`, `kernel`, …
+    /// Its type. Requests are answered by those of type `router`.
     pub kind: String,
     pub name: String,
     /// The tenant it holds for; empty for all tenants.
@@ -54,9 +54,6 @@ pub struct Policy {
     pub created_ms: i64,
     #[serde(default)]
     pub accessed_ms: i64,
-    /// Fisher information: how much each weight mattered for what was learned before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fisher: Option<Vec<f32>>,
 }
 
 impl Policy {
@@ -70,7 +67,6 @@ impl Policy {
             source: PolicySource::Manual,
             created_ms: 0,
             accessed_ms: 0,
-            fisher: None,
         }
     }
 
@@ -122,15 +118,13 @@ pub(crate) fn put(
         Some(row) => (row[0].integer()?, row[1].integer()?),
         None => (take_numbers(database, "entry", 1)?, at_ms),
     };
-    let body = serde_json::to_string(&Policy { fisher: None, created_ms, accessed_ms: at_ms, ..policy.clone() });
+    let body = serde_json::to_string(&Policy { created_ms, accessed_ms: at_ms, ..policy.clone() });
     let body = body.map_err(|error| MemoryError::invalid("policy", error.to_string()))?;
-    let fisher: Option<Vec<u8>> =
-        policy.fisher.as_ref().map(|fisher| fisher.iter().flat_map(|value| value.to_le_bytes()).collect());
-    let sql = "INSERT INTO policies (id, tenant, kind, name, body, fisher, created_ms, accessed_ms) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO UPDATE SET \
-               body = excluded.body, fisher = excluded.fisher, accessed_ms = excluded.accessed_ms";
+    let sql = "INSERT INTO policies (id, tenant, kind, name, body, created_ms, accessed_ms) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO UPDATE SET \
+               body = excluded.body, accessed_ms = excluded.accessed_ms";
     let [tenant_value, kind, name] = key;
-    let values = [id.into(), tenant_value, kind, name, body.into(), fisher.into(), created_ms.into(), at_ms.into()];
+    let values = [id.into(), tenant_value, kind, name, body.into(), created_ms.into(), at_ms.into()];
     database.execute(sql, &values)?;
     if let Some(code) = code {
         let facets = Metadata::plain(Kind::Policy, tenant, at_ms).facets();
@@ -160,8 +154,7 @@ pub(crate) fn list(database: &mut dyn Reading, names: &Names, query: &PolicyQuer
         params.push(kind.as_str().into());
         conditions.push_str(&format!(" AND kind = ${}", params.len()));
     }
-    let sql =
-        format!("SELECT id, body, fisher, accessed_ms FROM policies WHERE {conditions} ORDER BY kind, name, tenant");
+    let sql = format!("SELECT id, body, accessed_ms FROM policies WHERE {conditions} ORDER BY kind, name, tenant");
     let mut found = Vec::new();
     database.rows(&sql, &params, &mut |row| {
         found.push((row[0].integer()?, parse(row)?));
@@ -171,7 +164,7 @@ pub(crate) fn list(database: &mut dyn Reading, names: &Names, query: &PolicyQuer
 }
 
 pub(crate) fn by_id(database: &mut dyn Reading, id: i64) -> Result<Option<Policy>> {
-    let row = first_row(database, "SELECT id, body, fisher, accessed_ms FROM policies WHERE id = $1", &[id.into()])?;
+    let row = first_row(database, "SELECT id, body, accessed_ms FROM policies WHERE id = $1", &[id.into()])?;
     row.map(|row| parse(&row)).transpose()
 }
 
@@ -200,10 +193,5 @@ pub(crate) fn touch(database: &mut dyn Writing, tenant: u32, policy: &str, at_ms
 fn parse(row: &[Value]) -> Result<Policy> {
     let policy: Policy = serde_json::from_str(row[1].as_text()?)
         .map_err(|error| MemoryError::damaged(format!("a policy cannot be read: {error}")))?;
-    let fisher = row[2].optional(|bytes| {
-        let floats =
-            bytes.bytes()?.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]));
-        Ok(floats.collect())
-    })?;
-    Ok(Policy { fisher, accessed_ms: row[3].integer()?, ..policy })
+    Ok(Policy { accessed_ms: row[2].integer()?, ..policy })
 }

@@ -56,7 +56,6 @@ fn check_policies(memory: &Memory) {
     let router = policies.iter().find(|policy| policy.kind == "router").unwrap();
     assert_eq!((router.confidence, router.source), (0.9, PolicySource::Deep));
     assert_eq!(router.parameters["temperature"], 0.2);
-    assert_eq!(router.fisher.as_deref(), Some(&[0.5, 0.25, 1e-9][..]));
     let pattern = policies.iter().find(|policy| policy.kind == "pattern").unwrap();
     assert_eq!((pattern.tenant.as_str(), pattern.name.as_str()), ("acme", "contracts"));
     assert_eq!(pattern.parameters["hint"], "be brief");

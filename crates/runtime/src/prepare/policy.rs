@@ -40,10 +40,11 @@ fn apply(policy: &Policy, request: &mut Request) {
     }
 }
 
-/// Refuses a router policy with a mistake: it would spoil every request.
+/// Refuses a policy that nothing reads, and one with a mistake, which would spoil every request.
 pub fn check_policy(policy: &Policy) -> Result<(), MemoryError> {
     if policy.kind != KIND {
-        return Ok(());
+        let problem = format!("nothing reads policies of type {:?}: the only type is {KIND}", policy.kind);
+        return Err(MemoryError::Invalid { field: "type", problem });
     }
     let wrong = |name: &str, expected: &str| MemoryError::Invalid {
         field: "parameters",
@@ -111,6 +112,7 @@ mod tests {
             let error = check(parameters).unwrap_err().to_string();
             assert!(error.starts_with("parameters") && error.contains(name), "{error}");
         }
-        assert!(check_policy(&Policy::new("pattern", "default", json!({ "anything": 1 }))).is_ok());
+        let unread = check_policy(&Policy::new("kernel", "default", json!({ "set": "avx2" }))).unwrap_err();
+        assert!(unread.to_string().contains("kernel"), "{unread}");
     }
 }
