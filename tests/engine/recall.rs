@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use crate::support::{golden, run_together, smollm2};
 use ruvllm_engine::{
-    Core, Observed, PrefixUse, Recall, RecallItem, RecallSpace, Request, Sampled, Sampling, Speculation,
+    Core, HeldAdapter, Observed, PrefixUse, Recall, RecallItem, RecallSpace, Request, Sampled, Sampling, Speculation,
+    TextToObserve,
 };
 use ruvllm_runtime::{Engine, Prompt};
 
@@ -43,9 +44,13 @@ fn space(engine: &mut Engine) -> Arc<RecallSpace> {
     }
 }
 
+fn text_of(tokens: Vec<u32>, first_target: usize, space: &Arc<RecallSpace>) -> TextToObserve {
+    TextToObserve { tokens, first_target, space: Some(Arc::clone(space)), adapter: None }
+}
+
 fn item(engine: &mut Engine, space: &Arc<RecallSpace>, tokens: Vec<u32>, first: usize, rows: usize) -> Arc<RecallItem> {
     let mut core = engine.core();
-    core.begin_observation(tokens, first, Some(Arc::clone(space))).expect("room for it");
+    core.begin_observation(text_of(tokens, first, space)).expect("room for it");
     match observed(&mut core, rows) {
         Observed::Item(item) => Arc::new(item),
         Observed::Space(_) => panic!("an item was wanted"),
@@ -127,7 +132,7 @@ fn an_item_is_the_same_however_it_is_observed() {
         let mut core = engine.core();
         let prompt = golden().remove(0).tokens;
         core.submit(Request { max_tokens: Some(24), ..Request::new(prompt) }).expect("a sound request");
-        core.begin_observation(tokens.clone(), 12, Some(Arc::clone(&space))).expect("room for it");
+        core.begin_observation(text_of(tokens.clone(), 12, &space)).expect("room for it");
         loop {
             core.step().into_iter().for_each(|event| drop(event.expect("sound logits")));
             if let Some(Observed::Item(item)) = core.observe(5).expect("sound rows") {
@@ -140,7 +145,7 @@ fn an_item_is_the_same_however_it_is_observed() {
     };
     assert_eq!(beside, *whole);
     let mut core = engine.core();
-    core.begin_observation(tokens, 12, Some(space)).expect("room for it");
+    core.begin_observation(text_of(tokens, 12, &space)).expect("room for it");
     core.observe(10).expect("sound rows");
     core.end_observation();
     let stats = core.cache_stats();
@@ -148,11 +153,35 @@ fn an_item_is_the_same_however_it_is_observed() {
 }
 
 #[test]
+fn an_item_is_what_the_model_makes_of_it_with_the_adapter_of_the_answers() {
+    let mut engine = build(1, 128, 2);
+    let trained = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/trained");
+    let adapter = engine.adapters().register(trained).expect("it is the model's");
+    let held = engine.adapters().hold(&[(adapter.id, 1.0)]).expect("there is room");
+    let space = space(&mut engine);
+    let text = text_of(text(&engine, &format!("{QUESTION} {NOTE}")), 12, &space);
+    let mut observe = |adapter: Option<&HeldAdapter>, rows| {
+        let mut core = engine.core();
+        core.begin_observation(TextToObserve { adapter: adapter.cloned(), ..text.clone() }).expect("room for it");
+        observed(&mut core, rows)
+    };
+    let (alone, with) = (observe(None, 128), observe(Some(&held), 128));
+    assert_ne!(alone, with);
+    assert_eq!(observe(Some(&held), 7), with, "some rows at a time");
+    assert_eq!(observe(None, 128), alone);
+    let id = held.id;
+    drop(held);
+    engine.adapters().unregister(id);
+    assert!(engine.adapters().hold(&[(id, 1.0)]).is_err(), "nothing keeps it");
+}
+
+#[test]
 fn a_text_that_cannot_be_observed_is_refused() {
     let mut engine = build(1, 128, 1);
     let mut core = engine.core();
     for (tokens, first_target) in [(vec![1, 2], 2), (vec![1, 2], 0), (vec![1; 600], 5), (vec![1, 1_000_000], 1)] {
-        assert!(core.begin_observation(tokens, first_target, None).is_err());
+        let text = TextToObserve { tokens, first_target, space: None, adapter: None };
+        assert!(core.begin_observation(text).is_err());
     }
     assert_eq!(core.observe(8).expect("nothing to do"), None);
 }

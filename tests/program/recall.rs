@@ -118,6 +118,28 @@ fn a_correction_is_the_next_answer_of_its_tenant_until_it_is_forgotten() {
 }
 
 #[test]
+fn a_correction_is_the_next_answer_with_the_adapter_too() {
+    let home = home();
+    let acme = key(&home, "acme", &[]);
+    let adapter = concat!("mine=", env!("CARGO_MANIFEST_DIR"), "/tests/golden/trained");
+    let server = start(&home, &[&SERVE[..], &["--adapter", adapter]].concat());
+    let (alone, adapted) = (json!({}), json!({ "adapter": "mine" }));
+    let before = ask(&server, &acme, QUESTION, adapted.clone());
+    assert_ne!(ask(&server, &acme, QUESTION, alone.clone()).text, before.text);
+    correct(&server, &acme, &before, CORRECTION);
+    for more in [&adapted, &alone] {
+        assert_eq!(ask_until(&server, &acme, QUESTION, more, true).0.text, CORRECTION);
+    }
+    assert_eq!(metric(&server, "ruvllm_recall_scopes"), 2.0, "each has its own");
+    // Added up, they are none that a text to come could be seen with.
+    let weighted = ask(&server, &acme, QUESTION, json!({ "adapter": [{ "name": "mine", "weight": 0.5 }] }));
+    assert_eq!(weighted.recall, None);
+    delete(&server, &format!("/v1/feedback/{}", before.id), &acme);
+    let forgotten = ask(&server, &acme, QUESTION, adapted);
+    assert_eq!((&forgotten.text, forgotten.recall), (&before.text, None));
+}
+
+#[test]
 fn corrections_belong_to_users_and_are_read_again_after_a_restart() {
     let home = home();
     let server = start(&home, &SERVE);

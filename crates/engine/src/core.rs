@@ -9,7 +9,7 @@ mod observe;
 mod simulation;
 
 pub use evaluate::EvaluateError;
-pub use observe::Observed;
+pub use observe::{Observed, TextToObserve};
 
 use std::collections::BTreeSet;
 use std::time::Duration;

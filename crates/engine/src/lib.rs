@@ -18,7 +18,7 @@ mod speculation;
 mod tenants;
 
 pub use constraint::{Constraint, ConstraintError};
-pub use core::{Core, CoreOptions, EvaluateError, Observed};
+pub use core::{Core, CoreOptions, EvaluateError, Observed, TextToObserve};
 pub use event::{Event, HiddenStates, PrefixReport, StepError};
 pub use recall::{RECALL_SHARE_MAX, Recall, RecallItem, RecallSpace};
 pub use request::{FinishReason, PrefixUse, Request, SequenceId, SubmitError, Tenant};

@@ -66,9 +66,10 @@ impl Engine {
         let (mut ready, mut records) = (Vec::with_capacity(requests.len()), Vec::new());
         for Routed { mut request, routing, took } in requests {
             request.embeddings = stats.is_some();
-            if identity.learns && request.may_recall && request.adapter.is_none() {
+            if identity.learns && request.may_recall {
+                let adapter = request.adapter.as_ref().map(|adapter| adapter.id);
                 let (tenant, session) = (request.tenant.name(), request.session.as_deref());
-                request.recall = recorder.recall_for(self, tenant, identity.user.as_deref(), session);
+                request.recall = recorder.recall_for(self, adapter, tenant, identity.user.as_deref(), session);
             }
             let mut record = record.clone();
             record.routed(routing, took);

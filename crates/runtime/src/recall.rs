@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ruvllm_engine::{Recall, RecallItem};
+use ruvllm_engine::{AdapterId, Recall, RecallItem};
 use ruvllm_memory::{MemoryError, Recorder};
 
 use crate::Engine;
@@ -104,26 +104,38 @@ impl RecallMemory {
     pub(crate) fn of_request(
         &self,
         engine: &Engine,
+        adapter: Option<AdapterId>,
         tenant: &str,
         user: Option<&str>,
         session: Option<&str>,
     ) -> Option<Arc<Recall>> {
-        let found = self.find(engine, tenant, user, session);
+        // Several at once are no adapter that could be had again for a text to come.
+        if adapter.is_some_and(|id| engine.adapters().get(id).is_none()) {
+            return None;
+        }
+        let found = self.find(engine, adapter, tenant, user, session);
         self.shared.state().stats.requests += u64::from(found.is_some());
         found
     }
 
     /// Reads what a request would have.
     pub(crate) fn prepare(&self, engine: &Engine, tenant: &str, session: Option<&str>) {
-        self.find(engine, tenant, None, session);
+        self.find(engine, None, tenant, None, session);
     }
 
-    fn find(&self, engine: &Engine, tenant: &str, user: Option<&str>, session: Option<&str>) -> Option<Arc<Recall>> {
+    fn find(
+        &self,
+        engine: &Engine,
+        adapter: Option<AdapterId>,
+        tenant: &str,
+        user: Option<&str>,
+        session: Option<&str>,
+    ) -> Option<Arc<Recall>> {
         let mut found = None;
         let mut unknown = Vec::new();
         let mut state = self.shared.state();
         for scope in Scope::of_request(user, session) {
-            let key = ScopeKey { model: engine.model().fingerprint, tenant: tenant.to_owned(), scope };
+            let key = ScopeKey { model: engine.model().fingerprint, adapter, tenant: tenant.to_owned(), scope };
             match state.use_scope(&key, engine) {
                 Some(recall) if !recall.is_empty() => {
                     found.get_or_insert(recall);

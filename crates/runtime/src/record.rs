@@ -10,7 +10,7 @@ use std::hash::RandomState;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruvllm_engine::Recall;
+use ruvllm_engine::{AdapterId, Recall};
 use ruvllm_memory::{Memory, MemoryError, Recorder};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -103,11 +103,12 @@ impl RequestRecorder {
     pub(crate) fn recall_for(
         &self,
         engine: &Engine,
+        adapter: Option<AdapterId>,
         tenant: &str,
         user: Option<&str>,
         session: Option<&str>,
     ) -> Option<Arc<Recall>> {
-        self.0.recall.as_ref()?.of_request(engine, tenant, user, session)
+        self.0.recall.as_ref()?.of_request(engine, adapter, tenant, user, session)
     }
 
     pub(crate) fn recall(&self) -> Option<&RecallMemory> {

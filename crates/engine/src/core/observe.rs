@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ruvllm_kv::{KvCache, PageTable};
-use ruvllm_runner::{RunnerLimits, TokenId};
+use ruvllm_runner::{HeldAdapter, RowsAdapter, RunnerLimits, TokenId};
 
 use super::{Core, EvaluateError};
 use crate::{RecallItem, RecallSpace, SubmitError, Tenant};
@@ -11,14 +11,22 @@ use crate::{RecallItem, RecallSpace, SubmitError, Tenant};
 /// What is impossible to the model surprises it no more than this.
 const SURPRISE_MAX: f32 = 100.0;
 
+/// A text that is to be remembered, for answers with the same adapter.
+#[derive(Clone, Debug)]
+pub struct TextToObserve {
+    pub tokens: Vec<TokenId>,
+    /// The first token that is remembered: what stands before it is its prompt.
+    pub first_target: usize,
+    /// States are those of this space; none are kept without.
+    pub space: Option<Arc<RecallSpace>>,
+    pub adapter: Option<HeldAdapter>,
+}
+
 /// A text and how far it has been observed. Its pages are its own and go as soon as a sequence needs them; then it
 /// begins again.
 #[derive(Debug)]
 pub(super) struct Observation {
-    tokens: Vec<TokenId>,
-    /// The first token whose state before it is wanted.
-    first_target: usize,
-    space: Option<Arc<RecallSpace>>,
+    text: TextToObserve,
     /// Whether it is the space itself that is wanted.
     is_measuring: bool,
     table: PageTable,
@@ -37,32 +45,24 @@ pub enum Observed {
 }
 
 impl Core {
-    /// Begins to observe a text whose tokens from `first_target` on are to be remembered. Another that was being
-    /// observed is given up. States are those of `space`; none are kept without.
-    pub fn begin_observation(
-        &mut self,
-        tokens: Vec<TokenId>,
-        first_target: usize,
-        space: Option<Arc<RecallSpace>>,
-    ) -> Result<(), SubmitError> {
-        self.begin_observing(tokens, first_target, space, false)
+    /// Begins to observe a text. Another that was being observed is given up.
+    pub fn begin_observation(&mut self, text: TextToObserve) -> Result<(), SubmitError> {
+        self.begin_observing(text, false)
     }
 
     /// Begins to observe how the channels of hidden states vary on a text. Panics if the runner gives none.
     pub fn begin_measuring_space(&mut self, tokens: Vec<TokenId>) -> Result<(), SubmitError> {
         assert!(self.runner.limits().hidden > 0, "there are no states");
-        self.begin_observing(tokens, 1, None, true)
+        self.begin_observing(TextToObserve { tokens, first_target: 1, space: None, adapter: None }, true)
     }
 
-    fn begin_observing(
-        &mut self,
-        tokens: Vec<TokenId>,
-        first_target: usize,
-        space: Option<Arc<RecallSpace>>,
-        is_measuring: bool,
-    ) -> Result<(), SubmitError> {
+    fn begin_observing(&mut self, text: TextToObserve, is_measuring: bool) -> Result<(), SubmitError> {
         let RunnerLimits { vocabulary, context, .. } = *self.runner.limits();
-        if !(1..tokens.len()).contains(&first_target) {
+        let TextToObserve { tokens, first_target, adapter, .. } = &text;
+        if adapter.as_ref().is_some_and(|adapter| !self.runner.has_adapter(adapter.id)) {
+            return Err(SubmitError::NoSuchAdapter);
+        }
+        if !(1..tokens.len()).contains(first_target) {
             return Err(SubmitError::EmptyPrompt);
         }
         if tokens.len() > context {
@@ -78,9 +78,7 @@ impl Core {
         }
         self.interrupt_observation();
         self.observation = Some(Observation {
-            tokens,
-            first_target,
-            space,
+            text,
             is_measuring,
             table: PageTable::default(),
             computed: 0,
@@ -144,8 +142,8 @@ impl Core {
     /// Returns whether all rows have been run.
     fn observe_rows(&mut self, observation: &mut Observation, rows: usize) -> Result<bool, EvaluateError> {
         let RunnerLimits { rows_max, logit_rows_max, hidden, .. } = *self.runner.limits();
-        let Observation { tokens, first_target, space, is_measuring, table, computed, surprises, codes, states } =
-            observation;
+        let Observation { text, is_measuring, table, computed, surprises, codes, states } = observation;
+        let TextToObserve { tokens, first_target, space, adapter } = text;
         if *computed == 0 {
             let namespace = self.namespace(&Tenant::default(), None);
             let has_pages = self.cache.extend(namespace, table, tokens.len(), &mut *self.runner).is_ok();
@@ -159,7 +157,9 @@ impl Core {
         let end = (tokens.len() - 1).min(start + rows.min(rows_max).min(logit_rows_max).max(1));
         self.batch.clear();
         let chunk = tokens[start..end].iter().copied();
-        self.batch.push(start, chunk, 0, self.cache.locations(table), None);
+        let start_of = |adapter: &HeldAdapter| adapter.start(&tokens[..*first_target]);
+        let adapter = adapter.as_ref().map(|adapter| RowsAdapter { id: adapter.id, from: start_of(adapter) });
+        self.batch.push(start, chunk, 0, self.cache.locations(table), adapter);
         if let Some(slot) = table.state() {
             self.batch.set_state(slot, 0);
         }
@@ -209,9 +209,10 @@ impl Observation {
         if self.is_measuring {
             return Observed::Space(RecallSpace::measured(&self.states, hidden));
         }
-        let width = self.space.as_ref().map_or(0, |space| space.width());
+        let TextToObserve { tokens, first_target, space, .. } = self.text;
+        let width = space.as_ref().map_or(0, |space| space.width());
         let surprises = std::iter::once(0.0).chain(self.surprises).collect();
-        Observed::Item(RecallItem::new(self.tokens, self.first_target, surprises, self.codes, width))
+        Observed::Item(RecallItem::new(tokens, first_target, surprises, self.codes, width))
     }
 }
 

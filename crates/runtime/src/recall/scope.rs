@@ -1,5 +1,6 @@
 //! Whose memory it is.
 
+use ruvllm_engine::AdapterId;
 use ruvllm_memory::Trajectory;
 
 /// Within a tenant. What is corrected belongs to one of these: to the user that the request names, or else to its
@@ -11,10 +12,11 @@ pub(super) enum Scope {
     Tenant,
 }
 
-/// A memory is of one model: its tokens and states mean nothing to another.
+/// A memory is of one model, with one adapter or none: its tokens and states mean nothing to another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ScopeKey {
     pub model: [u8; 32],
+    pub adapter: Option<AdapterId>,
     pub tenant: String,
     pub scope: Scope,
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use ruvllm_engine::{Observed, Recall, RecallItem, RecallSpace};
+use ruvllm_engine::{AdapterId, Observed, Recall, RecallItem, RecallSpace, TextToObserve};
 use ruvllm_memory::{LearningChanges, MemoryError, Recorder};
+use ruvllm_model::adapters::AdapterError;
 use ruvllm_text::SpecialTokens;
 
 use super::items::{ItemId, WantedItem};
@@ -58,6 +59,15 @@ enum RefreshError {
     /// Nobody needs it any more, or something was forgotten meanwhile.
     #[error("it is not wanted any more")]
     Obsolete,
+}
+
+impl From<AdapterError> for RefreshError {
+    fn from(error: AdapterError) -> Self {
+        match error {
+            AdapterError::NotRegistered(_) => Self::Obsolete,
+            other => Self::Observe(other.to_string()),
+        }
+    }
 }
 
 impl Worker {
@@ -160,7 +170,7 @@ impl Worker {
             if known.iter().any(|(id, _)| *id == wanted.id) {
                 continue;
             }
-            let item = self.observe(&model, generation, wanted, space.clone())?;
+            let item = self.observe(&model, key.adapter, generation, wanted, space.clone())?;
             known.push((wanted.id.clone(), Arc::new(item)));
             if std::mem::take(&mut is_first) {
                 self.publish(key, generation, &ids, &known, space.as_ref())?;
@@ -217,12 +227,15 @@ impl Worker {
     fn observe(
         &self,
         model: &LoadedModel,
+        adapter: Option<AdapterId>,
         generation: u64,
         wanted: &WantedItem,
         space: Option<Arc<RecallSpace>>,
     ) -> Result<RecallItem, RefreshError> {
+        let adapter = adapter.map(|id| model.adapters.hold(&[(id, 1.0)])).transpose()?;
         let (tokens, first_target) = (wanted.tokens.clone(), wanted.first_target);
-        match self.wait_for(model, generation, Observe::Item { tokens, first_target, space })? {
+        let text = TextToObserve { tokens, first_target, space, adapter };
+        match self.wait_for(model, generation, Observe::Item(text))? {
             Observed::Item(item) => Ok(item),
             Observed::Space(_) => Err(RefreshError::Observe("the engine observed something else".to_owned())),
         }

@@ -12,8 +12,8 @@ use std::{io, thread};
 
 use metrics::Histogram;
 use ruvllm_engine::{
-    CacheStats, Constraint, Core, Event, LookupStats, Observed, RecallSpace, Request, SequenceId, StepError,
-    SubmitError, Tenant, TokenId,
+    CacheStats, Constraint, Core, Event, LookupStats, Observed, Request, SequenceId, StepError, SubmitError, Tenant,
+    TextToObserve, TokenId,
 };
 use ruvllm_runner::PageFormat;
 use tokio::sync::{mpsc, oneshot};
@@ -53,8 +53,8 @@ pub(crate) struct Submission {
 /// What is to be observed, at the lowest priority.
 #[derive(Debug)]
 pub(crate) enum Observe {
-    /// A text whose tokens from `first_target` on are to be remembered.
-    Item { tokens: Vec<TokenId>, first_target: usize, space: Option<Arc<RecallSpace>> },
+    /// A text that is to be remembered.
+    Item(TextToObserve),
     /// How the channels of hidden states vary on a text.
     Space { tokens: Vec<TokenId> },
 }
@@ -284,7 +284,7 @@ impl Work {
     fn begin_observation(&mut self, core: &mut Core) -> Option<ObserveReply> {
         while let Some((what, reply)) = self.observations.pop_front() {
             let begun = match what {
-                Observe::Item { tokens, first_target, space } => core.begin_observation(tokens, first_target, space),
+                Observe::Item(text) => core.begin_observation(text),
                 Observe::Space { tokens } => core.begin_measuring_space(tokens),
             };
             match begun {

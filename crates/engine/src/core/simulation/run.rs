@@ -12,7 +12,9 @@ use tempfile::TempDir;
 use super::super::{Core, CoreOptions, Observation, Observed};
 use super::setting::{CONTEXT, Setting, VOCABULARY};
 use crate::random::Random;
-use crate::{Event, HiddenStates, PrefixUse, Request, Sampling, SequenceId, Speculation, StepError, Tenant};
+use crate::{
+    Event, HiddenStates, PrefixUse, Request, Sampling, SequenceId, Speculation, StepError, Tenant, TextToObserve,
+};
 
 /// Requests whose prompts begin alike: with one of three texts, cut anywhere, and then something of their own.
 fn request(random: &mut Random, own_tokens: usize) -> Request {
@@ -221,7 +223,8 @@ impl Run {
         self.seen.interrupted += usize::from(rows < self.observed_rows);
         if !self.core.has_observation() {
             let tokens = (0..40).map(|i| i * i % VOCABULARY).collect();
-            self.core.begin_observation(tokens, 8, None).expect("room for it");
+            let text = TextToObserve { tokens, first_target: 8, space: None, adapter: None };
+            self.core.begin_observation(text).expect("room for it");
         }
         match self.core.observe(1 + step % 9) {
             Ok(Some(observed)) => {
