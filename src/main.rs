@@ -65,7 +65,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Parsed { cli, settings } = match config::parse::<Cli>(Cli::command()) {
+    let Parsed { cli, settings, values } = match config::parse::<Cli>(Cli::command()) {
         Ok(parsed) => parsed,
         Err(error) => return exit::wrong_settings(&error),
     };
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     }
     let outcome = match cli.command {
         Command::Run(command) => command.execute(),
-        Command::Serve(command) => command.execute(),
+        Command::Serve(command) => command.execute(&values),
         Command::Launch(command) => command.execute(),
         Command::Ps(command) => command.execute(),
         Command::Cache(command) => command.execute(),

@@ -3,11 +3,13 @@
 mod adapters;
 mod budget;
 mod describe;
+mod learning;
 mod listen_flags;
 mod log_flags;
 mod memory;
 mod models;
 mod ollama;
+mod pause;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +26,9 @@ use ruvllm_store::default_home;
 use tokio::time::interval;
 
 use crate::commands::keys;
+use crate::config::FlagValues;
 use crate::output;
+use learning::{LearningFlags, Served};
 use listen_flags::{LimitFlags, ListenFlags};
 use log_flags::LogFlags;
 use memory::MemoryFlags;
@@ -68,27 +72,30 @@ pub struct Serve {
     #[command(flatten)]
     memory: MemoryFlags,
     #[command(flatten)]
+    learning: LearningFlags,
+    #[command(flatten)]
     ollama: OllamaFlags,
     #[command(flatten)]
     log: LogFlags,
 }
 
 impl Serve {
-    pub fn execute(self) -> Result<()> {
+    /// `values` are the flags as text, for processes that learn.
+    pub fn execute(self, values: &FlagValues) -> Result<()> {
         bound_allocator();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .max_blocking_threads(PREPARING_MAX)
             .build()
             .context("cannot start threads")?;
-        let outcome = runtime.block_on(self.serve());
+        let outcome = runtime.block_on(self.serve(values));
         // Users of the memory must end before the process does, which takes down the encryption library. A model that
         // is still being loaded is not waited for.
         runtime.shutdown_timeout(SHUTDOWN_MAX);
         outcome
     }
 
-    async fn serve(self) -> Result<()> {
+    async fn serve(self, values: &FlagValues) -> Result<()> {
         let _logs = log::start(&self.log.options())?;
         let tls = self.listen.tls()?;
         let gate = Gate::open(keys::key_file()?, local_token(&default_home()?)?)?;
@@ -140,6 +147,20 @@ impl Serve {
             let (metrics, lifecycle) = (Arc::clone(&metrics), lifecycle.clone());
             async move { listen::serve(listeners, &metrics, lifecycle, self.listen.drain_timeout).await }
         });
+        // Ends with this function.
+        let _learning = match (&memory, self.memory.learned_files()?) {
+            (Some(memory), Some(files)) => self.learning.start(
+                Served {
+                    models: self.model.clone(),
+                    memory: memory.clone(),
+                    files,
+                    is_busy: models.is_busy,
+                    metrics: Arc::clone(&metrics),
+                },
+                values,
+            )?,
+            _ => None,
+        };
         let mut maintenance = interval(MAINTENANCE_INTERVAL);
         let mut is_loading = true;
         let mut models_maintenance = tokio::task::spawn_blocking(|| {});

@@ -33,6 +33,19 @@ const WITHOUT_SETTINGS: [&str; 4] = ["config", "completions", "man", "help"];
 pub struct Parsed<T> {
     pub cli: T,
     pub settings: Vec<Setting>,
+    pub values: FlagValues,
+}
+
+/// The values of all flags of the command that runs, as text.
+#[derive(Debug)]
+pub struct FlagValues(ArgMatches);
+
+impl FlagValues {
+    /// Returns the value of a flag by its name in clap: what the command line says, or a setting, or its default.
+    pub fn get(&self, argument: &str) -> Option<OsString> {
+        self.0.try_contains_id(argument).ok().filter(|has_value| *has_value)?;
+        self.0.get_raw(argument)?.next().map(OsString::from)
+    }
 }
 
 /// Parses the command line on top of the settings. Wrong usage and requests for help exit, as with clap alone.
@@ -51,7 +64,7 @@ pub fn parse<T: FromArgMatches>(command: Command) -> Result<Parsed<T>, ConfigErr
     let matches = apply::matches(command, &path, &settings, &arguments)?;
     let settings = settings.into_iter().filter(|setting| !is_overridden(&matches, setting)).collect();
     let cli = T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    Ok(Parsed { cli, settings })
+    Ok(Parsed { cli, settings, values: FlagValues(innermost(&matches).clone()) })
 }
 
 /// Returns the value of `--config`.
@@ -77,9 +90,10 @@ fn subcommands(matches: &ArgMatches) -> Vec<String> {
 }
 
 fn is_overridden(matches: &ArgMatches, setting: &Setting) -> bool {
-    let mut matches = matches;
-    while let Some((_, inner)) = matches.subcommand() {
-        matches = inner;
-    }
-    matches.value_source(&setting.argument) == Some(clap::parser::ValueSource::CommandLine)
+    innermost(matches).value_source(&setting.argument) == Some(clap::parser::ValueSource::CommandLine)
+}
+
+/// Returns what was parsed for the command that runs.
+fn innermost(matches: &ArgMatches) -> &ArgMatches {
+    matches.subcommand().map_or(matches, |(_, inner)| innermost(inner))
 }

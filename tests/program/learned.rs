@@ -145,18 +145,20 @@ fn correct(server: &Server, headers: &str, ids: &[Value], correction: impl Fn(us
     std::thread::sleep(Duration::from_millis(2500));
 }
 
-/// Little work: short texts, few examples.
-fn flags(home: &TempDir) -> Vec<String> {
+/// Settings for little work: short texts, few examples.
+fn learn_little(home: &TempDir) {
     let essays = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/essays.txt");
     let essays = std::fs::read_to_string(essays).expect("essays");
     let [general, replay] = [("general", &essays[..1600]), ("replay", &essays[4000..5200])].map(|(name, text)| {
         let path = home.path().join(name);
         std::fs::write(&path, text).expect("room for a file");
-        path.to_str().expect("a plain path").to_owned()
+        path
     });
-    let more = ["--step-tokens", "160", "--rank", "4", "--learning-rate", "0.004", "--replay-share", "0.1"];
-    let more = more.iter().chain(&["--prompt-examples", "1", "--context", "256"]).map(|flag| (*flag).to_owned());
-    more.chain(["--general".to_owned(), general, "--replay".to_owned(), replay]).collect()
+    let settings = format!(
+        "[learn.now]\nstep_tokens = 160\nrank = 4\nepochs = 3\nlearning_rate = 0.004\nreplay_share = 0.1\n\
+         prompt_examples = 1\ncontext = 256\ngeneral = {general:?}\nreplay = {replay:?}\n"
+    );
+    std::fs::write(home.path().join("config.toml"), settings).expect("room for a file");
 }
 
 const SCOPE: [&str; 3] = ["smollm2", "--tenant", "acme"];
@@ -165,52 +167,83 @@ fn learn<'a>(what: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&["learn", what], &SCOPE[..], more].concat()
 }
 
+/// The process in which a server learns, if there is one, and whether it stands still.
+fn learner(server: &Server) -> Option<bool> {
+    let state_of = |entry: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        // What stands before is the name of the program.
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        let (state, parent) = (fields.next()?, fields.next()?);
+        (parent == server.child.id().to_string()).then(|| state == "T")
+    };
+    std::fs::read_dir("/proc").expect("Linux").filter_map(Result::ok).find_map(state_of)
+}
+
+fn until<T>(what: &str, within: Duration, mut found: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(began.elapsed() < within, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The last version of the scope, if it has any.
+fn last_version(home: &TempDir) -> Option<Value> {
+    let history = run_json(home, &learn("history", &[]));
+    history["versions"].as_array().expect("a list").last().cloned()
+}
+
 #[test]
 fn what_was_learned_is_judged_served_rolled_back_and_forgotten() {
     let home = home();
+    learn_little(&home);
     let (acme, globex) = (key(&home, "acme", &[]), key(&home, "globex", &["--no-learn"]));
     let admin = key(&home, "root", &["--scope", "admin"]);
-    // What corrections change at once is another test.
-    let limits = ["--context", "512", "--log-level", "warn"];
-    let server = start(&home, &[&["smollm2", "--learn", "--no-recall"], &limits[..]].concat());
     let lessons = lessons();
+    // What corrections change at once is another test. A server that learns needs all of them.
+    let limits = ["--context", "512", "--log-level", "warn", "--learn-new", &lessons.len().to_string()];
+    let server = start(&home, &[&["smollm2", "--learn", "--no-recall", "--learn-every", "1s"], &limits[..]].concat());
     let ids = ask_all(&server, &acme, &lessons);
     let right = |index: usize| answer(lessons[index].1);
-    let is_held_out = |index: usize| part_of(DocumentKey::of(&question(lessons[index].0))) == Part::HeldOut;
-    let flags = flags(&home);
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let now = |more: &[&str]| run_json(&home, &learn("now", &[&flags, more].concat()));
 
     correct(&server, &acme, &ids, |index| (index < 3).then(|| right(index)));
-    let refusal = run(&home, &learn("now", &flags)).expect_err("three are too few");
+    let refusal = run(&home, &learn("now", &[])).expect_err("three are too few");
     assert!(refusal.contains("there are 3 conversations") && refusal.contains("at least 8, 2 and 6"), "{refusal}");
-
-    // What is learned from says something else than what is held out: nothing that helps can be learned. It takes a minute.
+    let waiting = run_json(&home, &learn("now", &["--new", "4"]));
+    assert_eq!(waiting["state"], "waiting");
+    assert!(waiting["reason"].as_str().is_some_and(|reason| reason.starts_with("3 answers were")), "{waiting}");
     let alone = until_served(&server, &acme, None);
-    let has_control = std::env::var_os("RUVLLM_TEST_LARGE").is_some();
-    let wrong = |index: usize| format!("Error {}: no such place in the table.", 7919 * (index + 3) % 1000);
-    if has_control {
-        correct(&server, &acme, &ids, |index| Some(if is_held_out(index) { right(index) } else { wrong(index) }));
-        let refused = now(&["--epochs", "1"]);
-        assert_eq!((&refused["version"], &refused["state"]), (&json!(1), &json!("refused")), "{refused}");
-        let gate = &refused["report"]["gate"];
-        assert!(!gate["reasons"].as_array().expect("a list").is_empty(), "{gate}");
-        assert!(gate["documents"].as_u64() >= Some(6), "{gate}");
-        assert!(run(&home, &learn("promote", &["1"])).expect_err("it was refused").contains("--force"));
-    }
+    assert_eq!(last_version(&home), None);
 
-    // Corrected again: the last one counts.
-    correct(&server, &acme, &ids, |index| Some(right(index)));
-    let promoted = now(&["--epochs", "3"]);
-    let number = 1 + u32::from(has_control);
-    assert_eq!((&promoted["version"], &promoted["state"]), (&json!(number), &json!("promoted")), "{promoted}");
+    correct(&server, &acme, &ids, |index| (index >= 3).then(|| right(index)));
+    let minutes = |count: u64| Duration::from_secs(60 * count);
+    until("it learns by itself", minutes(1), || learner(&server));
+    // It stands still while something is answered, and learns on.
+    let body = json!({ "model": "smollm2", "prompt": "Once", "max_tokens": 64, "ignore_eos": true });
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| server.post("/v1/completions", &globex, &body).0);
+        until("it stands still", minutes(1), || learner(&server).filter(|stands| *stands));
+        assert_eq!(asked.join().expect("an answer"), 200);
+    });
+    until("it goes on", minutes(1), || learner(&server).filter(|stands| !stands));
+    let promoted = until("it has learned", minutes(10), || {
+        std::thread::sleep(Duration::from_millis(500));
+        last_version(&home)
+    });
+    assert_eq!((&promoted["version"], &promoted["state"]), (&json!(1), &json!("promoted")), "{promoted}");
+    let metrics = server.get("/metrics", &server.operator());
+    assert!(metrics.contains("ruvllm_learned_total{outcome=\"promoted\"} 1"), "{metrics}");
     let compared = promoted["report"]["gate"]["comparisons"].as_array().expect("a list");
     let against: Vec<&str> = compared.iter().filter_map(|one| one["against"].as_str()).collect();
     assert_eq!(against, ["base", "ngram", "examples"]);
     assert!(compared.iter().all(|one| one["high"].as_f64() < Some(0.0)), "{promoted}");
+    // Nothing is new.
+    assert_eq!(run_json(&home, &learn("now", &["--new", "1"]))["state"], "waiting");
 
-    let name = format!("learned-{number}");
-    let learned = until_served(&server, &acme, Some(&name));
+    let learned = until_served(&server, &acme, Some("learned-1"));
     assert!(learned.as_str().is_some_and(|text| text.starts_with("Aye, that be")), "{learned}");
     let (head, opted_out) = asked(&server, &acme, json!({ "adapter": "" }));
     assert_eq!((adapter_of(&head), &opted_out["choices"][0]["message"]["content"]), (None, &alone));
@@ -218,49 +251,36 @@ fn what_was_learned_is_judged_served_rolled_back_and_forgotten() {
     assert_eq!((adapter_of(&head), &body["choices"][0]["message"]["content"]), (None, &alone), "of another tenant");
     let digest = promoted["adapter"].as_str().expect("a digest").to_owned();
     let (head, body) = asked(&server, &acme, json!({}));
-    assert_eq!(adapter_of(&head), Some(format!("{name}@{digest}").as_str()));
+    assert_eq!(adapter_of(&head), Some(format!("learned-1@{digest}").as_str()));
     let id = body["id"].as_str().expect("an id").to_owned();
     let (status, _) =
-        server.post("/v1/chat/completions", &acme, &json!({ "model": format!("smollm2:{name}"), "messages": [] }));
+        server.post("/v1/chat/completions", &acme, &json!({ "model": "smollm2:learned-1", "messages": [] }));
     assert_ne!(status, 200, "it cannot be named");
 
     let history = run_json(&home, &learn("history", &[]));
     let states: Vec<&Value> = history["versions"].as_array().expect("a list").iter().map(|one| &one["state"]).collect();
-    assert_eq!((states.last(), &history["served"]["version"]), (Some(&&json!("promoted")), &json!(number)));
-    assert_eq!(states.len(), number as usize);
+    assert_eq!((states.last(), &history["served"]["version"]), (Some(&&json!("promoted")), &json!(1)));
+    assert_eq!(states.len(), 1);
     let page = home.path().join("losses.html");
     let plot = learn("history", &["--plot", page.to_str().expect("a plain path")]);
     assert!(run(&home, &plot).expect("a table").contains("promoted, served"));
     assert!(std::fs::read_to_string(&page).expect("a page").contains("<svg"));
-    if has_control {
-        let differ = run(&home, &["learn", "diff", "smollm2", "1", "2", "--tenant", "acme"]).expect("a table");
-        assert!(differ.contains("against examples"), "{differ}");
-    }
 
     // Back and forth, bit for bit; over HTTP too.
     assert!(run(&home, &learn("rollback", &[])).expect("it succeeds").contains("the model alone"));
     assert_eq!(until_served(&server, &acme, None), alone);
-    let scope = json!({ "model": "smollm2", "tenant": "acme", "version": number });
+    let scope = json!({ "model": "smollm2", "tenant": "acme", "version": 1 });
     assert_eq!(server.post("/admin/learn/promote", &acme, &scope).0, 403);
     let (status, said) = server.post("/admin/learn/promote", &admin, &scope);
-    assert_eq!(
-        (status, &said["served"]["version"], &said["served"]["trail"]),
-        (200, &json!(number), &json!([0])),
-        "{said}"
-    );
+    assert_eq!((status, &said["served"]["version"], &said["served"]["trail"]), (200, &json!(1), &json!([0])), "{said}");
     let (head, body) = asked(&server, &acme, json!({}));
     assert!(adapter_of(&head).is_some() && body["choices"][0]["message"]["content"] == learned, "at once: {body}");
-    if has_control {
-        let forced = run_json(&home, &learn("promote", &["1", "--force"]));
-        assert_eq!(forced["served"]["trail"], json!([0, 2]));
-        until_served(&server, &acme, Some("learned-1"));
-    }
     let listed = server.get("/admin/learn/versions?model=smollm2&tenant=acme", &admin);
     assert!(listed.starts_with("HTTP/1.1 200") && listed.contains("\"promoted\""), "{listed}");
 
     // The log knows who answered and what was changed.
     let shown = server.get(&format!("/v1/witness/{id}"), &acme);
-    assert!(shown.contains(&format!("{name}@{digest}")), "{shown}");
+    assert!(shown.contains(&format!("learned-1@{digest}")), "{shown}");
     // What it was learned from is forgotten, and it as well.
     let folder = home.path().join("memory/learned");
     assert!(folder.join(&digest).is_dir());
@@ -268,15 +288,50 @@ fn what_was_learned_is_judged_served_rolled_back_and_forgotten() {
     let forgotten = run(&home, &["learn", "forget", "--request", first]).expect("it succeeds");
     assert!(forgotten.contains("learned from some of it"), "{forgotten}");
     assert_eq!(until_served(&server, &acme, None), alone);
-    assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 0);
-    let number = number.to_string();
-    assert!(run(&home, &learn("promote", &[&number, "--force"])).expect_err("it is gone").contains("was forgotten"));
+    assert!(!folder.join(&digest).exists());
+    assert!(run(&home, &learn("promote", &["1", "--force"])).expect_err("it is gone").contains("was forgotten"));
     server.signal("TERM");
     assert_eq!(server.end().0, Some(0));
     let log = run(&home, &["witness", "export", "-"]).expect("a log");
-    let actions = ["promoted", "rolled_back", "withdrawn"].into_iter().chain(has_control.then_some("forced"));
-    for action in actions {
+    for action in ["promoted", "rolled_back", "withdrawn"] {
         assert!(log.contains(&format!("\"action\":\"{action}\"")), "{action}");
     }
     assert!(run(&home, &["witness", "verify"]).expect("it verifies").starts_with("verified"));
+}
+
+/// What is learned from says something else than what is held out: nothing that helps can be learned. Takes minutes.
+#[test]
+fn what_does_not_help_is_refused_and_served_only_by_force() {
+    if std::env::var_os("RUVLLM_TEST_LARGE").is_none() {
+        return;
+    }
+    let home = home();
+    learn_little(&home);
+    let acme = key(&home, "acme", &[]);
+    let server = start(&home, &["smollm2", "--learn", "--no-recall", "--context", "512", "--log-level", "warn"]);
+    let lessons = lessons();
+    let ids = ask_all(&server, &acme, &lessons);
+    let right = |index: usize| answer(lessons[index].1);
+    let is_held_out = |index: usize| part_of(DocumentKey::of(&question(lessons[index].0))) == Part::HeldOut;
+    let wrong = |index: usize| format!("Error {}: no such place in the table.", 7919 * (index + 3) % 1000);
+    correct(&server, &acme, &ids, |index| Some(if is_held_out(index) { right(index) } else { wrong(index) }));
+    let refused = run_json(&home, &learn("now", &["--epochs", "1"]));
+    assert_eq!((&refused["version"], &refused["state"]), (&json!(1), &json!("refused")), "{refused}");
+    let gate = &refused["report"]["gate"];
+    assert!(!gate["reasons"].as_array().expect("a list").is_empty(), "{gate}");
+    assert!(gate["documents"].as_u64() >= Some(6), "{gate}");
+    assert!(run(&home, &learn("promote", &["1"])).expect_err("it was refused").contains("--force"));
+
+    // Corrected again: the last one counts.
+    correct(&server, &acme, &ids, |index| Some(right(index)));
+    let promoted = run_json(&home, &learn("now", &[]));
+    assert_eq!((&promoted["version"], &promoted["state"]), (&json!(2), &json!("promoted")), "{promoted}");
+    let differ = run(&home, &["learn", "diff", "smollm2", "1", "2", "--tenant", "acme"]).expect("a table");
+    assert!(differ.contains("against examples"), "{differ}");
+    let forced = run_json(&home, &learn("promote", &["1", "--force"]));
+    assert_eq!(forced["served"]["trail"], json!([0, 2]));
+    until_served(&server, &acme, Some("learned-1"));
+    server.signal("TERM");
+    assert_eq!(server.end().0, Some(0));
+    assert!(run(&home, &["witness", "export", "-"]).expect("a log").contains("\"action\":\"forced\""));
 }

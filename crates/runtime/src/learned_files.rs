@@ -4,7 +4,7 @@
 //! tenant's alone.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +14,9 @@ use ruvllm_model::adapters::{AdapterError, AdapterFile};
 
 /// What is this young may belong to a version that is about to be stored.
 const YOUNG: Duration = Duration::from_secs(3600);
+
+/// Held while something is done that must not stand still halfway.
+const UNINTERRUPTED: &str = ".uninterrupted";
 
 /// The folder of learned adapters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,31 @@ impl LearnedFiles {
     pub fn find(&self, digest: &str) -> Option<PathBuf> {
         let path = self.folder.join(digest);
         (id_of(digest).is_some() && path.is_dir()).then_some(path)
+    }
+
+    /// Holds off whoever may have this process stand still, as long as the result lives: others wait for the memory
+    /// while it is read or written.
+    pub fn uninterrupted(&self) -> Result<File, LearnedFileError> {
+        let file = self.lock_file()?;
+        file.lock().map_err(failed("lock", &self.folder.join(UNINTERRUPTED)))?;
+        Ok(file)
+    }
+
+    /// Returns what holds off others that call [`LearnedFiles::uninterrupted`], if none of them goes on now.
+    pub fn try_interrupt(&self) -> Result<Option<File>, LearnedFileError> {
+        let file = self.lock_file()?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(source)) => Err(failed("lock", &self.folder.join(UNINTERRUPTED))(source)),
+        }
+    }
+
+    fn lock_file(&self) -> Result<File, LearnedFileError> {
+        create_private(&self.folder).map_err(failed("create", &self.folder))?;
+        let path = self.folder.join(UNINTERRUPTED);
+        let opened = File::options().create(true).truncate(false).write(true).open(&path);
+        opened.map_err(failed("create", &path))
     }
 
     /// Returns a path for a new adapter. What an earlier process left there is removed.

@@ -68,6 +68,19 @@ impl Metrics {
         self.counter(names::ADAPTER_REQUESTS, &[("model_name", model), ("adapter", adapter)]).increment(1);
     }
 
+    /// Says that learning from feedback begins.
+    pub fn learning_begins(&self) {
+        self.gauge(names::LEARNING_RUNNING, &[]).set(1.0);
+    }
+
+    /// Says that it has ended, and with what; without an outcome nothing was learned.
+    pub fn learning_ended(&self, outcome: Option<&'static str>) {
+        self.gauge(names::LEARNING_RUNNING, &[]).set(0.0);
+        if let Some(outcome) = outcome {
+            self.counter(names::LEARNED, &[("outcome", outcome)]).increment(1);
+        }
+    }
+
     /// Renders the text for Prometheus.
     pub fn render(&self, snapshots: &[ModelSnapshot]) -> String {
         self.take_over(snapshots);

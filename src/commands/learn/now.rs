@@ -81,6 +81,10 @@ pub struct Now {
     /// Examples in the prompt that the candidate has to be better than
     #[arg(long, value_name = "N", default_value_t = 10)]
     prompt_examples: usize,
+    /// Do nothing unless so many answers were corrected or approved since the last version was made, and there are enough
+    /// of them in all: for timers
+    #[arg(long, value_name = "N")]
+    new: Option<usize>,
     /// Everything random follows from it
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -109,10 +113,20 @@ impl Now {
         let (began, read_ms) = (Instant::now(), now_ms());
         let model = self.model.file(Arc::clone(&stop))?;
         let scope = self.scope.of(model.base.as_deref().unwrap_or(&model.name))?;
-        let memory = self.memory.open()?;
         let files = self.memory.learned_files()?;
+        // A server that has this process stand still while it answers must not do so while it reads or writes.
+        let reading = files.uninterrupted()?;
+        let memory = self.memory.open()?;
         let served = memory.learning().scope_state(&scope)?;
         let examples = Examples::read(&memory, &scope)?;
+        if let Some(least) = self.new
+            && let Some(reason) = examples.too_few_new(&memory, least)?
+        {
+            return self.waits(&scope, &reason);
+        }
+        let served_adapter = served_adapter(&memory, &files, &scope, &served)?;
+        drop(reading);
+        examples.check_enough()?;
         let lesson = Lesson::new(examples, &model.path, self.step_tokens)?;
         report::tell_lesson(&scope, &lesson);
         let general = GeneralTexts::read(self.general.as_deref(), self.replay.as_deref(), &lesson)?;
@@ -121,7 +135,6 @@ impl Now {
         let scratch = Scratch(files.scratch()?);
         let candidate = self.train(&model, &lesson, &general, &scratch, &stop)?;
         let engine = self.engine(&model)?;
-        let served_adapter = served_adapter(&memory, &files, &scope, &served)?;
         let measurement = Measurement {
             engine: &engine,
             lesson: &lesson,
@@ -134,6 +147,7 @@ impl Now {
         let measured = measurement.run()?;
         let verdict = measured.judge(&lesson, GateOptions { seed: self.seed, ..GateOptions::default() })?;
         interrupted(&stop)?;
+        let _writing = files.uninterrupted()?;
         let version = self.store(
             (&memory, &files, &scope),
             (&served, read_ms),
@@ -144,6 +158,14 @@ impl Now {
         match self.json {
             true => output::json(&report::to_json(&version)),
             false => report::print(&version, &verdict),
+        }
+    }
+
+    /// Says why nothing is done.
+    fn waits(&self, scope: &LearnedScope, reason: &str) -> Result<()> {
+        match self.json {
+            true => output::json(&json!({ "scope": scope, "state": "waiting", "reason": reason })),
+            false => output::line(&format!("nothing to do for {}: {reason}", describe(scope))),
         }
     }
 
@@ -332,7 +354,7 @@ impl Drop for Scratch {
 /// Says what there is too little of.
 fn too_few(scope: &LearnedScope, told: &str) -> anyhow::Error {
     anyhow::anyhow!(
-        "{told} of {}: nothing that is learned from so few could show that it is more than chance. Feedback is kept of \
+        "{told}, of {}: nothing that is learned from so few could show that it is more than chance. Feedback is kept of \
          tenants that opted in (--learn), by POST /v1/feedback, `ruvllm feedback` or /fix in a chat",
         describe(scope)
     )

@@ -89,6 +89,8 @@ pub struct Endpoints {
     /// Returns the state of all loaded models, for `/metrics`.
     pub snapshots: Snapshots,
     pub body_budget: Arc<BodyBudget>,
+    /// Returns whether requests are answered now.
+    pub is_busy: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Called periodically, on a thread that may block.
     pub maintain: Arc<dyn Fn() + Send + Sync>,
     /// Loads the models, on a thread of its own while the server already listens. When it returns, `/ready` says so; if
@@ -179,6 +181,10 @@ impl ModelsFlags {
                 })
             },
             body_budget,
+            is_busy: {
+                let models = Arc::clone(&models);
+                Arc::new(move || models.is_busy())
+            },
             maintain: {
                 let (models, memory) = (Arc::clone(&models), remembering.clone());
                 let is_told = AtomicBool::new(false);

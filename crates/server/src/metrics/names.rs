@@ -60,6 +60,8 @@ pub(crate) const RECALL_BUDGET_BYTES: &str = "ruvllm_recall_budget_bytes";
 pub(crate) const RECALL_SHARE: &str = "ruvllm_recall_share_mean";
 pub(crate) const RECALL_REQUESTS: &str = "ruvllm_recall_requests_total";
 pub(crate) const RECALL_TOKENS: &str = "ruvllm_recall_tokens_total";
+pub(crate) const LEARNING_RUNNING: &str = "ruvllm_learning_running";
+pub(crate) const LEARNED: &str = "ruvllm_learned_total";
 pub(crate) const MEMORY_BUDGET: &str = "ruvllm_memory_budget_bytes";
 pub(crate) const MEMORY_RESIDENT: &str = "ruvllm_memory_resident_bytes";
 pub(crate) const MAJOR_PAGE_FAULTS: &str = "ruvllm_major_page_faults_total";
@@ -116,6 +118,7 @@ const COUNTERS: &[(&str, &str)] = &[
     (WITNESS_LOST, "Entries of the witness log that the store refused."),
     (RECALL_REQUESTS, "Requests that were answered with a memory of corrections."),
     (RECALL_TOKENS, "Tokens of these answers."),
+    (LEARNED, "Times that was learned from feedback while the server ran, by outcome."),
     (HTTP_REQUESTS, "Finished HTTP requests."),
     (MAJOR_PAGE_FAULTS, "How often the process waited for the disk, as for experts that are not in memory."),
 ];
@@ -145,6 +148,7 @@ const GAUGES: &[(&str, &str)] = &[
     (RECALL_BYTES, "Memory of corrections in use."),
     (RECALL_BUDGET_BYTES, "Maximum memory of corrections."),
     (RECALL_SHARE, "Mean share of corrections in the distributions that tokens were drawn from."),
+    (LEARNING_RUNNING, "Whether feedback is learned from now (1), also while that stands still."),
     (MEMORY_BUDGET, "Maximum memory of the process."),
     (MEMORY_RESIDENT, "Memory of the process in use."),
     (MEMORY_PART, "Maximum memory of parts that do not depend on models."),

@@ -135,6 +135,18 @@ impl Models {
         self.all_loaded().iter().map(|model| model.snapshot()).collect()
     }
 
+    /// Returns whether requests are answered now, or wait for that.
+    pub fn is_busy(&self) -> bool {
+        let is_busy = |model: &ServedModel| match &model.runner {
+            Runner::Generator(engine) => {
+                let status = engine.status();
+                status.running + status.waiting > 0
+            }
+            Runner::Encoder(_) | Runner::Reranker(_) => model.embedding.running() + model.embedding.waiting() > 0,
+        };
+        self.slots().values().filter_map(|slot| slot.model.get()).any(|model| is_busy(model))
+    }
+
     /// Returns the state for operators.
     pub fn describe(&self) -> Vec<LoadedModel> {
         let mut all: Vec<LoadedModel> =

@@ -68,30 +68,53 @@ impl Examples {
             }
             Ok(())
         })?;
-        let examples = Self { all, scope: scope.clone() };
-        examples.check(examples.all.iter().map(|example| example.document))?;
-        Ok(examples)
+        Ok(Self { all, scope: scope.clone() })
     }
 
-    /// Refuses what is too little to judge by, and says how much is needed.
-    fn check(&self, documents: impl Iterator<Item = DocumentKey>) -> Result<()> {
-        let (documents, least) = (documents.collect::<BTreeSet<_>>(), Needed::LEAST);
+    /// Says why it is too early to learn again, if fewer than `least` are new since the last version was made, or there is too
+    /// little to judge by.
+    pub fn too_few_new(&self, memory: &Memory, least: usize) -> Result<Option<String>> {
+        let versions = memory.learning().versions(&self.scope)?;
+        let known: BTreeSet<&str> =
+            versions.last().iter().flat_map(|version| &version.body.requests).map(String::as_str).collect();
+        let new = self.all.iter().filter(|example| !known.contains(example.request.as_str())).count();
+        if new < least {
+            return Ok(Some(format!(
+                "{new} answers were corrected or approved since the last version, and {least} are wanted"
+            )));
+        }
+        Ok(self.too_few(self.documents()))
+    }
+
+    /// Refuses what is too little to judge by.
+    pub fn check_enough(&self) -> Result<()> {
+        self.check(self.documents())
+    }
+
+    fn check(&self, documents: BTreeSet<DocumentKey>) -> Result<()> {
+        self.too_few(documents).map_or(Ok(()), |told| Err(too_few(&self.scope, &told)))
+    }
+
+    fn documents(&self) -> BTreeSet<DocumentKey> {
+        self.all.iter().map(|example| example.document).collect()
+    }
+
+    /// Says how much is needed of what there is too little of.
+    fn too_few(&self, documents: BTreeSet<DocumentKey>) -> Option<String> {
+        let least = Needed::LEAST;
         let counts = Needed::count(documents.iter().copied());
         if counts.is_enough() {
-            return Ok(());
+            return None;
         }
         let Needed { training, validation, held_out } = counts;
-        Err(too_few(
-            &self.scope,
-            &format!(
-                "there are {} conversations with a correction or an approved answer: {training} to learn from, \
-                 {validation} to stop by and {held_out} to judge by; at least {}, {} and {} are needed, which about {} would have,",
-                documents.len(),
-                least.training,
-                least.validation,
-                least.held_out,
-                (least.held_out * 5).max(least.validation * 15),
-            ),
+        Some(format!(
+            "there are {} conversations with a correction or an approved answer: {training} to learn from, {validation} to \
+             stop by and {held_out} to judge by; at least {}, {} and {} are needed, which about {} would have",
+            documents.len(),
+            least.training,
+            least.validation,
+            least.held_out,
+            (least.held_out * 5).max(least.validation * 15),
         ))
     }
 }
@@ -109,8 +132,9 @@ impl Lesson {
         };
         let all = [&lesson.training, &lesson.validation, &lesson.held_out].into_iter().flatten();
         let encoded: BTreeSet<usize> = all.map(|item| item.document).collect();
-        let left = examples.all.iter().map(|example| example.document);
-        examples.check(left.filter(|document| encoded.contains(&(document.number() as usize))))?;
+        let mut left = examples.documents();
+        left.retain(|document| encoded.contains(&(document.number() as usize)));
+        examples.check(left)?;
         Ok(lesson)
     }
 
