@@ -14,8 +14,10 @@ pub struct Batch {
     pub(crate) positions: Vec<usize>,
     /// Whether the adapter applies to each row.
     pub(crate) active: Vec<bool>,
+    /// The rows of each item, and of what is rejected behind those of what is chosen.
     pub(crate) items: Vec<Range<usize>>,
     pub(crate) targets: Vec<Target>,
+    pub(crate) pairs: Vec<Pair>,
 }
 
 /// A prediction that counts.
@@ -23,21 +25,35 @@ pub struct Batch {
 pub(crate) struct Target {
     pub row: usize,
     pub token: TokenId,
-    /// Number of its item in the batch.
-    pub item: usize,
+    /// Whether it is of an answer that is not to be given.
+    pub is_rejected: bool,
+}
+
+/// The targets of an answer, and of the one that it is preferred to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub chosen: Range<usize>,
+    pub rejected: Range<usize>,
 }
 
 impl Batch {
     /// Puts items together.
     pub fn new<'i>(items: impl IntoIterator<Item = &'i Item>) -> Self {
         let mut batch = Self::default();
-        items.into_iter().for_each(|item| batch.push(item));
+        for item in items {
+            let chosen = batch.push(item, false);
+            if let Some(rejected) = &item.rejected {
+                let rejected = batch.push(rejected, true);
+                batch.pairs.push(Pair { chosen, rejected });
+            }
+        }
         batch
     }
 
-    fn push(&mut self, item: &Item) {
-        let (first, number) = (self.tokens.len(), self.items.len());
-        let rows = item.rows();
+    /// Returns where the targets of the item are.
+    fn push(&mut self, item: &Item, is_rejected: bool) -> Range<usize> {
+        let (first, first_target) = (self.tokens.len(), self.targets.len());
+        let rows = item.tokens.len().saturating_sub(1);
         self.tokens.extend(&item.tokens[..rows]);
         self.positions.extend(0..rows);
         self.active.extend((0..rows).map(|row| row >= item.active_from));
@@ -46,15 +62,16 @@ impl Batch {
         self.targets.extend(targets.map(|index| Target {
             row: first + index - 1,
             token: item.tokens[index],
-            item: number,
+            is_rejected,
         }));
+        first_target..self.targets.len()
     }
 
     pub fn rows(&self) -> usize {
         self.tokens.len()
     }
 
-    /// Returns how many predictions count.
+    /// Returns how many predictions count, those of rejected answers among them.
     pub fn target_count(&self) -> usize {
         self.targets.len()
     }
@@ -115,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_batch_know_their_item_position_and_target() {
+    fn rows_of_a_batch_know_their_position_and_target() {
         let (one, mut two) = (item(3), item(4));
         two.targets[1] = false;
         two.active_from = 2;
@@ -124,9 +141,22 @@ mod tests {
         assert_eq!(batch.positions, [0, 1, 0, 1, 2]);
         assert_eq!(batch.active, [true, true, false, false, true]);
         assert_eq!(batch.items, [0..2, 2..5]);
-        let targets: Vec<(usize, u32, usize)> =
-            batch.targets.iter().map(|target| (target.row, target.token, target.item)).collect();
-        assert_eq!(targets, [(0, 1, 0), (1, 2, 0), (3, 2, 1), (4, 3, 1)]);
+        let targets: Vec<(usize, u32)> = batch.targets.iter().map(|target| (target.row, target.token)).collect();
+        assert_eq!(targets, [(0, 1), (1, 2), (3, 2), (4, 3)]);
+        assert!(batch.pairs.is_empty());
+    }
+
+    #[test]
+    fn a_rejected_answer_is_in_the_step_of_the_chosen_one() {
+        let mut pair = item(3);
+        pair.rejected = Some(Box::new(item(4)));
+        let items = [item(2), pair, item(2)];
+        assert_eq!(packed(&items, &[0, 1, 2], 6), [vec![0, 1], vec![2]]);
+        let batch = Batch::new(&items);
+        assert_eq!(batch.items, [0..1, 1..3, 3..6, 6..7]);
+        assert_eq!(batch.pairs, [Pair { chosen: 1..3, rejected: 3..6 }]);
+        let rejected: Vec<bool> = batch.targets.iter().map(|target| target.is_rejected).collect();
+        assert_eq!(rejected, [false, false, false, true, true, true, false]);
     }
 
     #[test]

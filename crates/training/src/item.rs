@@ -16,23 +16,25 @@ pub struct Item {
     pub active_from: usize,
     /// Which document it is of: a document is never on both sides of a split.
     pub document: usize,
+    /// A worse answer to the same prompt, which is to become less likely than this one.
+    pub rejected: Option<Box<Item>>,
 }
 
 impl Item {
     /// Makes an item in which the tokens in a range are targets.
     pub fn new(tokens: Vec<TokenId>, targets: Range<usize>, document: usize) -> Self {
         let targets = (0..tokens.len()).map(|index| targets.contains(&index)).collect();
-        Self { tokens, targets, active_from: 0, document }
+        Self { tokens, targets, active_from: 0, document, rejected: None }
     }
 
-    /// Returns how many predictions count.
+    /// Returns how many of its own predictions count.
     pub fn target_count(&self) -> usize {
         self.targets.iter().skip(1).filter(|is_target| **is_target).count()
     }
 
-    /// Returns how many tokens are run: the last one predicts nothing.
+    /// Returns how many tokens are run, with those of what is rejected: the last one of each predicts nothing.
     pub fn rows(&self) -> usize {
-        self.tokens.len().saturating_sub(1)
+        self.tokens.len().saturating_sub(1) + self.rejected.as_ref().map_or(0, |rejected| rejected.rows())
     }
 
     /// Refuses what cannot be trained on. `index` is its number in a list.
@@ -48,8 +50,15 @@ impl Item {
             return refuse("has no target: nothing can be learned from it".to_owned());
         }
         if self.rows() > rows_max {
-            return refuse(format!("has {} tokens; at most {} are taken at once", self.tokens.len(), rows_max + 1));
+            let all = self.rejected.as_ref().map_or("", |_| " with the rejected answer");
+            return refuse(format!("has {} tokens{all}; at most {} are taken at once", self.rows() + 1, rows_max + 1));
         }
-        Ok(())
+        match &self.rejected {
+            Some(rejected) if rejected.rejected.is_some() => {
+                refuse("has a rejected answer of a rejected one".to_owned())
+            }
+            Some(rejected) => rejected.check(index, vocabulary, rows_max),
+            None => Ok(()),
+        }
     }
 }

@@ -27,6 +27,11 @@ pub struct TrainOptions {
     pub replay_share: f32,
     /// Epochs without a lower validation loss after which a run ends.
     pub patience: usize,
+    /// How much the loss of preferences counts beside that of what is chosen.
+    pub preference_weight: f32,
+    /// How soon a chosen answer leads by enough: at a lead of `1 / beta` more than the base model gives it, in nats per
+    /// token, most of the pull is gone.
+    pub beta: f32,
 }
 
 impl Default for TrainOptions {
@@ -44,6 +49,8 @@ impl Default for TrainOptions {
             seed: 0,
             replay_share: 0.2,
             patience: 1,
+            preference_weight: 1.0,
+            beta: 2.0,
         }
     }
 }
@@ -60,18 +67,21 @@ impl TrainOptions {
             ("alpha", self.alpha, 1e4),
             ("learning_rate", self.learning_rate, 1.0),
             ("gradient_norm_max", self.gradient_norm_max, f32::MAX),
+            ("beta", self.beta, 100.0),
         ] {
             if !(value > 0.0 && value <= max) {
                 return refuse(option, value.to_string(), &format!("it must be above 0 and at most {max}"));
             }
         }
-        for (option, value) in [("warmup", self.warmup), ("weight_decay", self.weight_decay)] {
-            if !(0.0..=1.0).contains(&value) {
-                return refuse(option, value.to_string(), "it must be 0 to 1");
+        for (option, value, max) in [
+            ("warmup", self.warmup, 1.0),
+            ("weight_decay", self.weight_decay, 1.0),
+            ("replay_share", self.replay_share, 0.9),
+            ("preference_weight", self.preference_weight, 100.0),
+        ] {
+            if !(0.0..=max).contains(&value) {
+                return refuse(option, value.to_string(), &format!("it must be 0 to {max}"));
             }
-        }
-        if !(0.0..=0.9).contains(&self.replay_share) {
-            return refuse("replay_share", self.replay_share.to_string(), "it must be 0 to 0.9");
         }
         for (option, value, max) in [
             ("epochs", self.epochs, 1000),

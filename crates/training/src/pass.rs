@@ -58,9 +58,7 @@ impl Pass {
     ) -> Result<Vec<f32>, TrainError> {
         let setting = Setting { base, weights, batch, is_adapted };
         self.forward(setting)?;
-        let counted = Counted { targets: &batch.targets, weights: None };
-        let x = &self.x[..batch.rows() * base.shape.hidden];
-        self.head.run(&mut self.compute, base, x, counted, &mut [])
+        self.head_losses(setting)
     }
 
     /// Adds the gradient of the weighted sum of losses to `gradient`; there is a weight for each target. Returns the losses.
@@ -74,6 +72,39 @@ impl Pass {
     ) -> Result<Vec<f32>, TrainError> {
         let setting = Setting { base, weights, batch, is_adapted: true };
         self.forward(setting)?;
+        self.backward(setting, target_weights, gradient)
+    }
+
+    /// The same with weights that follow from the losses.
+    pub fn gradient_by(
+        &mut self,
+        base: &Base,
+        weights: &LoraWeights,
+        batch: &Batch,
+        weigh: impl FnOnce(&[f32]) -> Vec<f32>,
+        gradient: &mut [f32],
+    ) -> Result<Vec<f32>, TrainError> {
+        let setting = Setting { base, weights, batch, is_adapted: true };
+        self.forward(setting)?;
+        let target_weights = weigh(&self.head_losses(setting)?);
+        self.backward(setting, &target_weights, gradient)
+    }
+
+    /// Computes losses from what the forward pass has left.
+    fn head_losses(&mut self, setting: Setting<'_>) -> Result<Vec<f32>, TrainError> {
+        let counted = Counted { targets: &setting.batch.targets, weights: None };
+        let x = &self.x[..setting.batch.rows() * setting.base.shape.hidden];
+        self.head.run(&mut self.compute, setting.base, x, counted, &mut [])
+    }
+
+    /// Goes back to the factors from what the forward pass has left.
+    fn backward(
+        &mut self,
+        setting: Setting<'_>,
+        target_weights: &[f32],
+        gradient: &mut [f32],
+    ) -> Result<Vec<f32>, TrainError> {
+        let Setting { base, batch, .. } = setting;
         let len = batch.rows() * base.shape.hidden;
         let (x, of_x) = (&mut self.x[..len], &mut self.of_x[..len]);
         of_x.fill(0.0);

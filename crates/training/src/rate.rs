@@ -9,7 +9,8 @@ use crate::{Base, Data, Machine, TrainError, TrainOptions, Trainer};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TriedRate {
     pub learning_rate: f32,
-    /// After one epoch, in nats per target; infinite if the run went astray.
+    /// After one epoch, in nats per target, with the weighted loss of preferences where there are pairs; infinite if the run
+    /// went astray.
     pub validation_loss: f64,
 }
 
@@ -35,7 +36,7 @@ pub fn try_learning_rates(
         let mut trainer = Trainer::new(Arc::clone(base), options, data.clone(), machine)?;
         let outcome = trainer.run(&mut |advance| report(*rate, advance));
         let validation_loss = match outcome {
-            Ok(outcome) => outcome.evaluations.last().and_then(|last| last.validation_loss).unwrap_or(f64::INFINITY),
+            Ok(outcome) => outcome.evaluations.last().and_then(|last| trainer.objective(last)).unwrap_or(f64::INFINITY),
             // Too high a rate is found out so.
             Err(TrainError::NotFinite { .. }) => f64::INFINITY,
             Err(other) => return Err(other),

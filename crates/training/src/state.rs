@@ -10,7 +10,8 @@ use crate::trainer::Progress;
 use crate::{TrainError, TrainOptions, Trainer};
 
 const MAGIC: &[u8; 8] = b"RUVTRN\x01\0";
-const HEADER_BYTES_MAX: usize = 16 << 20;
+/// Leads of two million pairs are most of it.
+const HEADER_BYTES_MAX: usize = 48 << 20;
 const DIGEST: usize = 32;
 /// Far more than factors of any model that is trained here take.
 const STATE_BYTES_MAX: u64 = 16 << 30;

@@ -1,14 +1,15 @@
 //! A run: steps over all epochs, judged after each by items that are not learned from.
 
-use std::fmt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::{fmt, iter};
 
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batch, epoch_steps, packed};
 use crate::lora::LoraWeights;
 use crate::optimizer::{AdamW, clip, learning_rate};
-use crate::{Base, Item, Machine, Pass, RunMemory, TrainError, TrainOptions};
+use crate::{Base, Item, Machine, Pass, Preferences, RunMemory, TrainError, TrainOptions};
 
 /// What is learned from, and what the result is judged by.
 #[derive(Clone, Debug, Default)]
@@ -57,15 +58,21 @@ pub(crate) struct Progress {
     /// Sums over the targets of the epoch at hand.
     pub epoch_loss: f64,
     pub epoch_targets: u64,
+    /// The leads that the base model gives: of pairs by the number of their item, as far as steps have had them, and of all
+    /// that are held out.
+    pub references: BTreeMap<usize, f32>,
+    pub validation_references: Vec<f32>,
 }
 
-/// The losses of an epoch, in nats per target.
+/// The losses of an epoch, in nats per target. Rejected answers are no part of them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Epochs so far; 0 is the model alone.
     pub epoch: usize,
     pub training_loss: Option<f64>,
     pub validation_loss: Option<f64>,
+    /// What becomes of pairs that are held out, if there are any.
+    pub preferences: Option<Preferences>,
 }
 
 /// What a step has done.
@@ -75,7 +82,7 @@ pub struct StepReport {
     pub step: usize,
     pub steps: usize,
     pub epoch: usize,
-    /// Mean of its targets before the step, in nats.
+    /// Mean of its targets before the step, in nats, without those of rejected answers.
     pub loss: f64,
     /// Before it was shortened.
     pub gradient_norm: f64,
@@ -98,8 +105,8 @@ pub struct Outcome {
     pub tokens: u64,
     /// Before the first epoch and after each.
     pub evaluations: Vec<Evaluation>,
-    /// That of the factors that were kept: the lowest.
-    pub validation_loss: Option<f64>,
+    /// That of the factors that were kept: the best, if anything was held out.
+    pub kept: Option<Evaluation>,
 }
 
 impl fmt::Debug for Trainer {
@@ -116,6 +123,9 @@ impl Trainer {
         let own = training.len();
         let mut items = training;
         items.extend(replay);
+        if options.preference_weight == 0.0 {
+            items.iter_mut().for_each(|item| item.rejected = None);
+        }
         for (index, item) in items.iter().chain(&validation).enumerate() {
             item.check(index, base.shape.vocabulary, options.step_tokens)?;
         }
@@ -179,14 +189,11 @@ impl Trainer {
     }
 
     fn step(&mut self) -> Result<StepReport, TrainError> {
-        let indices = &self.epoch_steps[self.progress.epoch_step];
-        let batch = Batch::new(indices.iter().map(|index| &self.items[*index]));
+        let batch = Batch::new(self.epoch_steps[self.progress.epoch_step].iter().map(|index| &self.items[*index]));
         self.gradient.fill(0.0);
-        let each = 1.0 / batch.target_count() as f32;
-        let target_weights = vec![each; batch.target_count()];
-        let losses = self.pass.gradient(&self.base, &self.weights, &batch, &target_weights, &mut self.gradient)?;
-        let sum: f64 = losses.iter().copied().map(f64::from).sum();
-        let (step, loss) = (self.progress.step, sum / losses.len() as f64);
+        let losses = self.add_gradient(&batch)?;
+        let (sum, count) = batch.learned(&losses);
+        let (step, loss) = (self.progress.step, sum / count as f64);
         let gradient_norm = clip(&mut self.gradient, self.options.gradient_norm_max);
         if !loss.is_finite() || !gradient_norm.is_finite() {
             return Err(TrainError::NotFinite { step: step + 1, loss });
@@ -205,7 +212,7 @@ impl Trainer {
         self.progress.step += 1;
         self.progress.tokens += batch.rows() as u64;
         self.progress.epoch_loss += sum;
-        self.progress.epoch_targets += losses.len() as u64;
+        self.progress.epoch_targets += count as u64;
         self.progress.epoch_step += 1;
         if self.progress.epoch_step == self.epoch_steps.len() {
             self.progress.epoch += 1;
@@ -213,6 +220,31 @@ impl Trainer {
             self.plan_epoch();
         }
         Ok(report)
+    }
+
+    /// Computes the gradient of the step at hand. Returns the losses before it.
+    fn add_gradient(&mut self, batch: &Batch) -> Result<Vec<f32>, TrainError> {
+        if batch.pairs.is_empty() {
+            let target_weights = batch.target_weights(&[], &[], &self.options);
+            return self.pass.gradient(&self.base, &self.weights, batch, &target_weights, &mut self.gradient);
+        }
+        let references = self.references()?;
+        let weigh = |losses: &[f32]| batch.target_weights(losses, &references, &self.options);
+        self.pass.gradient_by(&self.base, &self.weights, batch, weigh, &mut self.gradient)
+    }
+
+    /// Returns the leads that the base model gives for the pairs of the step at hand. Each is computed once.
+    fn references(&mut self) -> Result<Vec<f32>, TrainError> {
+        let (items, known) = (&self.items, &mut self.progress.references);
+        let step = self.epoch_steps[self.progress.epoch_step].iter().copied();
+        let pairs: Vec<usize> = step.filter(|index| items[*index].rejected.is_some()).collect();
+        let unknown: Vec<usize> = pairs.iter().copied().filter(|index| !known.contains_key(index)).collect();
+        if !unknown.is_empty() {
+            let batch = Batch::new(unknown.iter().map(|index| &items[*index]));
+            let losses = self.pass.losses(&self.base, &self.weights, &batch, false)?;
+            known.extend(unknown.into_iter().zip(batch.leads(&losses)));
+        }
+        Ok(pairs.iter().map(|index| known[index]).collect())
     }
 
     /// Puts the items of the epoch at hand into steps.
@@ -227,55 +259,67 @@ impl Trainer {
     }
 
     fn evaluate_epoch(&mut self) -> Result<Evaluation, TrainError> {
-        let validation_loss = self.validation_loss()?;
-        let progress = &mut self.progress;
-        let epoch = progress.epoch;
-        let training_loss = (epoch > 0).then(|| progress.epoch_loss / progress.epoch_targets.max(1) as f64);
-        let evaluation = Evaluation { epoch, training_loss, validation_loss };
-        if let Some(loss) = validation_loss {
-            let is_better = |other: &Evaluation| other.validation_loss.is_none_or(|other| loss < other);
-            if progress.evaluations.iter().all(is_better) {
+        let (validation_loss, preferences) = self.validate()?;
+        let Progress { epoch, epoch_loss, epoch_targets, .. } = self.progress;
+        let training_loss = (epoch > 0).then(|| epoch_loss / epoch_targets.max(1) as f64);
+        let evaluation = Evaluation { epoch, training_loss, validation_loss, preferences };
+        if let Some(objective) = self.objective(&evaluation) {
+            let is_better = |other| self.objective(other).is_none_or(|other| objective < other);
+            if self.progress.evaluations.iter().all(is_better) {
                 self.best = Some(self.weights.numbers.clone());
-                progress.without_gain = 0;
+                self.progress.without_gain = 0;
             } else {
-                progress.without_gain += 1;
+                self.progress.without_gain += 1;
             }
         }
-        progress.evaluations.push(evaluation);
-        (progress.epoch_loss, progress.epoch_targets) = (0.0, 0);
+        self.progress.evaluations.push(evaluation);
+        (self.progress.epoch_loss, self.progress.epoch_targets) = (0.0, 0);
         Ok(evaluation)
     }
 
-    /// Computes the mean loss of the items that are not learned from, in nats.
-    fn validation_loss(&mut self) -> Result<Option<f64>, TrainError> {
+    /// Returns what factors are judged by: the loss of what is held out, and that of its preferences as in training.
+    pub(crate) fn objective(&self, evaluation: &Evaluation) -> Option<f64> {
+        let share = |preferences: &Preferences| preferences.pairs as f64 / self.validation.len() as f64;
+        let preference = evaluation.preferences.map_or(0.0, |preferences| share(&preferences) * preferences.loss);
+        Some(evaluation.validation_loss? + f64::from(self.options.preference_weight) * preference)
+    }
+
+    /// Computes the mean loss of the items that are not learned from, in nats, and what becomes of the pairs among them.
+    fn validate(&mut self) -> Result<(Option<f64>, Option<Preferences>), TrainError> {
         if self.validation.is_empty() {
-            return Ok(None);
+            return Ok((None, None));
         }
         // Before the first step the factors change nothing.
         let is_adapted = self.progress.step > 0;
         let items: Vec<usize> = (0..self.validation.len()).collect();
-        let (mut sum, mut count) = (0f64, 0);
+        let (mut sum, mut count, mut leads) = (0f64, 0, Vec::new());
         for step in packed(&self.validation, &items, self.options.step_tokens) {
             let batch = Batch::new(step.iter().map(|index| &self.validation[*index]));
             let losses = self.pass.losses(&self.base, &self.weights, &batch, is_adapted)?;
-            sum += losses.iter().copied().map(f64::from).sum::<f64>();
-            count += losses.len();
+            let (of_batch, targets) = batch.learned(&losses);
+            (sum, count) = (sum + of_batch, count + targets);
+            leads.extend(batch.leads(&losses));
         }
-        Ok(Some(sum / count as f64))
+        if !is_adapted {
+            self.progress.validation_references.clone_from(&leads);
+        }
+        let preferences = Preferences::of(&leads, &self.progress.validation_references, self.options.beta);
+        Ok((Some(sum / count as f64), preferences))
     }
 
     fn outcome(&self) -> Outcome {
-        let evaluations = self.progress.evaluations.clone();
-        let losses = evaluations.iter().filter_map(|evaluation| evaluation.validation_loss);
+        let Progress { step, tokens, evaluations, .. } = &self.progress;
+        let judged = evaluations.iter().filter_map(|evaluation| Some((self.objective(evaluation)?, *evaluation)));
+        let best = judged.min_by(|(one, _), (other, _)| one.total_cmp(other));
         Outcome {
-            steps: self.progress.step,
-            tokens: self.progress.tokens,
-            validation_loss: losses.reduce(f64::min),
-            evaluations,
+            steps: *step,
+            tokens: *tokens,
+            evaluations: evaluations.clone(),
+            kept: best.map(|(_, evaluation)| evaluation),
         }
     }
 
-    /// Returns the factors to keep: those with the lowest validation loss, or the last.
+    /// Returns the factors to keep: those that were judged best, or the last.
     pub fn factors(&self) -> LoraWeights {
         let mut weights = self.weights.clone();
         if let Some(best) = &self.best {
@@ -310,10 +354,11 @@ fn rows_needed(items: &[Item], validation: &[Item], step_tokens: usize) -> usize
 }
 
 fn digest(items: &[Item], own: usize, validation: &[Item]) -> String {
-    let mut hasher = blake3::Hasher::new_derive_key("ruvllm training data 1");
+    let mut hasher = blake3::Hasher::new_derive_key("ruvllm training data 2");
     hasher.update(&(own as u64).to_le_bytes());
     hasher.update(&(items.len() as u64).to_le_bytes());
-    for item in items.iter().chain(validation) {
+    for item in items.iter().chain(validation).flat_map(|item| iter::once(item).chain(item.rejected.as_deref())) {
+        hasher.update(&[u8::from(item.rejected.is_some())]);
         hasher.update(&(item.tokens.len() as u64).to_le_bytes());
         hasher.update(&(item.active_from as u64).to_le_bytes());
         for token in &item.tokens {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ruvllm_training::{Base, Batch, Item, LoraWeights, Machine, Pass, TrainError, TrainOptions};
+use ruvllm_training::{Base, Batch, Item, LoraModule, LoraWeights, Machine, Pass, TrainError, TrainOptions};
 use serde_json::Value;
 
 use crate::reference::Reference;
@@ -60,21 +60,52 @@ fn gradients_are_those_of_f64_through_every_kind_of_layer() {
         let losses = pass.gradient(&base, &weights, &batch, &target_weights, &mut gradient).expect("it runs");
         let got = losses.iter().copied().map(f64::from).sum::<f64>() * each;
         assert!((got - loss).abs() < 0.01 * loss, "{architecture}: the loss is {got}, and {loss} in f64");
-        let gradient: Vec<f64> = gradient.into_iter().map(f64::from).collect();
-        for module in &weights.modules {
-            for (factor, range) in [("A", module.a.clone()), ("B", module.b.clone())] {
-                let (got, expected) = (&gradient[range.clone()], &expected[range]);
-                let (cosine, ratio) = (cosine(got, expected), length(got) / length(expected));
-                if !(cosine >= 0.999 && (ratio - 1.0).abs() < 0.05) {
-                    let (layer, tensor) = (module.layer, module.tensor);
-                    failures.push(format!(
-                        "{architecture} {layer} {tensor} {factor}: cosine {cosine:.5}, length {ratio:.4}"
-                    ));
-                }
-            }
-        }
+        failures.extend(deviations(&weights, &gradient, &expected).map(|said| format!("{architecture} {said}")));
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Names the factors whose gradient is not the expected one.
+fn deviations(weights: &LoraWeights, gradient: &[f32], expected: &[f64]) -> impl Iterator<Item = String> {
+    let gradient: Vec<f64> = gradient.iter().copied().map(f64::from).collect();
+    let of_module = |module: &LoraModule| {
+        [("A", module.a.clone()), ("B", module.b.clone())].map(|(factor, range)| {
+            let (got, expected) = (&gradient[range.clone()], &expected[range]);
+            let (cosine, ratio) = (cosine(got, expected), length(got) / length(expected));
+            let said = format!("{} {} {factor}: cosine {cosine:.5}, length {ratio:.4}", module.layer, module.tensor);
+            (!(cosine >= 0.999 && (ratio - 1.0).abs() < 0.05)).then_some(said)
+        })
+    };
+    weights.modules.iter().flat_map(of_module).flatten().collect::<Vec<_>>().into_iter()
+}
+
+#[test]
+fn gradients_of_preferences_are_those_of_f64() {
+    for architecture in ["llama3", "gemma2"] {
+        let (file, base) = (gguf(architecture), base(architecture, POSITIONS));
+        let options = TrainOptions { preference_weight: 1.5, beta: 3.0, ..options() };
+        let weights = random_factors(&base, &options);
+        // One pair with answers of different lengths, the other activated, and an item without a rejected answer.
+        let [mut long, mut short] = <[Item; 2]>::try_from(items(&base)).expect("two items");
+        let rejected = |item: &Item, len, document| {
+            let mut other = crate::support::item(&base, len, 4, document);
+            other.tokens[..4].copy_from_slice(&item.tokens[..4]);
+            Some(Box::new(Item { active_from: item.active_from, ..other }))
+        };
+        long.rejected = rejected(&long, 14, 7);
+        short.rejected = rejected(&short, 12, 8);
+        let items = [long, item(&base, 11, 5, 9), short];
+        let (loss, expected) = Reference::new(&file, &weights, POSITIONS).objective(&items, &options);
+        let batch = Batch::new(&items);
+        let mut pass = Pass::new(&base, &weights, &Machine::new(2), batch.rows());
+        let references = batch.leads(&pass.losses(&base, &weights, &batch, false).expect("it runs"));
+        let mut gradient = vec![0.0; weights.numbers.len()];
+        let weigh = |losses: &[f32]| batch.target_weights(losses, &references, &options);
+        let losses = pass.gradient_by(&base, &weights, &batch, weigh, &mut gradient).expect("it runs");
+        assert!(loss.is_finite() && batch.leads(&losses) != references, "{architecture}: the adapter moves leads");
+        let failures: Vec<String> = deviations(&weights, &gradient, &expected).collect();
+        assert!(failures.is_empty(), "{architecture}:\n{}", failures.join("\n"));
+    }
 }
 
 #[test]

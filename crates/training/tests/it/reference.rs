@@ -4,7 +4,7 @@ use ruvllm_kernels::dequantize_row;
 use ruvllm_kernels::ops::Activation;
 use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_model::{AttentionConfig, Config, FeedForward, FeedForwardConfig, Mixer, read_config};
-use ruvllm_training::{Item, LoraWeights};
+use ruvllm_training::{Item, LoraWeights, TrainOptions};
 
 use crate::tape::{Tape, Var};
 
@@ -29,21 +29,57 @@ impl<'a> Reference<'a> {
 
     /// Returns the weighted sum of the losses of items, and its gradient by the factors. Each target counts `each`.
     pub fn loss(&self, items: &[Item], each: f64) -> (f64, Vec<f64>) {
+        self.differentiated(|tape, factors| {
+            let mut losses = Vec::new();
+            items.iter().for_each(|item| losses.extend(self.losses(tape, factors, item, item.active_from)));
+            let total = tape.sum(&losses);
+            tape.scale(total, each)
+        })
+    }
+
+    /// Returns what a step minimizes, and its gradient by the factors: the mean loss of what is to be predicted, and the
+    /// weighted mean over all items of the losses of preferences.
+    pub fn objective(&self, items: &[Item], options: &TrainOptions) -> (f64, Vec<f64>) {
+        self.differentiated(|tape, factors| {
+            let (mut learned, mut preferences) = (Vec::new(), Vec::new());
+            for item in items {
+                let chosen = self.losses(tape, factors, item, item.active_from);
+                if let Some(rejected) = &item.rejected {
+                    let of_rejected = self.losses(tape, factors, rejected, rejected.active_from);
+                    let lead = difference(tape, &of_rejected, &chosen);
+                    let [chosen, of_rejected] =
+                        [item, rejected].map(|item| self.losses(tape, factors, item, usize::MAX));
+                    let reference = difference(tape, &of_rejected, &chosen);
+                    let (reference, beta) = (tape.value(reference), f64::from(options.beta));
+                    let grown = |lead: f64| (-beta * (lead - reference)).exp();
+                    let slope = |lead: f64| -beta * grown(lead) / (1.0 + grown(lead));
+                    preferences.push(tape.apply(lead, |lead| grown(lead).ln_1p(), slope));
+                }
+                learned.extend(chosen);
+            }
+            let (count, each) = (learned.len() as f64, f64::from(options.preference_weight) / items.len() as f64);
+            let (learned, preferences) = (tape.sum(&learned), tape.sum(&preferences));
+            let (learned, preferences) = (tape.scale(learned, 1.0 / count), tape.scale(preferences, each));
+            tape.add(learned, preferences)
+        })
+    }
+
+    /// Returns a value that is computed from the factors, and its gradient by them.
+    fn differentiated(&self, total: impl FnOnce(&mut Tape, &Factors<'_>) -> Var) -> (f64, Vec<f64>) {
         let mut tape = Tape::default();
         let numbers: Vec<f64> = self.weights.numbers.iter().copied().map(f64::from).collect();
         let factors = Factors { weights: self.weights, vars: tape.constants(&numbers) };
-        let mut losses = Vec::new();
-        for item in items {
-            let rows = item.tokens.len() - 1;
-            let logits = self.logits(&mut tape, &factors, &item.tokens[..rows], item.active_from);
-            for row in (0..rows).filter(|row| item.targets[row + 1]) {
-                let loss = cross_entropy(&mut tape, &logits[row], item.tokens[row + 1] as usize);
-                losses.push(tape.scale(loss, each));
-            }
-        }
-        let total = tape.sum(&losses);
+        let total = total(&mut tape, &factors);
         let gradient = tape.gradient(total);
         (tape.value(total), factors.vars.iter().map(|var| gradient[*var]).collect())
+    }
+
+    /// Returns the loss of each target of an item.
+    fn losses(&self, tape: &mut Tape, factors: &Factors<'_>, item: &Item, active_from: usize) -> Vec<Var> {
+        let rows = item.tokens.len() - 1;
+        let logits = self.logits(tape, factors, &item.tokens[..rows], active_from);
+        let targets = (0..rows).filter(|row| item.targets[row + 1]);
+        targets.map(|row| cross_entropy(tape, &logits[row], item.tokens[row + 1] as usize)).collect()
     }
 
     /// Returns the logits after each token, without the adapter.
@@ -301,6 +337,13 @@ impl<'a> Reference<'a> {
             })
             .collect()
     }
+}
+
+/// Returns by how much the mean of some values is larger than that of others.
+fn difference(tape: &mut Tape, some: &[Var], others: &[Var]) -> Var {
+    let [(some, count), (others, other_count)] = [some, others].map(|vars| (tape.sum(vars), vars.len() as f64));
+    let (some, others) = (tape.scale(some, 1.0 / count), tape.scale(others, -1.0 / other_count));
+    tape.add(some, others)
 }
 
 fn rms_norm(tape: &mut Tape, x: &[Var], weight: &[f64], epsilon: f64) -> Vec<Var> {
