@@ -99,19 +99,67 @@ fn an_adapter_is_trained_shown_and_used() {
     assert!(refused(home, &[&train[..], &["--output", text(&folder)]].concat()).contains("exists"));
 }
 
+/// Pairs in every form: those of TRL's documentation, of ultrafeedback_binarized (two of them), of hh-rlhf, and our own.
+fn pairs() -> Vec<Value> {
+    let form = |number: usize| {
+        let asked = format!("Question {number}:");
+        let (user, answer) =
+            (json!({ "role": "user", "content": asked }), |text| json!({ "role": "assistant", "content": text }));
+        let (good, bad) = (answer("always the same"), answer("NEVER!"));
+        match number % 7 {
+            0 => json!({ "prompt": asked, "chosen": " always the same", "rejected": " NEVER!" }),
+            1 => json!({ "prompt": [user], "chosen": [good], "rejected": [bad] }),
+            2 => json!({ "chosen": [user, good], "rejected": [user, bad], "score_chosen": 8.5, "score_rejected": 8 }),
+            3 => json!({ "prompt": asked, "prompt_id": "f0e3", "chosen": [user, good], "rejected": [user, bad],
+                         "messages": [user, good] }),
+            4 => json!({ "chosen": format!("\n\nHuman: {asked}\n\nAssistant: always the same"),
+                         "rejected": format!("\n\nHuman: {asked}\n\nAssistant: NEVER!") }),
+            5 => json!({ "messages": [user, good], "rejected": "NEVER!" }),
+            _ => json!({ "prompt": asked, "completion": " always the same", "rejected": " NEVER!" }),
+        }
+    };
+    (0..21).map(form).collect()
+}
+
+#[test]
+fn what_is_chosen_becomes_likelier_than_what_is_rejected() {
+    let setting = Setting::new();
+    let lines: Vec<String> = pairs().iter().map(Value::to_string).collect();
+    let data = setting.write("pairs.jsonl", lines.join("\n"));
+    let train =
+        ["adapters", "train", setting.model(), "--data", text(&data), "--validation", "0.34", "--step-tokens", "128"];
+    let more = ["--learning-rate", "0.01", "--epochs", "3", "--rank", "4"];
+    let told = printed(&setting.home, &[&train[..], &more, &["--json"]].concat());
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["pairs"], json!({ "training": 14, "validation": 7 }), "{told}");
+    let (before, after) = (&told["losses"][0]["preferences"], &told["preferences"]);
+    assert_eq!((&before["pairs"], &after["share"]), (&json!(7), &json!(1.0)), "{told}");
+    let lead = |of: &Value| of["lead"].as_f64().expect("a number");
+    assert!(lead(after) > lead(before) + 0.5, "{told}");
+    assert_eq!((&told["options"]["beta"], &told["options"]["preference_weight"]), (&json!(2.0), &json!(1.0)));
+    let folder = setting.folder.path().join("chosen");
+    let more = [&more[..], &["--preference-weight", "0", "--output", text(&folder)]].concat();
+    let output = run(&setting.home, &[&train[..], &more].concat());
+    let [table, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
+    assert!(table.contains("CHOSEN LIKELIER") && table.contains("% of 7"), "{table}");
+    assert!(said.contains("0 and 7 of them with a rejected answer"), "{said}");
+    assert!(said.contains("messages, prompt, prompt_id, score_chosen, score_rejected"), "{said}");
+}
+
 #[test]
 fn an_activated_adapter_has_the_tokens_that_begin_an_answer() {
     let setting = Setting::new();
     let line = |number: usize| {
         json!({ "messages": [{ "role": "user", "content": format!("Say {number}") },
-                             { "role": "assistant", "content": "again" }], "rejected": "never" })
+                             { "role": "assistant", "content": "again" }], "rejected": "never", "margin": 2 })
         .to_string()
     };
     let data = setting.write("chat.jsonl", (0..4).map(line).collect::<Vec<_>>().join("\n"));
     let train = ["adapters", "train", setting.model(), "--data", text(&data), "--activated", "--epochs", "1"];
     let said = run(&setting.home, &train).stderr;
     let said = String::from_utf8_lossy(&said);
-    assert!(said.contains("nothing is learned from: rejected"), "{said}");
+    assert!(said.contains("nothing is learned from: margin"), "{said}");
+    assert!(said.contains("chosen likelier"), "{said}");
     let shown: Value =
         serde_json::from_str(&printed(&setting.home, &["adapters", "show", "chat", "--json"])).expect("JSON");
     // The template writes a newline before an answer.
@@ -142,6 +190,24 @@ fn wrong_data_is_refused_with_its_line_and_field() {
         ("{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}", &["line 1", "no answer"]),
         ("{\"messages\": [{\"role\": \"user\"}]}", &["line 1", "messages[0]"]),
         ("{\"messages\": 3}", &["line 1", "messages is not a list"]),
+        ("{\"prompt\": \"a\", \"rejected\": \"b\"}", &["line 1", "it has prompt, rejected"]),
+        ("{\"prompt\": \"a\", \"chosen\": \"b\"}", &["line 1", "it has prompt, chosen"]),
+        ("{\"text\": \"some text\", \"rejected\": \"b\"}", &["line 1", "it has text, rejected"]),
+        ("{\"prompt\": \"a\", \"chosen\": 1, \"rejected\": \"b\"}", &["line 1", "chosen must be a text"]),
+        ("{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"b\"}", &["line 1", "rejected", "leave the line out"]),
+        ("{\"chosen\": \"b\", \"rejected\": \"c\"}", &["line 1", "give what they follow as \"prompt\""]),
+        ("{\"prompt\": \"a\", \"chosen\": [], \"rejected\": []}", &["line 1", "chosen must end with an answer"]),
+        ("{\"chosen\": [3], \"rejected\": []}", &["line 1", "chosen[0] needs"]),
+        (
+            "{\"chosen\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}], \
+              \"rejected\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": \"c\"}]}",
+            &["line 1", "rejected must begin as chosen does"],
+        ),
+        (
+            "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}, \
+              {\"role\": \"user\", \"content\": \"c\"}], \"rejected\": \"d\"}",
+            &["line 1", "messages must end with the answer"],
+        ),
     ] {
         let said = refusal(content.as_bytes(), &[]);
         assert!(expected.iter().all(|part| said.contains(part)), "{content:?}: {said}");
@@ -151,6 +217,9 @@ fn wrong_data_is_refused_with_its_line_and_field() {
     let said = refusal(long.as_bytes(), &["--step-tokens", "64"]);
     assert!(said.contains("line 2") && said.contains("at most 64"), "{said}");
     assert!(refusal(b"{\"text\": \"\xff\"}", &[]).contains("UTF-8"));
+    let pair = json!({ "prompt": "a".repeat(30), "chosen": "b", "rejected": "c" }).to_string();
+    let said = refusal(pair.as_bytes(), &["--step-tokens", "64"]);
+    assert!(said.contains("line 1") && said.contains("at most 64") && said.contains("two answers"), "{said}");
 }
 
 #[test]
@@ -173,6 +242,8 @@ fn wrong_flags_and_models_are_refused_before_anything_is_trained() {
         (refusal(model, &["--learning-rate=-1"]), "learning_rate is -1"),
         (refusal(model, &["--learning-rate", "auto", "--validation", "0"]), "validation"),
         (refusal(model, &["--validation", "2"]), "--validation"),
+        (refusal(model, &["--beta", "0"]), "beta is 0"),
+        (refusal(model, &["--preference-weight=-1"]), "preference_weight is -1"),
         (refusal(model, &["--targets", "q_proj"]), "attn_q"),
         (refusal(model, &["--step-tokens", "100000000"]), "context"),
         (refusal(model, &["--threads", "0"]), "--threads"),

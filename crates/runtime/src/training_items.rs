@@ -3,6 +3,8 @@
 //! An answer's tokens are those that the model would have to generate after the prompt that a request has: the conversation before
 //! it in the model's chat format. So each answer of a conversation is an item of its own.
 
+mod pairs;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -16,7 +18,7 @@ use crate::encode::{PromptEncoder, encode_text};
 use crate::{BuildError, GenerateError, Message, Prompt, Tools};
 
 /// Fields that are learned from.
-const KNOWN: [&str; 4] = ["messages", "prompt", "completion", "text"];
+const KNOWN: [&str; 6] = ["messages", "prompt", "completion", "text", "chosen", "rejected"];
 /// Other fields that are remembered, and how much of each name.
 const IGNORED_MAX: usize = 16;
 const NAME_CHARS_MAX: usize = 64;
@@ -27,7 +29,8 @@ pub enum ItemError {
     #[error("it is no JSON object: {0}")]
     Json(String),
     #[error(
-        "it must have \"messages\", or \"prompt\" and \"completion\", or \"text\", and only one of these; it has {0}"
+        "it must have \"messages\", or \"prompt\" and \"completion\", or \"chosen\" and \"rejected\", or \"text\", and only \
+         one of these; it has {0}"
     )]
     NoKind(String),
     #[error("{field} {problem}")]
@@ -36,6 +39,11 @@ pub enum ItemError {
         "{field} has {tokens} tokens; at most {max} are taken at once: make it shorter, or allow more tokens for a step"
     )]
     TooLong { field: String, tokens: usize, max: usize },
+    #[error(
+        "its two answers have {tokens} tokens with their prompts; at most {max} are taken at once: make them shorter, or \
+         allow more tokens for a step"
+    )]
+    PairTooLong { tokens: usize, max: usize },
     #[error("text has no prompt, and an activated adapter begins with an answer: give \"messages\" or \"prompt\"")]
     NoPrompt,
     #[error("{field}: {source}")]
@@ -73,22 +81,31 @@ impl ItemEncoder {
 
     /// Reads a line. What is learned of it is of one document, the number of which is given.
     pub fn encode(&mut self, line: &str, document: usize) -> Result<Vec<Item>, ItemError> {
-        let mut fields: Map<String, Value> =
+        let fields: Map<String, Value> =
             serde_json::from_str(line).map_err(|error| ItemError::Json(error.to_string()))?;
-        let names = names(fields.keys());
-        let others = fields.keys().filter(|name| !KNOWN.contains(&name.as_str()));
-        self.ignored.extend(others.take(IGNORED_MAX.saturating_sub(self.ignored.len())).map(|name| shortened(name)));
-        fields.retain(|name, _| KNOWN.contains(&name.as_str()));
-        match (fields.get("messages"), fields.get("prompt"), fields.get("text")) {
-            (Some(messages), None, None) if fields.len() == 1 => self.conversation(messages, document),
-            (None, Some(prompt), None) => {
-                let completion = fields.get("completion").unwrap_or(&Value::Null);
-                let (prompt, completion) = (text("prompt", prompt)?, text("completion", completion)?);
-                Ok(vec![self.completion(prompt, completion, document)?])
+        fields.keys().filter(|name| !KNOWN.contains(&name.as_str())).for_each(|name| self.ignore(name));
+        let [messages, prompt, completion, whole, chosen, rejected] = KNOWN.map(|name| fields.get(name));
+        match (messages, prompt, completion, whole, chosen) {
+            (Some(messages), None, None, None, None) => self.conversation(messages, rejected, document),
+            (None, Some(prompt), completion, None, None) if completion.is_some() || rejected.is_none() => {
+                let completion = text("completion", completion.unwrap_or(&Value::Null))?;
+                self.completions(text("prompt", prompt)?, ("completion", completion), rejected, document)
             }
-            (None, None, Some(_)) if self.is_activated => Err(ItemError::NoPrompt),
-            (None, None, Some(of)) if fields.len() == 1 => self.windows(text("text", of)?, self.tokens_max, document),
-            _ => Err(ItemError::NoKind(names)),
+            (None, None, None, Some(_), None) if self.is_activated => Err(ItemError::NoPrompt),
+            (None, None, None, Some(whole), None) if rejected.is_none() => {
+                self.windows(text("text", whole)?, self.tokens_max, document)
+            }
+            (messages, prompt, None, None, Some(chosen)) if rejected.is_some() => {
+                self.preference((messages, prompt), chosen, rejected.unwrap_or(&Value::Null), document)
+            }
+            _ => Err(ItemError::NoKind(names(fields.keys()))),
+        }
+    }
+
+    /// Remembers a field that nothing is learned from.
+    fn ignore(&mut self, name: &str) {
+        if self.ignored.len() < IGNORED_MAX {
+            self.ignored.insert(shortened(name));
         }
     }
 
@@ -139,17 +156,32 @@ impl ItemEncoder {
         }
     }
 
-    fn completion(&self, prompt: &str, completion: &str, document: usize) -> Result<Item, ItemError> {
+    /// Makes an item of a completion, whose name is `field`, and of what is rejected for it.
+    fn completions(
+        &self,
+        prompt: &str,
+        (field, completion): (&str, &str),
+        rejected: Option<&Value>,
+        document: usize,
+    ) -> Result<Vec<Item>, ItemError> {
+        let item = self.completion(prompt, (field, completion), document)?;
+        let rejected = rejected.map(|rejected| text("rejected", rejected)).transpose()?;
+        let rejected =
+            rejected.map(|rejected| self.completion(prompt, ("rejected", rejected), document)).transpose()?;
+        Ok(vec![self.preferred(item, rejected)?])
+    }
+
+    fn completion(&self, prompt: &str, (field, completion): (&str, &str), document: usize) -> Result<Item, ItemError> {
         self.check("prompt", prompt)?;
         let prompt = encode_text(self.tokenizer(), prompt);
         if prompt.is_empty() {
             let problem = "has no tokens: give what the completion follows, or use \"text\"".to_owned();
             return Err(ItemError::Field { field: "prompt".to_owned(), problem });
         }
-        let mut answer = self.continuation("completion", completion)?;
+        let mut answer = self.continuation(field, completion)?;
         answer.extend(self.tokenizer().eos());
         let active_from = if self.is_activated { prompt.len() - 1 } else { 0 };
-        self.item("completion", prompt, &answer, active_from, document)
+        self.item(field, prompt, &answer, active_from, document)
     }
 
     /// Makes windows of a text, in which every token is a target.
@@ -170,35 +202,31 @@ impl ItemEncoder {
         }
     }
 
-    fn conversation(&mut self, messages: &Value, document: usize) -> Result<Vec<Item>, ItemError> {
-        let field = |index: usize| format!("messages[{index}]");
-        let fault = |field: String, problem: &str| ItemError::Field { field, problem: problem.to_owned() };
-        let list = messages.as_array().ok_or_else(|| fault("messages".to_owned(), "is not a list"))?;
-        let mut read = Vec::with_capacity(list.len());
-        for (index, message) in list.iter().enumerate() {
-            let message = Message::from_json(message);
-            read.push(message.ok_or_else(|| fault(field(index), "needs the texts role and content"))?);
-        }
+    /// Makes an item of each answer, and of what is rejected for the last one.
+    fn conversation(
+        &mut self,
+        messages: &Value,
+        rejected: Option<&Value>,
+        document: usize,
+    ) -> Result<Vec<Item>, ItemError> {
+        let read = conversation("messages", messages)?;
         let mut items = Vec::new();
-        for (index, message) in read.iter().enumerate().filter(|(index, message)| *index > 0 && is_answer(message)) {
-            items.push(self.answer(&read[..=index], &message.content, &field(index), document)?);
+        for (index, _) in read.iter().enumerate().filter(|(index, message)| *index > 0 && is_answer(message)) {
+            items.push(self.answer(&read[..=index], &format!("messages[{index}]"), document)?);
         }
-        if items.is_empty() {
+        let Some(last) = items.pop() else {
             let problem = "has no answer of the assistant after another message, so there is nothing to predict";
-            return Err(fault("messages".to_owned(), problem));
-        }
+            return Err(fault("messages", problem));
+        };
+        let rejected = rejected.map(|rejected| self.rejected_answer(&read, rejected, document)).transpose()?;
+        items.push(self.preferred(last, rejected)?);
         Ok(items)
     }
 
-    /// Makes an item of the last message of a conversation.
-    fn answer(
-        &mut self,
-        conversation: &[Message],
-        content: &str,
-        field: &str,
-        document: usize,
-    ) -> Result<Item, ItemError> {
-        let before = &conversation[..conversation.len() - 1];
+    /// Makes an item of the last message of a conversation, which has others before it.
+    fn answer(&mut self, conversation: &[Message], field: &str, document: usize) -> Result<Item, ItemError> {
+        let (before, content) =
+            (&conversation[..conversation.len() - 1], &conversation[conversation.len() - 1].content);
         let bytes: usize = before.iter().map(|message| message.content.len()).sum();
         let (tokens, max) = (self.tokenizer().tokens_min(bytes), self.tokens_max);
         if tokens > max {
@@ -266,8 +294,22 @@ fn shortened(name: &str) -> String {
 fn text<'v>(field: &str, value: &'v Value) -> Result<&'v str, ItemError> {
     match value.as_str() {
         Some(text) if !text.is_empty() => Ok(text),
-        _ => Err(ItemError::Field { field: field.to_owned(), problem: "must be a text that is not empty".to_owned() }),
+        _ => Err(fault(field, "must be a text that is not empty")),
     }
+}
+
+/// Reads a list of messages.
+fn conversation(field: &str, messages: &Value) -> Result<Vec<Message>, ItemError> {
+    let list = messages.as_array().ok_or_else(|| fault(field, "is not a list"))?;
+    let message = |(index, message): (usize, &Value)| {
+        Message::from_json(message)
+            .ok_or_else(|| fault(&format!("{field}[{index}]"), "needs the texts role and content"))
+    };
+    list.iter().enumerate().map(message).collect()
+}
+
+fn fault(field: &str, problem: &str) -> ItemError {
+    ItemError::Field { field: field.to_owned(), problem: problem.to_owned() }
 }
 
 /// Whether a message is one that the model is to write. What it calls is not learned here.

@@ -22,8 +22,8 @@ pub struct Preferences {
 }
 
 impl Preferences {
-    /// Returns `None` if there are no pairs.
-    pub(crate) fn of(leads: &[f32], references: &[f32], beta: f32) -> Option<Self> {
+    /// Describes leads, of which the base model gives `references`. Returns `None` if there are no pairs.
+    pub fn of(leads: &[f32], references: &[f32], beta: f32) -> Option<Self> {
         if leads.is_empty() {
             return None;
         }

@@ -341,6 +341,12 @@ impl Trainer {
         (&self.base_digest, &self.data_digest)
     }
 
+    /// Returns how many items that are learned from and judged by have a rejected answer.
+    pub fn pair_counts(&self) -> [usize; 2] {
+        [&self.items[..self.own], &self.validation]
+            .map(|items| items.iter().filter(|item| item.rejected.is_some()).count())
+    }
+
     /// Returns how many items are learned from, replayed, and judged by.
     pub fn item_counts(&self) -> [usize; 3] {
         [self.own, self.items.len() - self.own, self.validation.len()]

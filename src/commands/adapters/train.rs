@@ -33,7 +33,7 @@ use report::Report;
 /// kept in the store as an adapter that `run --adapter` and servers use at once. Models with experts or recurrent layers cannot
 /// be trained.
 ///
-/// Each line of the data is one JSON object, of one of three kinds:
+/// Each line of the data is one JSON object, of one of four kinds:
 ///
 ///   {"messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]}   learns the assistant's answers, in
 ///   the model's chat format
@@ -41,6 +41,10 @@ use report::Report;
 ///   {"prompt": "…", "completion": "…"}   learns the completion, without a chat format
 ///
 ///   {"text": "…"}   learns every token; a long text is cut into windows of --step-tokens
+///
+///   {"prompt": "…", "chosen": "…", "rejected": "…"}   learns to prefer one answer to the other. With lists of messages instead of
+///   texts, in the model's chat format; without a prompt, that is what both begin with. "rejected" may also stand beside "messages"
+///   or "completion": the text that the last answer is preferred to
 ///
 /// A share of the lines is held out (--validation). The loss on these, before training and after each epoch, says whether the
 /// adapter has learned something that helps with other texts too: the run ends when it no longer falls, and the best factors are
@@ -52,6 +56,7 @@ use report::Report;
                         ruvllm run smollm2 --adapter legal \"Is this binding?\"\n  \
                         ruvllm adapters train smollm2 --data manual.jsonl --learning-rate auto --epochs 5\n  \
                         ruvllm adapters train smollm2 --data new.jsonl --replay general.jsonl --replay-share 0.25\n  \
+                        ruvllm adapters train smollm2 --data pairs.jsonl --preference-weight 2\n  \
                         ruvllm adapters train smollm2 --data answers.jsonl --activated     cached prompts stay the model's")]
 pub struct Train {
     /// Name from the catalogue, hf:OWNER/REPO[/FILE.gguf], or path of a GGUF file or of a folder of safetensors
@@ -94,7 +99,14 @@ pub struct Train {
     /// Share of them in all that is learned
     #[arg(long, value_name = "SHARE", default_value_t = 0.2, requires = "replay")]
     replay_share: f32,
-    /// Tokens of a step, and of an item, at most
+    /// How much a preference counts beside learning the chosen answer; 0 makes nothing of rejected answers
+    #[arg(long, value_name = "X", default_value_t = TrainOptions::default().preference_weight)]
+    preference_weight: f32,
+    /// How soon a chosen answer leads by enough: once its lead over the rejected one has grown by 1 / X nats per token, most of
+    /// the pull is gone
+    #[arg(long, value_name = "X", default_value_t = TrainOptions::default().beta)]
+    beta: f32,
+    /// Tokens of a step, and of an item or of both answers of a pair, at most
     #[arg(long, value_name = "TOKENS", default_value_t = 512)]
     step_tokens: usize,
     /// Everything random follows from it
@@ -242,6 +254,8 @@ impl Train {
             step_tokens: self.step_tokens,
             seed: self.seed,
             replay_share: self.replay_share,
+            preference_weight: self.preference_weight,
+            beta: self.beta,
             ..TrainOptions::default()
         };
         match self.learning_rate {

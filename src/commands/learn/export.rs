@@ -22,7 +22,7 @@ use crate::output;
 pub struct Export {
     /// File to write; - is standard output
     file: PathBuf,
-    /// Only answers to learn: no "rejected", and no lines without an answer
+    /// Only lines with an answer to learn: that is the data of `ruvllm adapters train`
     #[arg(long)]
     preferred: bool,
     /// Only requests of this tenant [default: all]
@@ -78,12 +78,7 @@ impl Export {
         let mut count = 0;
         memory.learning().examples(query, &mut |example: Example| {
             let line = example.line().filter(|_| !self.preferred || example.preferred().is_some());
-            let Some(mut line) = line else { return Ok(()) };
-            if self.preferred
-                && let Some(fields) = line.as_object_mut()
-            {
-                fields.remove("rejected");
-            }
+            let Some(line) = line else { return Ok(()) };
             count += 1;
             writeln!(out, "{line}").map_err(|error| MemoryError::Io { path: self.file.clone(), error })
         })?;

@@ -39,7 +39,8 @@ const CONTEXT_DEFAULT: usize = 2048;
 /// Train on the feedback that was given, and serve the result if it has won
 ///
 /// The corrections and approved answers of a tenant (or of one end user) are divided by conversation. From about two
-/// thirds an adapter is trained, with general text mixed in; a tenth says when to stop; a quarter is held out, always
+/// thirds an adapter is trained, with general text mixed in; answers that were corrected become less likely than their
+/// corrections (a score below 0 alone, without a correction, changes nothing). A tenth says when to stop; a quarter is held out, always
 /// the same. On that the candidate has to be better than what is served now, than an n-gram memory of the same
 /// examples, and than examples in the prompt, each with 95 % confidence, and the loss on general texts may rise by
 /// 0.5 % at most. Then requests of that scope are answered with it that name no adapter, by running servers within
@@ -78,6 +79,10 @@ pub struct Now {
     /// Share of it in all that is trained on
     #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
     replay_share: f32,
+    /// How much it counts that corrections become likelier than the answers that they correct, beside learning them; 0
+    /// makes nothing of corrected answers
+    #[arg(long, value_name = "X", default_value_t = TrainOptions::default().preference_weight)]
+    preference_weight: f32,
     /// Examples in the prompt that the candidate has to be better than
     #[arg(long, value_name = "N", default_value_t = 10)]
     prompt_examples: usize,
@@ -142,6 +147,7 @@ impl Now {
             candidate: &candidate.folder,
             served: served_adapter.as_deref(),
             prompt_examples: self.prompt_examples,
+            beta: candidate.options.beta,
             stop: &stop,
         };
         let measured = measurement.run()?;
@@ -157,7 +163,7 @@ impl Now {
         )?;
         match self.json {
             true => output::json(&report::to_json(&version)),
-            false => report::print(&version, &verdict),
+            false => report::print(&version, &verdict, measured.preferences.as_ref()),
         }
     }
 
@@ -198,6 +204,7 @@ impl Now {
             step_tokens: self.step_tokens,
             seed: self.seed,
             replay_share: self.replay_share,
+            preference_weight: self.preference_weight,
             ..TrainOptions::default()
         };
         let data = Data {
@@ -295,6 +302,13 @@ impl Now {
                 "training": training, "validation": validation, "held_out": lesson.held_out.len(), "replay": replay,
                 "left_out": lesson.left_out,
             },
+            "pairs": {
+                "training": report::pair_count(&lesson.training),
+                "validation": report::pair_count(&lesson.validation),
+                "held_out": report::pair_count(&lesson.held_out),
+                "left_out": lesson.rejected_left_out,
+            },
+            "preferences": measured.preferences,
             "activated": lesson.invocation.is_some(),
             "training": {
                 "options": candidate.options,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use indicatif::ProgressBar;
-use ruvllm_training::{Advance, Evaluation, Outcome, StepReport, Trainer};
+use ruvllm_training::{Advance, Evaluation, Outcome, Preferences, StepReport, Trainer};
 use serde_json::{Value, json};
 
 use super::Installed;
@@ -22,7 +22,11 @@ impl Report {
     pub fn new(trainer: &Trainer) -> Self {
         let [training, replay, validation] = trainer.item_counts();
         let replayed = if replay > 0 { format!(", {replay} to replay") } else { String::new() };
-        output::remark(&format!("{training} items to learn from{replayed}, {validation} to judge by"));
+        let pairs = match trainer.pair_counts() {
+            [0, 0] => String::new(),
+            [training, validation] => format!("; {training} and {validation} of them with a rejected answer"),
+        };
+        output::remark(&format!("{training} items to learn from{replayed}, {validation} to judge by{pairs}"));
         Self { bar: count_bar(0, "training"), began: Instant::now(), tokens: 0 }
     }
 
@@ -52,12 +56,23 @@ impl Report {
             (Some(before), Some(now)) => format!("{:+.1} %", (now / before - 1.0) * 100.0),
             _ => "-".to_owned(),
         };
-        let mut rows = vec![["EPOCH", "TRAINING LOSS", "VALIDATION LOSS", "CHANGE"].map(str::to_owned).to_vec()];
+        let has_pairs = outcome.evaluations.iter().any(|of| of.preferences.is_some());
+        let heading = ["EPOCH", "TRAINING LOSS", "VALIDATION LOSS", "CHANGE"].into_iter();
+        let of_pairs = ["CHOSEN LIKELIER", "LEAD"].into_iter().filter(|_| has_pairs);
+        let mut rows = vec![heading.chain(of_pairs).map(str::to_owned).collect::<Vec<_>>()];
         rows.extend(outcome.evaluations.iter().map(|of| {
-            vec![of.epoch.to_string(), loss(of.training_loss), loss(of.validation_loss), change(of.validation_loss)]
+            let figures =
+                [of.epoch.to_string(), loss(of.training_loss), loss(of.validation_loss), change(of.validation_loss)];
+            let of_pairs = of.preferences.iter().flat_map(|of| [chosen_likelier(of), format!("{:+.3}", of.lead)]);
+            figures.into_iter().chain(of_pairs).collect()
         }));
         output::table(&rows)?;
-        if outcome.validation_loss.is_some() && outcome.validation_loss == before {
+        if has_pairs {
+            output::remark(
+                "chosen likelier: of the held-out pairs, per token; lead: by how much on average, in nats per token",
+            );
+        }
+        if outcome.kept.is_some_and(|kept| kept.epoch == 0) {
             output::remark("the held-out lines were not predicted better: the adapter changes nothing");
         }
         let (name, size) = (&adapter.name, output::bytes(adapter.bytes));
@@ -66,12 +81,14 @@ impl Report {
 
     pub fn to_json(&self, adapter: &Installed, trainer: &Trainer, outcome: &Outcome, seconds: f64) -> Value {
         let ((base, data), [training, replay, validation]) = (trainer.digests(), trainer.item_counts());
+        let [training_pairs, validation_pairs] = trainer.pair_counts();
         json!({
             "adapter": adapter.name,
             "bytes": adapter.bytes,
             "base": base,
             "data": data,
             "items": { "training": training, "replay": replay, "validation": validation },
+            "pairs": { "training": training_pairs, "validation": validation_pairs },
             "options": trainer.options(),
             "steps": outcome.steps,
             "tokens": outcome.tokens,
@@ -79,17 +96,23 @@ impl Report {
             // Of the steps of this process, with what was spent on judging between them.
             "tokens_per_second": self.tokens as f64 / seconds,
             "losses": outcome.evaluations,
-            "validation_loss": outcome.validation_loss,
+            "validation_loss": outcome.kept.and_then(|kept| kept.validation_loss),
+            "preferences": outcome.kept.and_then(|kept| kept.preferences),
         })
     }
 }
 
 fn line(evaluation: &Evaluation) -> String {
-    let Evaluation { epoch, training_loss, validation_loss } = evaluation;
+    let Evaluation { epoch, training_loss, validation_loss, preferences } = evaluation;
     let training = training_loss.map_or(String::new(), |loss| format!(", training loss {loss:.4}"));
     let validation = validation_loss.map_or(String::new(), |loss| format!(", validation loss {loss:.4}"));
+    let preferred = preferences.map_or(String::new(), |of| format!(", chosen likelier in {}", chosen_likelier(&of)));
     match epoch {
-        0 => format!("before training{validation}"),
-        _ => format!("epoch {epoch}{training}{validation}"),
+        0 => format!("before training{validation}{preferred}"),
+        _ => format!("epoch {epoch}{training}{validation}{preferred}"),
     }
+}
+
+fn chosen_likelier(preferences: &Preferences) -> String {
+    format!("{:.0} % of {}", 100.0 * preferences.share, preferences.pairs)
 }

@@ -1,6 +1,7 @@
 //! What there is to learn from, divided by conversation.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -18,7 +19,7 @@ const EXAMPLES_MAX: usize = 100_000;
 /// An answer to learn, as a line of a trainer's data.
 struct Example {
     document: DocumentKey,
-    line: String,
+    line: Value,
     request: String,
     user: Option<String>,
     is_conversation: bool,
@@ -42,6 +43,8 @@ pub struct Lesson {
     pub users: Vec<String>,
     /// Why examples were left out, and how many.
     pub left_out: BTreeMap<&'static str, usize>,
+    /// Corrected answers that their corrections are learned without.
+    pub rejected_left_out: usize,
 }
 
 impl Examples {
@@ -56,11 +59,10 @@ impl Examples {
         let mut all = Vec::new();
         memory.learning().examples(&query, &mut |example| {
             let preferred = example.preferred().is_some();
-            if let Some(mut line) = example.line().filter(|_| preferred && all.len() < EXAMPLES_MAX) {
-                line.as_object_mut().map(|fields| fields.remove("rejected"));
+            if let Some(line) = example.line().filter(|_| preferred && all.len() < EXAMPLES_MAX) {
                 all.push(Example {
                     document: DocumentKey::of(&beginning(&example.trajectory.prompt)),
-                    line: line.to_string(),
+                    line,
                     is_conversation: matches!(example.trajectory.prompt, TrajectoryPrompt::Messages(_)),
                     request: example.trajectory.request,
                     user: example.trajectory.user,
@@ -148,11 +150,11 @@ impl Lesson {
             requests: Vec::new(),
             users: Vec::new(),
             left_out: BTreeMap::new(),
+            rejected_left_out: 0,
         };
         for example in &examples.all {
-            let encoded = lesson.encoder.encode(&example.line, example.document.number() as usize);
             // Of a conversation only the last answer was preferred by somebody.
-            let item = match encoded.map(|mut items| items.pop()) {
+            let item = match lesson.encode_example(example).map(|mut items| items.pop()) {
                 Ok(Some(item)) => item,
                 Ok(None) => bail!("the answer to {} has no tokens", example.request),
                 Err(error) => {
@@ -174,14 +176,31 @@ impl Lesson {
         Ok(lesson)
     }
 
+    /// Encodes an example: without the answer that was corrected, if only that is in the way.
+    fn encode_example(&mut self, example: &Example) -> Result<Vec<Item>, ItemError> {
+        let document = example.document.number() as usize;
+        let encoded = self.encoder.encode(&example.line.to_string(), document);
+        let mut line = example.line.clone();
+        match line.as_object_mut().and_then(|fields| fields.remove("rejected")) {
+            Some(_) if encoded.is_err() => {
+                let encoded = self.encoder.encode(&line.to_string(), document)?;
+                self.rejected_left_out += 1;
+                Ok(encoded)
+            }
+            _ => encoded,
+        }
+    }
+
     /// Returns short digests of the items that are learned from.
     pub fn digests(&self) -> Vec<String> {
         let digest = |item: &Item| {
             let mut hasher = blake3::Hasher::new_derive_key("ruvllm learning items 1");
-            item.tokens.iter().zip(&item.targets).for_each(|(token, is_target)| {
-                hasher.update(&token.to_le_bytes());
-                hasher.update(&[u8::from(*is_target)]);
-            });
+            for item in iter::once(item).chain(item.rejected.as_deref()) {
+                item.tokens.iter().zip(&item.targets).for_each(|(token, is_target)| {
+                    hasher.update(&token.to_le_bytes());
+                    hasher.update(&[u8::from(*is_target)]);
+                });
+            }
             hasher.finalize().to_hex()[..16].to_owned()
         };
         let all: BTreeSet<String> = self.training.iter().map(digest).collect();

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result};
 use ruvllm_learning::{GateOptions, HeldOut, Loss, NgramMemory, Prompted, Report, Scored, judge, with_examples};
 use ruvllm_runtime::{Engine, HeldAdapter};
-use ruvllm_training::Item;
+use ruvllm_training::{Item, Preferences};
+use serde::Serialize;
 
 use super::data::Lesson;
 use super::general::GeneralTexts;
@@ -22,7 +23,15 @@ pub struct Measurement<'a> {
     pub candidate: &'a Path,
     pub served: Option<&'a Path>,
     pub prompt_examples: usize,
+    pub beta: f32,
     pub stop: &'a AtomicBool,
+}
+
+/// What the model makes of held-out corrections beside the answers that they correct, alone and with the candidate.
+#[derive(Debug, Serialize)]
+pub struct HeldOutPairs {
+    pub base: Preferences,
+    pub candidate: Preferences,
 }
 
 /// The losses of all items, in their order.
@@ -35,6 +44,7 @@ pub struct Measured {
     general_candidate: Vec<Loss>,
     /// Examples that the prompts had on average.
     pub prompt_examples: f64,
+    pub preferences: Option<HeldOutPairs>,
 }
 
 impl Measurement<'_> {
@@ -49,6 +59,7 @@ impl Measurement<'_> {
         };
         let (in_prompt, prompt_examples) = self.with_examples()?;
         let baselines = vec![("ngram", self.ngram(&base)?), ("examples", in_prompt)];
+        let preferences = self.preferences(&candidate, (&base, &with_candidate))?;
         let general_base = self.losses(None, &general.judged, "the model on general texts")?;
         let general_candidate = self.losses(Some(&candidate), &general.judged, "the candidate on general texts")?;
         Ok(Measured {
@@ -59,7 +70,30 @@ impl Measurement<'_> {
             general_base: sums(&general_base),
             general_candidate: sums(&general_candidate),
             prompt_examples,
+            preferences,
         })
+    }
+
+    /// Compares corrections with what they correct. Takes the losses of all that is held out.
+    fn preferences(
+        &self,
+        candidate: &HeldAdapter,
+        (base, with_candidate): (&[Vec<f64>], &[Vec<f64>]),
+    ) -> Result<Option<HeldOutPairs>> {
+        let held_out = &self.lesson.held_out;
+        let rejected: Vec<Item> = held_out.iter().filter_map(|item| item.rejected.as_deref().cloned()).collect();
+        let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
+        let leads = |adapter, losses: &[Vec<f64>]| {
+            let corrected = held_out.iter().zip(losses).filter(|(item, _)| item.rejected.is_some());
+            let of_rejected = self.losses(adapter, &rejected, "answers that were corrected")?;
+            let leads =
+                corrected.zip(&of_rejected).map(|((_, of_chosen), losses)| (mean(losses) - mean(of_chosen)) as f32);
+            anyhow::Ok(leads.collect::<Vec<f32>>())
+        };
+        let (base, candidate) = (leads(None, base)?, leads(Some(candidate), with_candidate)?);
+        let beta = self.beta;
+        let [alone, with] = [&base, &candidate].map(|leads| Preferences::of(leads, &base, beta));
+        Ok(alone.zip(with).map(|(base, candidate)| HeldOutPairs { base, candidate }))
     }
 
     fn hold(&self, folder: &Path) -> Result<HeldAdapter> {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::data::Lesson;
 use super::general::GeneralTexts;
+use super::measure::HeldOutPairs;
 use crate::flags::scope::describe;
 use crate::output;
 use crate::output::progress::count_bar;
@@ -24,9 +25,27 @@ pub fn tell_lesson(scope: &LearnedScope, lesson: &Lesson) {
          {applies}",
         describe(scope)
     ));
+    let pairs = [&lesson.training, &lesson.validation, &lesson.held_out].map(|items| pair_count(items));
+    if pairs.iter().any(|count| *count > 0) {
+        let [training, validation, held_out] = pairs;
+        output::remark(&format!(
+            "{training}, {validation} and {held_out} of them correct an answer, which is to become less likely"
+        ));
+    }
+    if lesson.rejected_left_out > 0 {
+        let count = lesson.rejected_left_out;
+        output::remark(&format!(
+            "{count} corrected answers are left out: no room for both in --step-tokens, or no text"
+        ));
+    }
     for (reason, count) in &lesson.left_out {
         output::remark(&format!("{count} examples are left out: {reason}"));
     }
+}
+
+/// Returns how many items have a rejected answer.
+pub fn pair_count(items: &[Item]) -> usize {
+    items.iter().filter(|item| item.rejected.is_some()).count()
 }
 
 pub fn tell_general(general: &GeneralTexts) {
@@ -78,7 +97,7 @@ impl TrainingProgress {
 }
 
 /// Prints what a candidate was compared with, and the verdict.
-pub fn print(version: &LearnedVersion, report: &Report) -> Result<()> {
+pub fn print(version: &LearnedVersion, report: &Report, preferences: Option<&HeldOutPairs>) -> Result<()> {
     let percent = |share: f64| format!("{:+.2} %", 100.0 * share);
     let heading = ["AGAINST", "LOSS", "CANDIDATE", "CHANGE", "95 % INTERVAL", "HAS TO BE BEATEN"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
@@ -104,6 +123,13 @@ pub fn print(version: &LearnedVersion, report: &Report) -> Result<()> {
     output::table(&rows)?;
     let (number, model) = (version.version, &version.scope.model);
     output::remark(&format!("{} items of {} documents were held out", report.items, report.documents));
+    if let Some(HeldOutPairs { base, candidate }) = preferences {
+        let [before, now] = [base, candidate].map(|one| format!("{:.0} % (lead {:+.3})", 100.0 * one.share, one.lead));
+        let pairs = base.pairs;
+        output::remark(&format!(
+            "corrections likelier than what they correct, per token: {before} of {pairs} before, {now} now"
+        ));
+    }
     match report.verdict {
         Verdict::Promoted => output::line(&format!(
             "version {number} is promoted: {} is answered with it (`ruvllm learn rollback {model}` takes it back)",
