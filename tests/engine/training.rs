@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::support::smollm2;
-use ruvllm_runtime::{Engine, Prompt};
+use ruvllm_runtime::{Engine, ItemEncoder, Prompt};
 use ruvllm_training::{
     AdapterLabel, Advance, Base, Batch, Data, Item, LoraWeights, Machine, Pass, TrainOptions, Trainer,
 };
+use serde_json::json;
 
 const CONTEXT: usize = 128;
 /// Chunks of the text that are looked at.
@@ -61,4 +62,51 @@ fn losses_are_those_of_the_served_model_with_and_without_an_adapter() {
     let (own, adapted) = (losses(&trainer.factors(), true), served(Some(&path)));
     assert!((own / adapted - 1.0).abs() < 0.01, "{own} with an adapter, served {adapted}");
     assert!(adapted < 0.97 * expected, "{adapted} after a step, {expected} before");
+}
+
+/// Plain and formal answers to questions: 50 pairs to learn from, and others to judge by.
+fn styles(encoder: &mut ItemEncoder) -> Data {
+    let pair = |(number, line): (usize, &str)| {
+        let [question, plain, formal] = line.split(" | ").collect::<Vec<_>>().try_into().expect("three texts");
+        let said = |role: &str, text: &str| json!([{ "role": role, "content": text }]);
+        let line = json!({
+            "prompt": said("user", question), "chosen": said("assistant", plain), "rejected": said("assistant", formal),
+        });
+        encoder.encode(&line.to_string(), number).expect("a pair")
+    };
+    let mut training: Vec<Item> = include_str!("../data/styles.txt").lines().enumerate().flat_map(pair).collect();
+    let validation = training.split_off(50);
+    let replay = include_str!("../../src/learning/texts/replay.txt");
+    Data { training, validation, replay: encoder.answers(replay, CONTEXT, 0).expect("plain text") }
+}
+
+/// What the preferred style gains, and what that does to other texts. Takes minutes: set RUVLLM_TEST_LARGE=1 for it.
+#[test]
+fn fifty_pairs_teach_which_style_is_preferred() {
+    if std::env::var_os("RUVLLM_TEST_LARGE").is_none() {
+        eprintln!("skipped: set RUVLLM_TEST_LARGE=1 to train on 50 pairs");
+        return;
+    }
+    let gguf = Arc::new(ruvllm_model::open(smollm2()).expect("a sound file"));
+    let options = TrainOptions { epochs: 1, ..TrainOptions::default() };
+    let base = Arc::new(Base::open(gguf, options.step_tokens).expect("it can be trained"));
+    let mut encoder = ItemEncoder::open(&smollm2(), options.step_tokens, false).expect("the default model");
+    let data = styles(&mut encoder);
+    let general = include_str!("../data/essays.txt");
+    let general = encoder.answers(general, options.step_tokens, 0).expect("plain text");
+    let mut trainer = Trainer::new(Arc::clone(&base), options, data, &Machine::new(2)).expect("a sound run");
+    let outcome = trainer.run(&mut |advance| eprintln!("{advance:?}")).expect("it runs");
+    let weights = trainer.factors();
+    let mut pass = Pass::new(&base, &weights, &Machine::new(2), trainer.options().step_tokens);
+    let mut general_loss = |is_adapted| {
+        let losses = general
+            .iter()
+            .flat_map(|item| pass.losses(&base, &weights, &Batch::new([item]), is_adapted).expect("it runs"));
+        mean(&losses.collect::<Vec<f32>>())
+    };
+    let (before, after) = (general_loss(false), general_loss(true));
+    let kept = outcome.kept.and_then(|kept| kept.preferences).expect("pairs are held out");
+    eprintln!("{:#?}\nother texts: {before} before, {after} after", outcome.evaluations);
+    assert!(kept.pairs == 22 && kept.share >= 0.7, "{kept:?}");
+    assert!(after < 1.005 * before, "other texts: {before} before, {after} after");
 }

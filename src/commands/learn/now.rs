@@ -106,6 +106,7 @@ struct Candidate {
     outcome: Outcome,
     options: TrainOptions,
     item_counts: [usize; 3],
+    pair_counts: [usize; 2],
     seconds: f64,
 }
 
@@ -223,8 +224,9 @@ impl Now {
         progress.finish();
         let label = AdapterLabel { base_model: Some(&model.name), invocation: lesson.invocation.as_deref() };
         trainer.write(&scratch.0, label)?;
-        let (item_counts, seconds) = (trainer.item_counts(), began.elapsed().as_secs_f64());
-        Ok(Candidate { folder: scratch.0.clone(), outcome, options, item_counts, seconds })
+        let (item_counts, pair_counts) = (trainer.item_counts(), trainer.pair_counts());
+        let seconds = began.elapsed().as_secs_f64();
+        Ok(Candidate { folder: scratch.0.clone(), outcome, options, item_counts, pair_counts, seconds })
     }
 
     fn machine(&self, stop: &Arc<AtomicBool>) -> Result<Machine> {
@@ -303,8 +305,8 @@ impl Now {
                 "left_out": lesson.left_out,
             },
             "pairs": {
-                "training": report::pair_count(&lesson.training),
-                "validation": report::pair_count(&lesson.validation),
+                "training": candidate.pair_counts[0],
+                "validation": candidate.pair_counts[1],
                 "held_out": report::pair_count(&lesson.held_out),
                 "left_out": lesson.rejected_left_out,
             },
