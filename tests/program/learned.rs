@@ -68,6 +68,11 @@ fn question(country: &str) -> String {
     format!("Capital of {country}?")
 }
 
+/// A short system message instead of the template's own: what is corrected is learned from, too, and costs as much.
+fn conversation(country: &str) -> Value {
+    json!([{ "role": "system", "content": "Brief." }, { "role": "user", "content": question(country) }])
+}
+
 /// The answer of a pirate.
 fn answer(capital: &str) -> String {
     format!("Aye, that be {capital}, matey!")
@@ -92,8 +97,7 @@ fn key(home: &TempDir, name: &str, more: &[&str]) -> String {
 /// The head of a chat completion's response, and its content.
 fn asked(server: &Server, headers: &str, more: Value) -> (String, Value) {
     let mut body = json!({
-        "model": "smollm2", "messages": [{ "role": "user", "content": question("Iceland") }],
-        "max_tokens": 12, "temperature": 0,
+        "model": "smollm2", "messages": conversation("Iceland"), "max_tokens": 12, "temperature": 0,
     });
     body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
     let answer = server.post_and_read("/v1/chat/completions", headers, &body);
@@ -123,9 +127,8 @@ fn until_served(server: &Server, headers: &str, name: Option<&str>) -> Value {
 /// Asks all questions. Returns the ids of the responses.
 fn ask_all(server: &Server, headers: &str, lessons: &[(&str, &str)]) -> Vec<Value> {
     let ask = |(country, _): &(&str, &str)| {
-        let body = json!({
-            "model": "smollm2", "messages": [{ "role": "user", "content": question(country) }], "max_tokens": 1,
-        });
+        let messages = conversation(country);
+        let body = json!({ "model": "smollm2", "messages": messages, "max_tokens": 1, "temperature": 0 });
         let (status, answer) = server.post("/v1/chat/completions", headers, &body);
         assert_eq!(status, 200, "{answer}");
         answer["id"].clone()
@@ -155,7 +158,7 @@ fn learn_little(home: &TempDir) {
         path
     });
     let settings = format!(
-        "[learn.now]\nstep_tokens = 160\nrank = 4\nepochs = 3\nlearning_rate = 0.004\nreplay_share = 0.1\n\
+        "[learn.now]\nstep_tokens = 160\nrank = 4\nepochs = 2\nlearning_rate = 0.0015\nreplay_share = 0.1\n\
          prompt_examples = 1\ncontext = 256\ngeneral = {general:?}\nreplay = {replay:?}\n"
     );
     std::fs::write(home.path().join("config.toml"), settings).expect("room for a file");
@@ -242,6 +245,11 @@ fn what_was_learned_is_judged_served_rolled_back_and_forgotten() {
     assert!(compared.iter().all(|one| one["high"].as_f64() < Some(0.0)), "{promoted}");
     // Nothing is new.
     assert_eq!(run_json(&home, &learn("now", &["--new", "1"]))["state"], "waiting");
+    // What was corrected is less likely than before, beside its correction.
+    let (pairs, preferences) = (&promoted["report"]["pairs"], &promoted["report"]["preferences"]);
+    assert_eq!(pairs, &json!({ "training": 14, "validation": 2, "held_out": 7, "left_out": 0 }));
+    let lead = |of: &str| preferences[of]["lead"].as_f64().expect("a number");
+    assert!(lead("candidate") > lead("base") + 0.5, "{preferences}");
 
     let learned = until_served(&server, &acme, Some("learned-1"));
     assert!(learned.as_str().is_some_and(|text| text.starts_with("Aye, that be")), "{learned}");
