@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::server::{Server, ruvllm, start};
-use crate::support::home;
+use crate::support::{home, safetensors_folder};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 use serde_json::{Value, json};
@@ -246,6 +246,10 @@ fn the_command_line_gives_feedback_and_opts_in_by_key() {
     let line: Value = serde_json::from_str(&std::fs::read_to_string(&file).expect("a file")).expect("one line");
     assert_eq!((&line["messages"][1]["content"], line["rejected"].is_string()), (&json!("Good day."), true));
     assert!(refused(&home, &["learn", "export", path]).contains("already exists"));
+    let (tiny, adapter) = (safetensors_folder(&json!({})), home.path().join("adapter"));
+    let [tiny, adapter] = [tiny.path(), &adapter].map(|path| path.to_str().expect("a path"));
+    let trained = printed_json(&home, &["adapters", "train", tiny, "--data", path, "--output", adapter, "--json"]);
+    assert_eq!(trained["pairs"], json!({ "training": 1, "validation": 0 }), "it is what trainers read");
     assert!(printed(&home, &["learn", "status"]).contains("(local)"));
     assert!(printed_json(&home, &["learn", "forget", "--tenant", "", "--json"])["trajectories"] == 1);
 

@@ -217,7 +217,7 @@ fn wrong_data_is_refused_with_its_line_and_field() {
     let said = refusal(long.as_bytes(), &["--step-tokens", "64"]);
     assert!(said.contains("line 2") && said.contains("at most 64"), "{said}");
     assert!(refusal(b"{\"text\": \"\xff\"}", &[]).contains("UTF-8"));
-    let pair = json!({ "prompt": "a".repeat(30), "chosen": "b", "rejected": "c" }).to_string();
+    let pair = json!({ "prompt": "a".repeat(40), "chosen": "b", "rejected": "c" }).to_string();
     let said = refusal(pair.as_bytes(), &["--step-tokens", "64"]);
     assert!(said.contains("line 1") && said.contains("at most 64") && said.contains("two answers"), "{said}");
 }

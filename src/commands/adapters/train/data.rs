@@ -38,7 +38,7 @@ pub fn read(path: &Path, encoder: &mut ItemEncoder) -> Result<Vec<Item>> {
             continue;
         }
         let more = encoder.encode(line, number).with_context(at)?;
-        tokens += more.iter().map(|item| item.tokens.len()).sum::<usize>();
+        tokens += more.iter().map(Item::rows).sum::<usize>();
         if tokens > TOKENS_MAX {
             bail!("{name} has more than {TOKENS_MAX} tokens up to line {number}: give fewer lines");
         }
