@@ -40,10 +40,10 @@ const CONTEXT_DEFAULT: usize = 2048;
 ///
 /// The corrections and approved answers of a tenant (or of one end user) are divided by conversation. From about two
 /// thirds an adapter is trained, with general text mixed in; answers that were corrected become less likely than their
-/// corrections (a score below 0 alone, without a correction, changes nothing). A tenth says when to stop; a quarter is held out, always
-/// the same. On that the candidate has to be better than what is served now, than an n-gram memory of the same
-/// examples, and than examples in the prompt, each with 95 % confidence, and the loss on general texts may rise by
-/// 0.5 % at most. Then requests of that scope are answered with it that name no adapter, by running servers within
+/// corrections (a score below 0 alone, without a correction, changes nothing). A tenth says when to stop; a quarter is
+/// held out, always the same. On that the candidate has to be better than what is served now, than an n-gram memory of
+/// the same examples, and than examples in the prompt, each with 95 % confidence, and the loss on general texts may rise
+/// by 0.5 % at most. Then requests of that scope are answered with it that name no adapter, by running servers within
 /// seconds. Otherwise it is kept with its figures: see `ruvllm learn history`.
 ///
 /// Ctrl-C changes nothing. The same feedback, flags and seed give the same adapter.

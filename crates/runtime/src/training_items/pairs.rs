@@ -16,23 +16,44 @@ impl ItemEncoder {
         rejected: &Value,
         document: usize,
     ) -> Result<Vec<Item>, ItemError> {
-        if messages.is_some() && !chosen.is_array() {
-            return Err(fault(
-                "messages",
-                "cannot be the prompt of texts: give \"chosen\" and \"rejected\" as lists of messages",
-            ));
+        match (chosen.is_array(), messages) {
+            (true, messages) => {
+                // Some data sets have the chosen conversation once more.
+                messages.into_iter().for_each(|_| self.ignore("messages"));
+                self.preferred_message(prompt, chosen, rejected, document)
+            }
+            (false, None) => {
+                self.preferred_text(prompt, text("chosen", chosen)?, text("rejected", rejected)?, document)
+            }
+            (false, Some(_)) => {
+                let problem = "cannot be the prompt of texts: give \"chosen\" and \"rejected\" as lists of messages";
+                Err(fault("messages", problem))
+            }
         }
-        // Some data sets have the chosen conversation once more.
-        messages.into_iter().for_each(|_| self.ignore("messages"));
-        if !chosen.is_array() {
-            let [chosen_text, rejected_text] = [text("chosen", chosen)?, text("rejected", rejected)?];
-            let (prompt, from) = match prompt {
-                Some(prompt) => (text("prompt", prompt)?, 0),
-                None => beginning(chosen_text, rejected_text)?,
-            };
-            let rejected = Value::from(&rejected_text[from..]);
-            return self.completions(prompt, ("chosen", &chosen_text[from..]), Some(&rejected), document);
-        }
+    }
+
+    fn preferred_text(
+        &self,
+        prompt: Option<&Value>,
+        chosen: &str,
+        rejected: &str,
+        document: usize,
+    ) -> Result<Vec<Item>, ItemError> {
+        let (prompt, from) = match prompt {
+            Some(prompt) => (text("prompt", prompt)?, 0),
+            None => beginning(chosen, rejected)?,
+        };
+        let rejected = Value::from(&rejected[from..]);
+        self.completions(prompt, ("chosen", &chosen[from..]), Some(&rejected), document)
+    }
+
+    fn preferred_message(
+        &mut self,
+        prompt: Option<&Value>,
+        chosen: &Value,
+        rejected: &Value,
+        document: usize,
+    ) -> Result<Vec<Item>, ItemError> {
         let before = match prompt {
             // The question once more, as a text.
             Some(Value::String(_)) => {

@@ -28,9 +28,7 @@ pub fn tell_lesson(scope: &LearnedScope, lesson: &Lesson) {
     let pairs = [&lesson.training, &lesson.validation, &lesson.held_out].map(|items| pair_count(items));
     if pairs.iter().any(|count| *count > 0) {
         let [training, validation, held_out] = pairs;
-        output::remark(&format!(
-            "{training}, {validation} and {held_out} of them correct an answer, which is to become less likely"
-        ));
+        output::remark(&format!("{training}, {validation} and {held_out} of them correct an answer that is known"));
     }
     if lesson.rejected_left_out > 0 {
         let count = lesson.rejected_left_out;
