@@ -1,10 +1,11 @@
 //! `ruvllm memory`: the store of the witness log, sessions and policies.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use ruvllm_memory::{Item, Key, Kind, Recalled, restore_backup};
+use ruvllm_runtime::LearnedFiles;
 use serde_json::json;
 
 use crate::flags::memory::MemoryLocationFlags;
@@ -61,7 +62,8 @@ struct Search {
 
 /// Copy the memory to a file, even while a server uses it
 ///
-/// The copy is encrypted with the same key: keep the key with it.
+/// The copy is encrypted with the same key: keep the key with it. Adapters that were learned are copied to FILE.learned,
+/// as they are: what was learned from texts can give them away.
 #[derive(Debug, Args)]
 struct Backup {
     /// File to write
@@ -72,7 +74,7 @@ struct Backup {
 
 /// Replace the memory with a backup; no server may be using it
 ///
-/// The backup is checked first. The old memory is kept beside it.
+/// The backup is checked first. The old memory is kept beside it. Adapters that were learned come from FILE.learned.
 #[derive(Debug, Args)]
 struct Restore {
     /// File of the backup
@@ -191,9 +193,15 @@ fn row(found: &Recalled) -> Vec<String> {
 impl Backup {
     fn execute(self) -> Result<()> {
         let bar = progress::counter("pages copied");
-        self.memory.open()?.backup(&self.file, &mut |copied, _| bar.set_position(copied))?;
+        let memory = self.memory.open()?;
+        memory.backup(&self.file, &mut |copied, _| bar.set_position(copied))?;
         bar.finish_and_clear();
         output::remark(&format!("copied to {}; it needs the same key", self.file.display()));
+        let (to, wanted) = (learned_of(&self.file), memory.learning().version_adapters()?);
+        let copied = self.memory.learned_files()?.copy_to(&LearnedFiles::in_folder(to.clone()), &wanted)?;
+        if copied > 0 {
+            output::remark(&format!("{copied} adapters that were learned: copied to {}, not encrypted", to.display()));
+        }
         Ok(())
     }
 }
@@ -205,9 +213,18 @@ impl Restore {
         }
         let folder = self.memory.folder()?;
         restore_backup(&self.file, &folder, self.memory.key().as_ref())?;
+        let wanted = self.memory.open()?.learning().version_adapters()?;
+        LearnedFiles::in_folder(learned_of(&self.file)).copy_to(&self.memory.learned_files()?, &wanted)?;
         output::remark(&format!("the memory in {} was replaced with {}", folder.display(), self.file.display()));
         Ok(())
     }
+}
+
+/// Returns the folder of what was learned that belongs to a backup.
+fn learned_of(backup: &Path) -> PathBuf {
+    let mut name = backup.as_os_str().to_owned();
+    name.push(".learned");
+    name.into()
 }
 
 impl Rekey {

@@ -289,6 +289,9 @@ fn what_was_learned_is_judged_served_rolled_back_and_forgotten() {
     // The log knows who answered and what was changed.
     let shown = server.get(&format!("/v1/witness/{id}"), &acme);
     assert!(shown.contains(&format!("learned-1@{digest}")), "{shown}");
+    let backup = home.path().join("backup");
+    let backup = backup.to_str().expect("a plain path");
+    run(&home, &["memory", "backup", backup]).expect("a copy");
     // What it was learned from is forgotten, and it as well.
     let folder = home.path().join("memory/learned");
     assert!(folder.join(&digest).is_dir());
@@ -305,6 +308,10 @@ fn what_was_learned_is_judged_served_rolled_back_and_forgotten() {
         assert!(log.contains(&format!("\"action\":\"{action}\"")), "{action}");
     }
     assert!(run(&home, &["witness", "verify"]).expect("it verifies").starts_with("verified"));
+    // A backup has what was learned as well.
+    run(&home, &["memory", "restore", backup]).expect("it is restored");
+    assert!(folder.join(&digest).is_dir());
+    assert_eq!(run_json(&home, &learn("history", &[]))["served"]["version"], json!(1));
 }
 
 /// What is learned from says something else than what is held out: nothing that helps can be learned. Takes minutes.

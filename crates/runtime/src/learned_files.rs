@@ -29,6 +29,8 @@ pub struct LearnedFiles {
 pub enum LearnedFileError {
     #[error(transparent)]
     Adapter(#[from] AdapterError),
+    #[error("{} has other contents than its name says: it is damaged, or somebody has changed it", path.display())]
+    Changed { path: PathBuf },
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
 }
@@ -89,6 +91,23 @@ impl LearnedFiles {
         Ok((digest, true))
     }
 
+    /// Copies those of the `wanted` adapters that are here and not there. Returns how many.
+    pub fn copy_to(&self, to: &Self, wanted: &BTreeSet<String>) -> Result<usize, LearnedFileError> {
+        let missing = wanted.iter().filter(|digest| to.find(digest).is_none());
+        let mut copied = 0;
+        for (digest, from) in missing.filter_map(|digest| Some((digest, self.find(digest)?))) {
+            let scratch = to.scratch()?;
+            copy_files(&from, &scratch).map_err(failed("copy", &from))?;
+            let (found, _) = to.install(&scratch)?;
+            if found != *digest {
+                to.remove(&found)?;
+                return Err(LearnedFileError::Changed { path: from });
+            }
+            copied += 1;
+        }
+        Ok(copied)
+    }
+
     /// Removes an adapter.
     pub fn remove(&self, digest: &str) -> Result<(), LearnedFileError> {
         self.find(digest).map_or(Ok(()), |path| remove(&path))
@@ -139,6 +158,15 @@ fn create_private(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder)
+}
+
+fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
+    create_private(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
 }
 
 fn remove(path: &Path) -> Result<(), LearnedFileError> {
