@@ -3,6 +3,7 @@
 pub mod plot;
 pub mod progress;
 pub mod times;
+pub mod training;
 pub mod warnings;
 
 use std::io::{self, IsTerminal, Write};

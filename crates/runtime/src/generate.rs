@@ -9,6 +9,7 @@ use ruvllm_engine::TokenId;
 use crate::constrain::OutputRules;
 use crate::encode::EncodedPrompt;
 use crate::prepare::{Prepared, Routed};
+use crate::recall::RecallFor;
 use crate::record::RequestRecord;
 use crate::submit::{Submitted, submit};
 use crate::{
@@ -67,9 +68,13 @@ impl Engine {
         for Routed { mut request, routing, took } in requests {
             request.embeddings = stats.is_some();
             if identity.learns && request.may_recall {
-                let adapter = request.adapter.as_ref().map(|adapter| adapter.id);
-                let (tenant, session) = (request.tenant.name(), request.session.as_deref());
-                request.recall = recorder.recall_for(self, adapter, tenant, identity.user.as_deref(), session);
+                let wanted = RecallFor {
+                    adapter: request.adapter.as_ref().map(|adapter| adapter.id),
+                    tenant: request.tenant.name(),
+                    user: identity.user.as_deref(),
+                    session: request.session.as_deref(),
+                };
+                request.recall = recorder.recall_for(self, wanted);
             }
             let mut record = record.clone();
             record.routed(routing, took);

@@ -14,12 +14,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ruvllm_engine::{AdapterId, Recall, RecallItem};
+use ruvllm_engine::{Recall, RecallItem};
 use ruvllm_memory::{MemoryError, Recorder};
 
 use crate::Engine;
 use crate::engine::LoadedModel;
 use items::ItemId;
+pub(crate) use scope::RecallFor;
 use scope::{Scope, ScopeKey};
 use worker::{Task, Worker};
 
@@ -101,36 +102,23 @@ impl RecallMemory {
 
     /// Returns the memory for a request: that of its session if something was corrected there, or else of its user, or
     /// else of its tenant. What is not in memory yet is read meanwhile, for the requests to come.
-    pub(crate) fn of_request(
-        &self,
-        engine: &Engine,
-        adapter: Option<AdapterId>,
-        tenant: &str,
-        user: Option<&str>,
-        session: Option<&str>,
-    ) -> Option<Arc<Recall>> {
+    pub(crate) fn of_request(&self, engine: &Engine, wanted: RecallFor<'_>) -> Option<Arc<Recall>> {
         // Several at once are no adapter that could be had again for a text to come.
-        if adapter.is_some_and(|id| engine.adapters().get(id).is_none()) {
+        if wanted.adapter.is_some_and(|id| engine.adapters().get(id).is_none()) {
             return None;
         }
-        let found = self.find(engine, adapter, tenant, user, session);
+        let found = self.find(engine, wanted);
         self.shared.state().stats.requests += u64::from(found.is_some());
         found
     }
 
     /// Reads what a request would have.
     pub(crate) fn prepare(&self, engine: &Engine, tenant: &str, session: Option<&str>) {
-        self.find(engine, None, tenant, None, session);
+        self.find(engine, RecallFor { adapter: None, tenant, user: None, session });
     }
 
-    fn find(
-        &self,
-        engine: &Engine,
-        adapter: Option<AdapterId>,
-        tenant: &str,
-        user: Option<&str>,
-        session: Option<&str>,
-    ) -> Option<Arc<Recall>> {
+    fn find(&self, engine: &Engine, wanted: RecallFor<'_>) -> Option<Arc<Recall>> {
+        let RecallFor { adapter, tenant, user, session } = wanted;
         let mut found = None;
         let mut unknown = Vec::new();
         let mut state = self.shared.state();

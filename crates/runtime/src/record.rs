@@ -10,7 +10,7 @@ use std::hash::RandomState;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruvllm_engine::{AdapterId, Recall};
+use ruvllm_engine::Recall;
 use ruvllm_memory::{Memory, MemoryError, Recorder};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -18,7 +18,7 @@ pub(crate) use request_record::RequestRecord;
 
 use crate::Engine;
 use crate::embed::{MemoryEmbeddings, NamedEmbedder, RecallError};
-use crate::recall::{RecallMemory, RecallStats};
+use crate::recall::{RecallFor, RecallMemory, RecallStats};
 
 /// Maximum number of concurrent reads of the memory by the server's endpoints.
 const LOOKUPS_MAX: usize = 8;
@@ -100,15 +100,8 @@ impl RequestRecorder {
     }
 
     /// Returns what was corrected for a request, if there is anything.
-    pub(crate) fn recall_for(
-        &self,
-        engine: &Engine,
-        adapter: Option<AdapterId>,
-        tenant: &str,
-        user: Option<&str>,
-        session: Option<&str>,
-    ) -> Option<Arc<Recall>> {
-        self.0.recall.as_ref()?.of_request(engine, adapter, tenant, user, session)
+    pub(crate) fn recall_for(&self, engine: &Engine, wanted: RecallFor<'_>) -> Option<Arc<Recall>> {
+        self.0.recall.as_ref()?.of_request(engine, wanted)
     }
 
     pub(crate) fn recall(&self) -> Option<&RecallMemory> {

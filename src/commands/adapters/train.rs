@@ -179,12 +179,12 @@ impl Train {
         }
         let began = Instant::now();
         let mut report = Report::new(&trainer);
-        let outcome = match trainer.run(&mut |advance| report.tell(advance)) {
+        let outcome = match trainer.run(&mut |advance| report.progress.tell(advance)) {
             Ok(outcome) => outcome,
             Err(TrainError::Stopped) => return Err(self.interrupted(&trainer, &place)),
             Err(error) => return Err(error.into()),
         };
-        report.finish();
+        report.progress.finish();
         let seconds = began.elapsed().as_secs_f64();
         let invocation = self.activated.then(|| encoder.invocation());
         let adapter = install(&trainer, &place, AdapterLabel { base_model: Some(&model.name), invocation })?;

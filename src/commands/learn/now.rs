@@ -29,6 +29,7 @@ use crate::flags::scope::{ScopeFlags, describe};
 use crate::loading::build;
 use crate::output;
 use crate::output::progress::interrupt_flag;
+use crate::output::training::TrainingProgress;
 use data::{Examples, Lesson};
 use general::GeneralTexts;
 use measure::{Measured, Measurement};
@@ -216,7 +217,7 @@ impl Now {
         let machine = self.machine(stop)?;
         let mut trainer = Trainer::new(base, options.clone(), data, &machine)?;
         let began = Instant::now();
-        let mut progress = report::TrainingProgress::new();
+        let mut progress = TrainingProgress::new();
         let outcome = match trainer.run(&mut |advance| progress.tell(advance)) {
             Err(TrainError::Stopped) => return Err(Interrupted.into()),
             outcome => outcome?,

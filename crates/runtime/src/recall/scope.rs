@@ -21,6 +21,15 @@ pub(super) struct ScopeKey {
     pub scope: Scope,
 }
 
+/// Which memory a request may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecallFor<'a> {
+    pub adapter: Option<AdapterId>,
+    pub tenant: &'a str,
+    pub user: Option<&'a str>,
+    pub session: Option<&'a str>,
+}
+
 impl Scope {
     /// Returns the scopes that a request may draw on, the nearest first.
     pub fn of_request(user: Option<&str>, session: Option<&str>) -> impl Iterator<Item = Self> {

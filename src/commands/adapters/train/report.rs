@@ -1,21 +1,15 @@
 //! Tells how a training goes on, and what came of it.
 
-use std::time::Instant;
-
 use anyhow::Result;
-use indicatif::ProgressBar;
-use ruvllm_training::{Advance, Evaluation, Outcome, Preferences, StepReport, Trainer};
+use ruvllm_training::{Outcome, Trainer};
 use serde_json::{Value, json};
 
 use super::Installed;
 use crate::output;
-use crate::output::progress::count_bar;
+use crate::output::training::{TrainingProgress, chosen_likelier};
 
-/// Progress on the terminal; elsewhere a line for each epoch.
 pub struct Report {
-    bar: ProgressBar,
-    began: Instant,
-    tokens: usize,
+    pub progress: TrainingProgress,
 }
 
 impl Report {
@@ -27,25 +21,7 @@ impl Report {
             [training, validation] => format!("; {training} and {validation} of them with a rejected answer"),
         };
         output::remark(&format!("{training} items to learn from{replayed}, {validation} to judge by{pairs}"));
-        Self { bar: count_bar(0, "training"), began: Instant::now(), tokens: 0 }
-    }
-
-    pub fn tell(&mut self, advance: &Advance) {
-        match advance {
-            Advance::Stepped(StepReport { step, steps, loss, tokens, .. }) => {
-                self.tokens += tokens;
-                self.bar.set_length(*steps as u64);
-                self.bar.set_position(*step as u64);
-                let speed = self.tokens as f64 / self.began.elapsed().as_secs_f64();
-                self.bar.set_message(format!("loss {loss:.3}, {speed:.0} tokens/s"));
-            }
-            Advance::Evaluated(evaluation) => self.bar.suspend(|| output::remark(&line(evaluation))),
-            Advance::Done => {}
-        }
-    }
-
-    pub fn finish(&self) {
-        self.bar.finish_and_clear();
+        Self { progress: TrainingProgress::new() }
     }
 
     /// Prints the losses of all epochs.
@@ -94,25 +70,10 @@ impl Report {
             "tokens": outcome.tokens,
             "seconds": seconds,
             // Of the steps of this process, with what was spent on judging between them.
-            "tokens_per_second": self.tokens as f64 / seconds,
+            "tokens_per_second": self.progress.tokens as f64 / seconds,
             "losses": outcome.evaluations,
             "validation_loss": outcome.kept.and_then(|kept| kept.validation_loss),
             "preferences": outcome.kept.and_then(|kept| kept.preferences),
         })
     }
-}
-
-fn line(evaluation: &Evaluation) -> String {
-    let Evaluation { epoch, training_loss, validation_loss, preferences } = evaluation;
-    let training = training_loss.map_or(String::new(), |loss| format!(", training loss {loss:.4}"));
-    let validation = validation_loss.map_or(String::new(), |loss| format!(", validation loss {loss:.4}"));
-    let preferred = preferences.map_or(String::new(), |of| format!(", chosen likelier in {}", chosen_likelier(&of)));
-    match epoch {
-        0 => format!("before training{validation}{preferred}"),
-        _ => format!("epoch {epoch}{training}{validation}{preferred}"),
-    }
-}
-
-fn chosen_likelier(preferences: &Preferences) -> String {
-    format!("{:.0} % of {}", 100.0 * preferences.share, preferences.pairs)
 }

@@ -1,12 +1,9 @@
 //! Tells how learning goes on, and what came of it.
 
-use std::time::Instant;
-
 use anyhow::Result;
-use indicatif::ProgressBar;
 use ruvllm_learning::{Report, Verdict};
 use ruvllm_memory::{LearnedScope, LearnedVersion};
-use ruvllm_training::{Advance, Evaluation, Item, StepReport};
+use ruvllm_training::Item;
 use serde_json::{Value, json};
 
 use super::data::Lesson;
@@ -14,7 +11,6 @@ use super::general::GeneralTexts;
 use super::measure::HeldOutPairs;
 use crate::flags::scope::describe;
 use crate::output;
-use crate::output::progress::count_bar;
 
 pub fn tell_lesson(scope: &LearnedScope, lesson: &Lesson) {
     let [training, validation, held_out] =
@@ -57,41 +53,6 @@ pub fn tell_general(general: &GeneralTexts) {
         general.tokens(),
         general.source
     ));
-}
-
-/// Progress of the training on the terminal; elsewhere a line for each epoch.
-pub struct TrainingProgress {
-    bar: ProgressBar,
-    began: Instant,
-    tokens: usize,
-}
-
-impl TrainingProgress {
-    pub fn new() -> Self {
-        Self { bar: count_bar(0, "training"), began: Instant::now(), tokens: 0 }
-    }
-
-    pub fn tell(&mut self, advance: &Advance) {
-        match advance {
-            Advance::Stepped(StepReport { step, steps, loss, tokens, .. }) => {
-                self.tokens += tokens;
-                self.bar.set_length(*steps as u64);
-                self.bar.set_position(*step as u64);
-                let speed = self.tokens as f64 / self.began.elapsed().as_secs_f64();
-                self.bar.set_message(format!("loss {loss:.3}, {speed:.0} tokens/s"));
-            }
-            Advance::Evaluated(Evaluation { epoch, validation_loss, .. }) => {
-                let loss = validation_loss.map_or_else(String::new, |loss| format!(": validation loss {loss:.4}"));
-                let when = if *epoch == 0 { "before training".to_owned() } else { format!("epoch {epoch}") };
-                self.bar.suspend(|| output::remark(&format!("{when}{loss}")));
-            }
-            Advance::Done => {}
-        }
-    }
-
-    pub fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
 }
 
 /// Prints what a candidate was compared with, and the verdict.
