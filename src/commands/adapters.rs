@@ -9,6 +9,7 @@ mod train;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
+use crate::flags::adapter::stored_adapter;
 use crate::loading::store;
 use crate::output;
 
@@ -64,8 +65,10 @@ impl Rm {
     fn execute(self) -> Result<()> {
         let store = store()?;
         for adapter in &self.adapters {
-            store.remove_adapter(adapter)?;
-            output::line(&format!("removed {adapter}"))?;
+            // Also one that cannot be used any more, which has its full name.
+            let name = stored_adapter(&store, adapter).map_or_else(|_| adapter.clone(), |stored| stored.name);
+            store.remove_adapter(&name)?;
+            output::line(&format!("removed {name}"))?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 use ruvllm_runtime::{Engine, HeldAdapter, RegisteredAdapter};
-use ruvllm_store::Store;
+use ruvllm_store::{ListedAdapter, Store, StoreError, StoredAdapter};
 
 use crate::loading::store;
 
@@ -93,11 +93,26 @@ pub fn adapter_path(store: &Store, spec: &str, model: Option<&str>) -> Result<Pa
     if path.exists() && (spec.contains(std::path::is_separator) || path.extension().is_some()) {
         return Ok(path.to_owned());
     }
-    let of_model = model.and_then(|model| store.adapter(&format!("{model}:{spec}")).ok());
-    Ok(match of_model {
-        Some(stored) => stored.path,
-        None => store.adapter(spec)?.path,
-    })
+    let Some(model) = model else { return Ok(stored_adapter(store, spec)?.path) };
+    let of_model = store.adapter(&format!("{model}:{spec}"));
+    Ok(of_model.or_else(|_| store.adapter(spec))?.path)
+}
+
+/// Returns an adapter of the store by its name: without that of its model, if there is only one of that name.
+pub fn stored_adapter(store: &Store, name: &str) -> Result<StoredAdapter, StoreError> {
+    let unknown = match store.adapter(name) {
+        Err(error @ StoreError::UnknownAdapter { .. }) => error,
+        known => return known,
+    };
+    let is_meant = |full: &str| full.split_once(':').is_some_and(|(_, short)| short.eq_ignore_ascii_case(name));
+    let mut meant = store.adapters()?.into_iter().filter_map(|listed| match listed {
+        ListedAdapter::Adapter(stored) if is_meant(&stored.name) => Some(stored.name),
+        _ => None,
+    });
+    match (meant.next(), meant.next()) {
+        (Some(only), None) => store.adapter(&only),
+        _ => Err(unknown),
+    }
 }
 
 pub fn parse_weighted(text: &str) -> Result<WeightedAdapter, String> {

@@ -145,7 +145,9 @@ fn random_changes_under_eight_streams_fail_no_request_and_change_no_token() {
         .map(|content| random_adapter(folder.path(), &format!("content-{content}"), content as u64 + 1))
         .collect();
     let folder = folder.path().to_str().expect("a plain path");
-    let arguments = ["smollm2", "--context", "512", "--adapter-folder", folder, "--adapter-memory", MEMORY];
+    let mut arguments = vec!["smollm2", "--context", "512", "--adapter-folder", folder, "--adapter-memory", MEMORY];
+    // Nobody reads its log, which would keep it waiting.
+    arguments.extend(["--log-level", "warn"]);
     let server = start(&home, &arguments);
     let names: Vec<Named> = (0..NAMES).map(|_| Named::default()).collect();
     let ask_alone = |(name, named): (usize, &Named)| {

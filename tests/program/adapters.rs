@@ -99,7 +99,12 @@ fn adapters_are_pulled_listed_shown_used_and_removed() {
 
     let rows = printed_json(&home, &["adapters", "list", "--json"]);
     assert_eq!(rows["adapters"].as_array().map(Vec::len), Some(2), "{rows}");
-    printed(&home, &["adapters", "rm", "pirate", "smollm2:pirate"]);
+    printed(&home, &["adapters", "rm", "pirate"]);
+    let short = printed(&home, &["adapters", "show", "pirate"]);
+    assert!(short.contains("smollm2:pirate"), "the only one of that name: {short}");
+    let doubled = ["adapters", "merge", "pirate=2", "--name", "doubled"];
+    assert!(printed(&home, &doubled).contains("doubled"));
+    printed(&home, &["adapters", "rm", "doubled", "pirate"]);
     assert!(refused(&home, &["adapters", "rm", "pirate"]).contains("no adapter is called"));
     assert!(refused(&home, &["adapters", "show", "pirate"]).contains("ruvllm adapters pull"));
     assert!(refused(&home, &["run", "smollm2", "Hi", "--adapter", "pirate"]).contains("no adapter is called"));

@@ -8,6 +8,7 @@ use ruvllm_runtime::{AdapterFile, AdapterFormat};
 use ruvllm_store::StoredAdapter;
 use serde_json::{Value, json};
 
+use crate::flags::adapter::stored_adapter;
 use crate::loading::store;
 use crate::output;
 
@@ -25,7 +26,7 @@ pub struct Show {
 impl Show {
     pub fn execute(self) -> Result<()> {
         let store = store()?;
-        let (path, stored) = match store.adapter(&self.adapter) {
+        let (path, stored) = match stored_adapter(&store, &self.adapter) {
             Ok(stored) => (stored.path.clone(), Some(stored)),
             Err(_) if Path::new(&self.adapter).exists() => (self.adapter.clone().into(), None),
             Err(error) => return Err(error.into()),

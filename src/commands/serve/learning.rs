@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use ruvllm_runtime::{LearnedFiles, RequestRecorder};
 use ruvllm_server::metrics::Metrics;
@@ -90,6 +90,9 @@ impl LearningFlags {
     /// Starts learning, if that is wanted.
     pub fn start(&self, served: Served, values: &FlagValues) -> Result<Option<Learning>> {
         let Some(every) = self.learn_every else { return Ok(None) };
+        if !cfg!(unix) {
+            bail!("--learn-every: processes cannot stand still on this system; run `ruvllm learn now` by a timer");
+        }
         let stop = Arc::new(AtomicBool::new(false));
         let variable = |flag: &&str| Some((format!("RUVLLM_LEARN_NOW_{}", flag.to_uppercase()), values.get(flag)?));
         let work = Work {
@@ -181,7 +184,7 @@ impl Work {
         let status = self.look_after(&mut child)?;
         let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
         if !status.success() {
-            anyhow::bail!("{}", err.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing"));
+            bail!("{}", err.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing"));
         }
         serde_json::from_str(&out).context("what it said is no JSON")
     }

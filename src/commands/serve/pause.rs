@@ -4,6 +4,7 @@ use std::fs::File;
 use std::process::{Child, Command};
 
 use anyhow::Result;
+#[cfg(unix)]
 use rustix::process::{Pid, Signal, kill_process};
 use ruvllm_runtime::LearnedFiles;
 
@@ -22,7 +23,10 @@ impl<'a> Pausing<'a> {
     /// Has the process not stand still for ever if this one is killed: a group of stopped processes that loses its parent is
     /// ended by the system. Nor is it meant by a Ctrl-C on this one's terminal.
     pub fn prepare(command: &mut Command) {
+        #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(command, 0);
+        #[cfg(not(unix))]
+        let _ = command;
     }
 
     /// Has it stand still, unless it is at something that must not be left halfway.
@@ -49,10 +53,24 @@ impl<'a> Pausing<'a> {
     }
 
     /// Sends a signal. The number of a process is its own until it was waited for.
+    #[cfg(unix)]
     fn send(&self, signal: Signal) {
         if let Some(id) = Pid::from_raw(self.id.cast_signed()) {
             // One that has ended needs none.
             let _ = kill_process(id, signal);
         }
     }
+
+    /// Elsewhere nothing stands still, and no server learns.
+    #[cfg(not(unix))]
+    fn send(&self, _: Signal) {
+        let _ = self.id;
+    }
+}
+
+#[cfg(not(unix))]
+enum Signal {
+    STOP,
+    CONT,
+    INT,
 }
