@@ -214,7 +214,15 @@ impl Restore {
         let folder = self.memory.folder()?;
         restore_backup(&self.file, &folder, self.memory.key().as_ref())?;
         let wanted = self.memory.open()?.learning().version_adapters()?;
-        LearnedFiles::in_folder(learned_of(&self.file)).copy_to(&self.memory.learned_files()?, &wanted)?;
+        let (from, files) = (learned_of(&self.file), self.memory.learned_files()?);
+        LearnedFiles::in_folder(from.clone()).copy_to(&files, &wanted)?;
+        let missing = wanted.iter().filter(|digest| files.find(digest).is_none()).count();
+        if missing > 0 {
+            output::remark(&format!(
+                "{missing} adapters that were learned are not in {}: their versions cannot be served until they are",
+                from.display()
+            ));
+        }
         output::remark(&format!("the memory in {} was replaced with {}", folder.display(), self.file.display()));
         Ok(())
     }

@@ -98,9 +98,11 @@ impl LearnedFiles {
         for (digest, from) in missing.filter_map(|digest| Some((digest, self.find(digest)?))) {
             let scratch = to.scratch()?;
             copy_files(&from, &scratch).map_err(failed("copy", &from))?;
-            let (found, _) = to.install(&scratch)?;
+            let (found, is_new) = to.install(&scratch)?;
             if found != *digest {
-                to.remove(&found)?;
+                if is_new {
+                    to.remove(&found)?;
+                }
                 return Err(LearnedFileError::Changed { path: from });
             }
             copied += 1;

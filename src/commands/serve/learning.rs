@@ -129,8 +129,11 @@ impl Work {
                 }
                 std::thread::sleep(LOOK_EVERY.max(self.every / 100).min(Duration::from_millis(100)));
             }
+            let before = self.mark;
             match self.tenants() {
-                Ok(tenants) => self.learn_from(&tenants),
+                Ok(tenants) if self.learn_from(&tenants) => {}
+                // They are tried again.
+                Ok(_) => self.mark = before,
                 Err(error) => tracing::warn!("cannot look for new feedback: {error:#}"),
             }
         }
@@ -147,7 +150,9 @@ impl Work {
         Ok(changes.rated.into_iter().map(|(tenant, _)| tenant).collect())
     }
 
-    fn learn_from(&self, tenants: &BTreeSet<String>) {
+    /// Returns whether nothing failed.
+    fn learn_from(&self, tenants: &BTreeSet<String>) -> bool {
+        let mut is_sound = true;
         for model in &self.served.models {
             for tenant in tenants.iter().take_while(|_| !self.is_stopped()) {
                 self.served.metrics.learning_begins();
@@ -158,12 +163,14 @@ impl Work {
                     Err(_) if self.is_stopped() => None,
                     Err(error) => {
                         tracing::warn!(model, tenant, "learning failed: {error:#}");
+                        is_sound = false;
                         Some("failed")
                     }
                 };
                 self.served.metrics.learning_ended(outcome);
             }
         }
+        is_sound
     }
 
     /// Learns from one tenant. Returns what the process said.
@@ -181,7 +188,15 @@ impl Work {
         Pausing::prepare(&mut command);
         let mut child = command.spawn().context("cannot start a process")?;
         let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
-        let status = self.look_after(&mut child)?;
+        let status = match self.look_after(&mut child) {
+            Ok(status) => status,
+            Err(error) => {
+                // Nobody would stop it for requests any more.
+                child.kill()?;
+                child.wait()?;
+                return Err(error);
+            }
+        };
         let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
         if !status.success() {
             bail!("{}", err.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing"));

@@ -118,7 +118,7 @@ const COUNTERS: &[(&str, &str)] = &[
     (WITNESS_LOST, "Entries of the witness log that the store refused."),
     (RECALL_REQUESTS, "Requests that were answered with a memory of corrections."),
     (RECALL_TOKENS, "Tokens of these answers."),
-    (LEARNED, "Times that was learned from feedback while the server ran, by outcome."),
+    (LEARNED, "Runs of learning from feedback beside the server, by outcome."),
     (HTTP_REQUESTS, "Finished HTTP requests."),
     (MAJOR_PAGE_FAULTS, "How often the process waited for the disk, as for experts that are not in memory."),
 ];
@@ -148,7 +148,7 @@ const GAUGES: &[(&str, &str)] = &[
     (RECALL_BYTES, "Memory of corrections in use."),
     (RECALL_BUDGET_BYTES, "Maximum memory of corrections."),
     (RECALL_SHARE, "Mean share of corrections in the distributions that tokens were drawn from."),
-    (LEARNING_RUNNING, "Whether feedback is learned from now (1), also while that stands still."),
+    (LEARNING_RUNNING, "Whether feedback is being learned from (1), also while that stands still for requests."),
     (MEMORY_BUDGET, "Maximum memory of the process."),
     (MEMORY_RESIDENT, "Memory of the process in use."),
     (MEMORY_PART, "Maximum memory of parts that do not depend on models."),
