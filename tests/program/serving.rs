@@ -265,3 +265,18 @@ fn no_request_uses_more_than_its_key_has_left() {
     let (status, answer) = refused.expect("counting tokens is charged");
     assert_eq!((status, answer["error"]["code"].as_str()), (429, Some("insufficient_quota")), "{answer}");
 }
+
+/// A service manager that has died, or a parent that does not care, reads no log.
+#[test]
+fn a_log_that_nobody_reads_keeps_no_request_waiting() {
+    let home = home();
+    let server = start(&home, &["smollm2", "--context", "512"]);
+    // A pipe holds 64 KiB, and a line of the log has some hundred bytes.
+    let path = format!("/v1/models/{}", "x".repeat(1000));
+    for _ in 0..1500 {
+        assert!(server.get(&path, "").starts_with("HTTP/1.1 404"));
+    }
+    let metrics = server.get("/metrics", "");
+    let lost = metrics.lines().find_map(|line| line.strip_prefix("ruvllm_log_lines_lost_total "));
+    assert!(lost.is_some_and(|lost| lost.parse::<u64>().expect("a count") > 0), "{lost:?}");
+}

@@ -16,6 +16,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder
 use ruvllm_memory::RecorderStats;
 use ruvllm_runtime::{RecallStats, hardware};
 
+use crate::log::lost_lines;
 use crate::memory_budget::MemoryReport;
 
 pub use model::{Finished, FinishedReason, ModelMetrics};
@@ -117,6 +118,7 @@ impl Metrics {
             self.gauge(name, &[]).set(bytes as f64);
         }
         self.gauge(names::BODIES_BYTES, &[]).set(bodies_bytes as f64);
+        self.counter(names::LOG_LINES_LOST, &[]).absolute(lost_lines());
         if let Some(faults) = hardware::major_page_faults() {
             self.counter(names::MAJOR_PAGE_FAULTS, &[]).absolute(faults);
         }

@@ -65,6 +65,7 @@ pub(crate) const LEARNED: &str = "ruvllm_learned_total";
 pub(crate) const MEMORY_BUDGET: &str = "ruvllm_memory_budget_bytes";
 pub(crate) const MEMORY_RESIDENT: &str = "ruvllm_memory_resident_bytes";
 pub(crate) const MAJOR_PAGE_FAULTS: &str = "ruvllm_major_page_faults_total";
+pub(crate) const LOG_LINES_LOST: &str = "ruvllm_log_lines_lost_total";
 pub(crate) const MEMORY_PART: &str = "ruvllm_memory_part_bytes";
 pub(crate) const MEMORY_MODEL: &str = "ruvllm_memory_model_bytes";
 pub(crate) const BODIES_BYTES: &str = "ruvllm_http_bodies_bytes";
@@ -120,6 +121,7 @@ const COUNTERS: &[(&str, &str)] = &[
     (RECALL_TOKENS, "Tokens of these answers."),
     (LEARNED, "Runs of learning from feedback beside the server, by outcome."),
     (HTTP_REQUESTS, "Finished HTTP requests."),
+    (LOG_LINES_LOST, "Lines of the log for which there was no room, because nobody read standard error."),
     (MAJOR_PAGE_FAULTS, "How often the process waited for the disk, as for experts that are not in memory."),
 ];
 
