@@ -5,6 +5,7 @@ mod commands;
 mod config;
 mod exit;
 mod flags;
+mod learning;
 mod loading;
 mod output;
 

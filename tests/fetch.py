@@ -37,6 +37,12 @@ KNOWN = {
     "schemas-notebook": ("nbformat", "5.11.1", "nbformat/v4/", 0),
     "schemas-openapi": ("openapi-spec-validator", "0.9.0", "openapi_spec_validator/resources/schemas/", 1),
     "schemas-vega-lite": ("altair", "6.3.0", "altair/vegalite/v6/schema/", 0),
+    # Texts of four kinds, each of one project, that `ruvllm bench learning` learns from: how-tos (Django), a manual (Meson),
+    # code (Ansible), and release notes (Django).
+    "texts-documentation": ("Django", "5.2.8", "/docs/topics/", 3),
+    "texts-manual": ("meson", "1.9.1", "/docs/markdown/", 0),
+    "texts-code": ("ansible-core", "2.19.4", "/lib/ansible/modules/", 0),
+    "texts-announcements": ("Django", "5.2.8", "/docs/releases/", 0),
     # PostgreSQL with pgvector: all of the package, since its programs look for their libraries beside them.
     "postgres": ("pgserver", "0.1.4", "", 9),
 }

@@ -2,6 +2,7 @@
 
 mod answered;
 mod arrival;
+mod learning;
 mod model;
 mod prefix;
 mod serve;
@@ -37,6 +38,7 @@ pub struct Bench {
 enum Other {
     Serve(serve::Serve),
     Together(together::Together),
+    Learning(Box<learning::LearningBench>),
 }
 
 impl Bench {
@@ -44,6 +46,7 @@ impl Bench {
         match (self.other, self.model) {
             (Some(Other::Serve(serve)), _) => serve.execute(),
             (Some(Other::Together(together)), _) => together.execute(),
+            (Some(Other::Learning(learning)), _) => learning.execute(),
             (None, Some(model)) => {
                 let model = ModelFlags { model, engine: self.flags.engine.clone() };
                 ModelBench { model, flags: self.flags }.execute()

@@ -1,5 +1,6 @@
 //! `ruvllm learn`: what is kept to learn from, what was learned, and who is served with it.
 
+mod case;
 mod diff;
 mod export;
 mod forget;

@@ -4,12 +4,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use ruvllm_learning::Shingles;
+use ruvllm_runtime::ItemEncoder;
 use ruvllm_training::Item;
 
-use super::data::Lesson;
+use super::Divided;
 
-const GENERAL: &str = include_str!("../../../learning/texts/general.txt");
-const REPLAY: &str = include_str!("../../../learning/texts/replay.txt");
+const GENERAL: &str = include_str!("texts/general.txt");
+const REPLAY: &str = include_str!("texts/replay.txt");
 /// Divides the texts of a file.
 const DIVIDER: char = '\u{c}';
 
@@ -30,18 +31,22 @@ pub struct GeneralTexts {
 impl GeneralTexts {
     /// Reads both texts. What shares 13 tokens in a row with what is trained on says nothing, and is left out of what
     /// is judged.
-    pub fn read(general: Option<&Path>, replay: Option<&Path>, lesson: &Lesson) -> Result<Self> {
+    pub fn read(
+        (general, replay): (Option<&Path>, Option<&Path>),
+        encoder: &ItemEncoder,
+        divided: &Divided,
+    ) -> Result<Self> {
         let (text, source) = match general {
             Some(path) => (read(path, "--general")?, path.display().to_string()),
             None => (GENERAL.to_owned(), "built in".to_owned()),
         };
         let replay = replay.map_or_else(|| Ok(REPLAY.to_owned()), |path| read(path, "--replay"))?;
         // As long as examples are, so that a share of the items is about that share of the tokens.
-        let mean = lesson.training.iter().map(|item| item.tokens.len()).sum::<usize>() / lesson.training.len().max(1);
-        let replay = items(&replay, lesson, mean.max(WINDOW_MIN), "--replay")?;
-        let learned = lesson.training.iter().chain(&lesson.validation).chain(&replay);
+        let mean = divided.training.iter().map(|item| item.tokens.len()).sum::<usize>() / divided.training.len().max(1);
+        let replay = items(&replay, encoder, mean.max(WINDOW_MIN), "--replay")?;
+        let learned = divided.training.iter().chain(&divided.validation).chain(&replay);
         let shingles = Shingles::of(learned.map(|item| &item.tokens[..]));
-        let all = items(&text, lesson, usize::MAX, "--general")?;
+        let all = items(&text, encoder, usize::MAX, "--general")?;
         let windows = all.len();
         let judged: Vec<Item> = all.into_iter().filter(|item| !shingles.touch(&item.tokens)).collect();
         let left_out = windows - judged.len();
@@ -59,10 +64,10 @@ impl GeneralTexts {
 }
 
 /// Returns the windows of a text. One that ends with a window of a token or two loses these.
-fn items(text: &str, lesson: &Lesson, tokens: usize, flag: &str) -> Result<Vec<Item>> {
+fn items(text: &str, encoder: &ItemEncoder, tokens: usize, flag: &str) -> Result<Vec<Item>> {
     let mut items = Vec::new();
     for (number, part) in text.split(DIVIDER).map(str::trim).filter(|part| !part.is_empty()).enumerate() {
-        let windows = lesson.encoder.answers(part, tokens, number);
+        let windows = encoder.answers(part, tokens, number);
         items.extend(windows.with_context(|| format!("text {} of {flag} cannot be used", number + 1))?);
     }
     items.retain(|item| item.target_count() > 0);

@@ -12,6 +12,7 @@ mod loss;
 mod ngram;
 mod overlap;
 mod random;
+mod repeats;
 mod split;
 
 pub use bootstrap::Interval;
@@ -20,4 +21,5 @@ pub use gate::{Comparison, GateError, GateOptions, GeneralReport, HeldOut, Repor
 pub use loss::Loss;
 pub use ngram::{NgramMemory, Scored};
 pub use overlap::{SHARED_TOKENS, Shingles};
+pub use repeats::Repeats;
 pub use split::{DocumentKey, Needed, Part, part_of};

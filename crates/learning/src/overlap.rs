@@ -22,7 +22,7 @@ impl Shingles {
 }
 
 /// The same in every run of the program.
-fn hash(run: &[u32]) -> u64 {
+pub(crate) fn hash(run: &[u32]) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(run)
 }
 

@@ -5,6 +5,7 @@
 //! reference. Everything here is made from the store again after a restart, and whenever something is forgotten.
 
 mod items;
+mod observe;
 mod scope;
 mod worker;
 

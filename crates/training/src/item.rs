@@ -27,6 +27,12 @@ impl Item {
         Self { tokens, targets, active_from: 0, document, rejected: None }
     }
 
+    /// Returns what is to be predicted, from the first target on.
+    pub fn answer(&self) -> &[TokenId] {
+        let first = self.targets.iter().position(|is_target| *is_target).unwrap_or(self.tokens.len());
+        &self.tokens[first..]
+    }
+
     /// Returns how many of its own predictions count.
     pub fn target_count(&self) -> usize {
         self.targets.iter().skip(1).filter(|is_target| **is_target).count()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use ruvllm_engine::{AdapterId, Observed, Recall, RecallItem, RecallSpace, TextToObserve};
+use ruvllm_engine::{AdapterId, Observed, Recall, RecallItem, RecallSpace, TextToObserve, TokenId};
 use ruvllm_memory::{LearningChanges, MemoryError, Recorder};
 use ruvllm_model::adapters::AdapterError;
 use ruvllm_text::SpecialTokens;
@@ -211,10 +211,8 @@ impl Worker {
         if let Some(space) = self.spaces.get(&model.fingerprint) {
             return Ok(Some(Arc::clone(space)));
         }
-        let mut tokens = model.encoder.tokenizer().encode(&SAMPLE_TEXTS.join("\n"), SpecialTokens::AsText);
-        tokens.truncate(model.encoder.context());
         let generation = self.shared.state().generation;
-        match self.wait_for(model, generation, Observe::Space { tokens })? {
+        match self.wait_for(model, generation, Observe::Space { tokens: space_sample(model) })? {
             Observed::Space(space) => {
                 let space = Arc::new(space);
                 self.spaces.insert(model.fingerprint, Arc::clone(&space));
@@ -301,4 +299,11 @@ impl Worker {
         let state = self.shared.state();
         state.scopes.get(key).is_some_and(|memory| memory.items.iter().map(|(id, _)| id).eq(ids))
     }
+}
+
+/// Returns the text that shows how a model's states vary.
+pub(super) fn space_sample(model: &LoadedModel) -> Vec<TokenId> {
+    let mut tokens = model.encoder.tokenizer().encode(&SAMPLE_TEXTS.join("\n"), SpecialTokens::AsText);
+    tokens.truncate(model.encoder.context());
+    tokens
 }

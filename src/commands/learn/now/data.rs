@@ -5,13 +5,14 @@ use std::iter;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use ruvllm_learning::{DocumentKey, Needed, Part, part_of};
+use ruvllm_learning::{DocumentKey, Needed, Part, Repeats, part_of};
 use ruvllm_memory::{ExampleQuery, LearnedScope, Memory, TrajectoryPrompt};
 use ruvllm_runtime::{ItemEncoder, ItemError};
 use ruvllm_training::Item;
 use serde_json::Value;
 
 use super::too_few;
+use crate::learning::Divided;
 
 /// More would take days.
 const EXAMPLES_MAX: usize = 100_000;
@@ -33,9 +34,7 @@ pub struct Examples {
 
 /// The same as a model reads them.
 pub struct Lesson {
-    pub training: Vec<Item>,
-    pub validation: Vec<Item>,
-    pub held_out: Vec<Item>,
+    pub items: Divided,
     /// Tokens that switch the adapter on, where it applies to answers only.
     pub invocation: Option<Vec<u32>>,
     pub encoder: ItemEncoder,
@@ -132,7 +131,7 @@ impl Lesson {
             true => Self::encode(&examples, model, tokens_max, false)?,
             false => lesson,
         };
-        let all = [&lesson.training, &lesson.validation, &lesson.held_out].into_iter().flatten();
+        let all = [&lesson.items.training, &lesson.items.validation, &lesson.items.held_out].into_iter().flatten();
         let encoded: BTreeSet<usize> = all.map(|item| item.document).collect();
         let mut left = examples.documents();
         left.retain(|document| encoded.contains(&(document.number() as usize)));
@@ -142,9 +141,7 @@ impl Lesson {
 
     fn encode(examples: &Examples, model: &Path, tokens_max: usize, is_activated: bool) -> Result<Self> {
         let mut lesson = Self {
-            training: Vec::new(),
-            validation: Vec::new(),
-            held_out: Vec::new(),
+            items: Divided::default(),
             invocation: None,
             encoder: ItemEncoder::open(model, tokens_max, is_activated)?,
             requests: Vec::new(),
@@ -152,6 +149,7 @@ impl Lesson {
             left_out: BTreeMap::new(),
             rejected_left_out: 0,
         };
+        let mut repeats = Repeats::default();
         for example in &examples.all {
             // Of a conversation only the last answer was preferred by somebody.
             let item = match lesson.encode_example(example).map(|mut items| items.pop()) {
@@ -162,12 +160,16 @@ impl Lesson {
                     continue;
                 }
             };
+            if !repeats.take(example.document.number(), item.answer()) {
+                *lesson.left_out.entry("repeating what answers in other conversations say").or_default() += 1;
+                continue;
+            }
             lesson.requests.push(example.request.clone());
             lesson.users.extend(example.user.clone());
             match part_of(example.document) {
-                Part::Training => lesson.training.push(item),
-                Part::Validation => lesson.validation.push(item),
-                Part::HeldOut => lesson.held_out.push(item),
+                Part::Training => lesson.items.training.push(item),
+                Part::Validation => lesson.items.validation.push(item),
+                Part::HeldOut => lesson.items.held_out.push(item),
             }
         }
         lesson.users.sort();
@@ -203,7 +205,7 @@ impl Lesson {
             }
             hasher.finalize().to_hex()[..16].to_owned()
         };
-        let all: BTreeSet<String> = self.training.iter().map(digest).collect();
+        let all: BTreeSet<String> = self.items.training.iter().map(digest).collect();
         all.into_iter().collect()
     }
 }

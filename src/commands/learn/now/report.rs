@@ -1,27 +1,28 @@
 //! Tells how learning goes on, and what came of it.
 
 use anyhow::Result;
-use ruvllm_learning::{Report, Verdict};
+use ruvllm_learning::Verdict;
 use ruvllm_memory::{LearnedScope, LearnedVersion};
 use ruvllm_training::Item;
 use serde_json::{Value, json};
 
 use super::data::Lesson;
-use super::general::GeneralTexts;
-use super::measure::HeldOutPairs;
+use crate::commands::learn::case::Judged;
 use crate::flags::scope::describe;
+use crate::learning::{GeneralTexts, HeldOutPairs};
 use crate::output;
 
 pub fn tell_lesson(scope: &LearnedScope, lesson: &Lesson) {
     let [training, validation, held_out] =
-        [&lesson.training, &lesson.validation, &lesson.held_out].map(|items| items.len());
+        [&lesson.items.training, &lesson.items.validation, &lesson.items.held_out].map(|items| items.len());
     let applies = if lesson.invocation.is_some() { "answers only" } else { "prompts and answers" };
     output::remark(&format!(
         "{}: {training} examples to learn from, {validation} to stop by, {held_out} held out; the adapter applies to \
          {applies}",
         describe(scope)
     ));
-    let pairs = [&lesson.training, &lesson.validation, &lesson.held_out].map(|items| pair_count(items));
+    let pairs =
+        [&lesson.items.training, &lesson.items.validation, &lesson.items.held_out].map(|items| pair_count(items));
     if pairs.iter().any(|count| *count > 0) {
         let [training, validation, held_out] = pairs;
         output::remark(&format!("{training}, {validation} and {held_out} of them correct an answer that is known"));
@@ -56,7 +57,8 @@ pub fn tell_general(general: &GeneralTexts) {
 }
 
 /// Prints what a candidate was compared with, and the verdict.
-pub fn print(version: &LearnedVersion, report: &Report, preferences: Option<&HeldOutPairs>) -> Result<()> {
+pub fn print(version: &LearnedVersion, judged: &Judged) -> Result<()> {
+    let Judged { report, measured, .. } = judged;
     let percent = |share: f64| format!("{:+.2} %", 100.0 * share);
     let heading = ["AGAINST", "LOSS", "CANDIDATE", "CHANGE", "95 % INTERVAL", "HAS TO BE BEATEN"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
@@ -82,7 +84,7 @@ pub fn print(version: &LearnedVersion, report: &Report, preferences: Option<&Hel
     output::table(&rows)?;
     let (number, model) = (version.version, &version.scope.model);
     output::remark(&format!("{} items of {} documents were held out", report.items, report.documents));
-    if let Some(HeldOutPairs { base, candidate }) = preferences {
+    if let Some(HeldOutPairs { base, candidate }) = &measured.preferences {
         let [before, now] = [base, candidate].map(|one| format!("{:.0} % (lead {:+.3})", 100.0 * one.share, one.lead));
         let pairs = base.pairs;
         output::remark(&format!(
