@@ -1,0 +1,3 @@
+//! Kernel packs: what good ones do, and what hostile ones cannot.
+
+mod sandbox;
