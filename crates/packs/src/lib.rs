@@ -7,9 +7,17 @@
 compile_error!("tensors are handed to kernels as they are in memory, which must be little-endian");
 
 mod abi;
+mod gates;
+pub mod manifest;
+mod pack;
 mod sandbox;
+mod signature;
 
 pub use abi::{ABI_VERSION, KernelCode};
+pub use gates::GateError;
+pub use manifest::{Category, Kernel, Manifest, ManifestError};
+pub use pack::{MANIFEST, Pack, PackError, SIGNATURE, Trust, fill_hashes, hash_of, write_archive};
 pub use sandbox::{
     Call, Fault, Instance, InstanceLimits, MODULE_BYTES_MAX, Module, ModuleError, Number, Sandbox, SandboxError,
 };
+pub use signature::{KeyFileError, PublicKey, SecretKey, SignatureError};
