@@ -5,8 +5,11 @@ mod diff;
 mod export;
 mod forget;
 mod history;
+mod import;
 mod now;
+mod publish;
 mod serving;
+mod shared;
 mod status;
 
 use anyhow::Result;
@@ -32,6 +35,8 @@ enum What {
     Promote(serving::Promote),
     Rollback(serving::Rollback),
     Reset(serving::Reset),
+    Publish(publish::Publish),
+    Import(Box<import::Import>),
     Export(export::Export),
     Forget(forget::ForgetCommand),
 }
@@ -46,6 +51,8 @@ impl Learn {
             What::Promote(command) => command.execute(),
             What::Rollback(command) => command.execute(),
             What::Reset(command) => command.execute(),
+            What::Publish(command) => command.execute(),
+            What::Import(command) => command.execute(),
             What::Export(command) => command.execute(),
             What::Forget(command) => command.execute(),
         }

@@ -20,4 +20,4 @@ pub use pack::{MANIFEST, Pack, PackError, SIGNATURE, Trust, fill_hashes, hash_of
 pub use sandbox::{
     Call, Fault, Instance, InstanceLimits, MODULE_BYTES_MAX, Module, ModuleError, Number, Sandbox, SandboxError,
 };
-pub use signature::{KeyFileError, PublicKey, SecretKey, SignatureError};
+pub use signature::{KeyFileError, PublicKey, SecretKey, SignatureError, verify};

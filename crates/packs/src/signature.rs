@@ -139,7 +139,7 @@ impl SecretKey {
 }
 
 /// Checks the signature of a manifest's bytes, and returns whose it is.
-pub(crate) fn verify(manifest: &[u8], signature: &[u8]) -> Result<PublicKey, SignatureError> {
+pub fn verify(manifest: &[u8], signature: &[u8]) -> Result<PublicKey, SignatureError> {
     let text = str::from_utf8(signature).map_err(|_| SignatureError::NotASignature)?;
     let (key, signature) = text.trim_end().split_once(' ').ok_or(SignatureError::NotASignature)?;
     let key: PublicKey = key.parse().map_err(|_| SignatureError::NotASignature)?;

@@ -149,7 +149,8 @@ pub fn id_of(digest: &str) -> Option<AdapterId> {
     Some(AdapterId(id))
 }
 
-fn digest_of(id: AdapterId) -> String {
+/// Returns the digest by which an adapter is named.
+pub fn digest_of(id: AdapterId) -> String {
     id.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -69,7 +69,7 @@ pub use encode::Truncation;
 pub use engine::Engine;
 pub use error::{GenerateError, RequestError};
 pub use kv_calibration::ColdFormat;
-pub use learned_files::{LearnedFileError, LearnedFiles, id_of as adapter_id_of};
+pub use learned_files::{LearnedFileError, LearnedFiles, digest_of as adapter_digest_of, id_of as adapter_id_of};
 pub use perplexity::{Perplexity, PerplexityError};
 pub use prefill_calibration::FastPrefill;
 pub use prepare::check_policy;

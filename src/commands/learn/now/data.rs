@@ -195,19 +195,21 @@ impl Lesson {
 
     /// Returns short digests of the items that are learned from.
     pub fn digests(&self) -> Vec<String> {
-        let digest = |item: &Item| {
-            let mut hasher = blake3::Hasher::new_derive_key("ruvllm learning items 1");
-            for item in iter::once(item).chain(item.rejected.as_deref()) {
-                item.tokens.iter().zip(&item.targets).for_each(|(token, is_target)| {
-                    hasher.update(&token.to_le_bytes());
-                    hasher.update(&[u8::from(*is_target)]);
-                });
-            }
-            hasher.finalize().to_hex()[..16].to_owned()
-        };
         let all: BTreeSet<String> = self.items.training.iter().map(digest).collect();
         all.into_iter().collect()
     }
+}
+
+/// Returns a short digest of an item and of what is rejected for it.
+pub fn digest(item: &Item) -> String {
+    let mut hasher = blake3::Hasher::new_derive_key("ruvllm learning items 1");
+    for item in iter::once(item).chain(item.rejected.as_deref()) {
+        item.tokens.iter().zip(&item.targets).for_each(|(token, is_target)| {
+            hasher.update(&token.to_le_bytes());
+            hasher.update(&[u8::from(*is_target)]);
+        });
+    }
+    hasher.finalize().to_hex()[..16].to_owned()
 }
 
 /// Returns how a conversation begins: all that continue it begin so, too.
