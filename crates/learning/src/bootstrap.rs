@@ -33,16 +33,27 @@ pub(crate) fn compare(
         *sums = (sums.0 + reference.sum, sums.1 + loss.sum);
     }
     let sums: Vec<(f64, f64)> = of_documents.into_values().collect();
-    let mut random = Random::new(seed);
-    let drawn = |random: &mut Random| change((0..sums.len()).map(|_| sums[random.below(sums.len())]));
-    let mut changes: Vec<f64> = (0..resamples).map(|_| drawn(&mut random)).collect();
-    changes.sort_by(f64::total_cmp);
-    let outside = expanded_tail(sums.len(), (1.0 - confidence) / 2.0);
-    let at = |share: f64| changes[((resamples - 1) as f64 * share).round() as usize];
-    Interval { change: change(sums.iter().copied()), low: at(outside), high: at(1.0 - outside) }
+    let (low, high) = resampled(&sums, change, (resamples, seed), confidence);
+    Interval { change: change(&mut sums.iter().copied()), low, high }
 }
 
-fn change(sums: impl Iterator<Item = (f64, f64)>) -> f64 {
+/// Returns what a statistic lies between when the parts that it is of are drawn anew.
+pub(crate) fn resampled<T: Copy>(
+    parts: &[T],
+    statistic: impl Fn(&mut dyn Iterator<Item = T>) -> f64,
+    (resamples, seed): (usize, u64),
+    confidence: f64,
+) -> (f64, f64) {
+    let mut random = Random::new(seed);
+    let drawn = |random: &mut Random| statistic(&mut (0..parts.len()).map(|_| parts[random.below(parts.len())]));
+    let mut values: Vec<f64> = (0..resamples).map(|_| drawn(&mut random)).collect();
+    values.sort_by(f64::total_cmp);
+    let outside = expanded_tail(parts.len(), (1.0 - confidence) / 2.0);
+    let at = |share: f64| values[((resamples - 1) as f64 * share).round() as usize];
+    (at(outside), at(1.0 - outside))
+}
+
+fn change(sums: &mut dyn Iterator<Item = (f64, f64)>) -> f64 {
     let (reference, loss) = sums.fold((0.0, 0.0), |all, (reference, loss)| (all.0 + reference, all.1 + loss));
     if reference == 0.0 { 0.0 } else { loss / reference - 1.0 }
 }
@@ -65,7 +76,7 @@ fn student_quantile(z: f64, freedom: f64) -> f64 {
 }
 
 /// Returns the share of the standard normal distribution below `x` (Abramowitz and Stegun 26.2.17).
-fn normal_share(x: f64) -> f64 {
+pub(crate) fn normal_share(x: f64) -> f64 {
     const TERMS: [f64; 5] = [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
     let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
     let tail = (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt()

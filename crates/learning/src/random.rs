@@ -20,10 +20,7 @@ impl Random {
     pub fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.next()) * end as u128) >> 64) as usize
     }
-}
 
-#[cfg(test)]
-impl Random {
     /// Returns a number from 0 to below 1.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
