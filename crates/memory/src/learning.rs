@@ -5,6 +5,7 @@
 //! trajectory that it is about.
 
 mod changes;
+mod choices;
 mod examples;
 mod forget;
 mod known;
@@ -15,13 +16,16 @@ mod trajectory;
 mod versions;
 
 pub use changes::LearningChanges;
+pub use choices::{ChoiceChanges, ChoiceOutcome};
 pub use examples::{Example, ExampleQuery};
 pub use forget::{Forget, Forgotten};
 pub use known::KnownRequest;
 pub use status::{FeedbackCounts, KeptFor, LearningStatus, TenantLearning};
 pub use store::LearningStore;
 pub use trajectory::{TRAJECTORY_BYTES_MAX, Trajectory, TrajectoryPrompt};
-pub use versions::{LearnedScope, LearnedVersion, NewVersion, ScopeState, ServedVersion, VersionState};
+pub use versions::{
+    LearnedScope, LearnedVersion, NewVersion, ROUTER_MODEL, ScopeState, ServedRouter, ServedVersion, VersionState,
+};
 
 pub(crate) use retention::{expire, keep_size};
 pub(crate) use trajectory::{put, rate};

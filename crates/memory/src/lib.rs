@@ -33,9 +33,9 @@ pub use facets::Kind;
 pub use graph::{Edge, EdgeKind};
 pub use key::{Key, KeySource};
 pub use learning::{
-    Example, ExampleQuery, FeedbackCounts, Forget, Forgotten, KeptFor, KnownRequest, LearnedScope, LearnedVersion,
-    LearningChanges, LearningStatus, LearningStore, NewVersion, ScopeState, ServedVersion, TRAJECTORY_BYTES_MAX,
-    TenantLearning, Trajectory, TrajectoryPrompt, VersionState,
+    ChoiceChanges, ChoiceOutcome, Example, ExampleQuery, FeedbackCounts, Forget, Forgotten, KeptFor, KnownRequest,
+    LearnedScope, LearnedVersion, LearningChanges, LearningStatus, LearningStore, NewVersion, ROUTER_MODEL, ScopeState,
+    ServedRouter, ServedVersion, TRAJECTORY_BYTES_MAX, TenantLearning, Trajectory, TrajectoryPrompt, VersionState,
 };
 pub use memory::{Item, Memory, MemoryOptions, MemoryStatus, Place, Recalled, now_ms, restore_backup};
 pub use policies::{Policies, Policy, PolicyQuery, PolicySource, PolicyStore, defaults as default_policies};
@@ -47,8 +47,8 @@ pub use sessions::{
 pub use users::check_user;
 pub use witness::{
     Annotation, Bucket, CORRECTION_BYTES_MAX, CacheUse, ChainError, ErrorFilter, ExportFormat, Exported, Failure,
-    Feedback, Forgetting, ForgottenEntry, Found, Latency, LearningChange, LogEntry, ModelStats, Percentiles, Quality,
-    REASON_BYTES_MAX, RecallUse, Removed, Retention, Routing, Said, Texts, TokenCounts, Verified, WitnessEntry,
-    WitnessLog, WitnessQuery, WitnessRecord, WitnessStats,
+    Feedback, Forgetting, ForgottenEntry, Found, Latency, LearningChange, LogEntry, ModelChoice, ModelStats,
+    Percentiles, Quality, REASON_BYTES_MAX, RecallUse, Removed, Retention, Routing, Said, Texts, TokenCounts, Verified,
+    WitnessEntry, WitnessLog, WitnessQuery, WitnessRecord, WitnessStats,
 };
 pub use words::{Range, parse_bytes, parse_span};

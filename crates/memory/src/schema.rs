@@ -10,7 +10,7 @@ use crate::sessions;
 /// entries are stored apart, so that aggregates need not read them, and for the same reason the summaries of sessions are
 /// stored apart from their messages. End users are no names: there may be any number of them. `ID` stands for the
 /// database's type of a primary key.
-const STEPS: [&[&str]; 4] = [
+const STEPS: [&[&str]; 5] = [
     &[
         "CREATE TABLE counters (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
         "INSERT INTO counters (name, value) VALUES ('entry', 0), ('name', 0)",
@@ -58,6 +58,10 @@ const STEPS: [&[&str]; 4] = [
         "CREATE TABLE learned_versions (id ID, tenant BIGINT NOT NULL, end_user TEXT NOT NULL, model TEXT NOT NULL, version BIGINT NOT NULL, at_ms BIGINT NOT NULL, state TEXT NOT NULL, body TEXT NOT NULL, UNIQUE (tenant, end_user, model, version))",
         "CREATE TABLE learned_scopes (tenant BIGINT NOT NULL, end_user TEXT NOT NULL, model TEXT NOT NULL, version BIGINT NOT NULL, trail TEXT NOT NULL, changed_ms BIGINT NOT NULL, PRIMARY KEY (tenant, end_user, model))",
         "INSERT INTO counters (name, value) VALUES ('learned', 0)",
+    ],
+    &[
+        "ALTER TABLE witness ADD COLUMN choice BIGINT",
+        "CREATE INDEX witness_by_choice ON witness (tenant, id) WHERE choice IS NOT NULL",
     ],
 ];
 

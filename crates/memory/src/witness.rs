@@ -18,7 +18,8 @@ pub use annotation::{
     Said,
 };
 pub use entry::{
-    CacheUse, Failure, Latency, Quality, RecallUse, Routing, Texts, TokenCounts, WitnessEntry, WitnessRecord,
+    CacheUse, Failure, Latency, ModelChoice, Quality, RecallUse, Routing, Texts, TokenCounts, WitnessEntry,
+    WitnessRecord,
 };
 pub use export::{ExportFormat, Exported};
 pub use log::WitnessLog;

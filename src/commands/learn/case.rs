@@ -158,6 +158,7 @@ impl Case<'_> {
         let bytes = AdapterFile::open(folder)?.file_bytes;
         let (adapter, is_new) = self.files.install(folder)?;
         let new = NewVersion {
+            router: None,
             adapter: adapter.clone(),
             bytes,
             model_digest: judged.model_digest.clone(),

@@ -255,7 +255,7 @@ fn blank(database: &mut dyn Writing, entry: &Entry, forgotten: &mut Forgotten) -
     let parsed = LogEntry::parse(entry.kind.as_deref(), body).map_err(damaged)?;
     let left = serde_json::to_string(&ForgottenEntry::of(&parsed, body)).map_err(damaged)?;
     database.execute("UPDATE witness_bodies SET body = $1 WHERE id = $2", &[left.into(), id.clone()])?;
-    let sql = "UPDATE witness SET kind = $1, session = NULL, about = NULL, response = NULL, end_user = NULL, \
+    let sql = "UPDATE witness SET kind = $1, session = NULL, about = NULL, response = NULL, end_user = NULL, choice = NULL, \
                total_ms = 0, quality = NULL, error = NULL, prompt_tokens = 0, cached_tokens = 0, answer_tokens = 0 \
                WHERE id = $2";
     database.execute(sql, &[FORGOTTEN.into(), id.clone()])?;

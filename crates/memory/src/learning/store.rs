@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::status::KeptFor;
 use super::versions;
 use super::{
-    Example, ExampleQuery, Forget, Forgotten, KnownRequest, LearnedScope, LearnedVersion, LearningChanges,
-    LearningStatus, NewVersion, ScopeState, ServedVersion,
+    ChoiceChanges, ChoiceOutcome, Example, ExampleQuery, Forget, Forgotten, KnownRequest, LearnedScope, LearnedVersion,
+    LearningChanges, LearningStatus, NewVersion, ScopeState, ServedRouter, ServedVersion,
 };
 use crate::Memory;
 use crate::database::PATIENCE;
@@ -87,7 +87,23 @@ impl LearningStore<'_> {
         self.0.read(|reading| versions::state(reading, &self.0.names, scope))
     }
 
-    /// Returns what all scopes are served with, but for the model alone.
+    /// Returns the newest choices between models of a tenant with what came of them, the oldest of them first.
+    pub fn choices(&self, tenant: &str, count: usize) -> Result<Vec<ChoiceOutcome>> {
+        self.0.read(|reading| super::choices::newest(reading, &self.0.names, tenant, count))
+    }
+
+    /// Returns what happened since a mark that choices between models depend on; the first one is that of
+    /// [`changes_mark`](Self::changes_mark).
+    pub fn choice_changes(&self, since: i64) -> Result<ChoiceChanges> {
+        self.0.read(|reading| super::choices::changes(reading, since))
+    }
+
+    /// Returns the networks that choose between models, by tenant.
+    pub fn served_routers(&self) -> Result<Vec<ServedRouter>> {
+        self.0.read(versions::served_routers)
+    }
+
+    /// Returns the adapters that all scopes are served with.
     pub fn served_versions(&self) -> Result<Vec<ServedVersion>> {
         self.0.read(versions::served)
     }

@@ -1,7 +1,7 @@
 //! Versions that were learned, and which one each scope is served with.
 //!
-//! A version is an adapter, kept elsewhere and known by the digest of its contents, with what it was learned from and
-//! the figures that it was judged by. What is served is a pointer: promoting and rolling back changes nothing else,
+//! A version is an adapter, kept elsewhere and known by the digest of its contents, or a router, which is small and kept
+//! with it. It comes with what it was learned from and the figures that it was judged by. What is served is a pointer: promoting and rolling back changes nothing else,
 //! so that they are at once and exact.
 
 mod change;
@@ -16,6 +16,9 @@ pub(super) use withdraw::withdraw;
 use crate::database::{Reading, Value, first_row};
 use crate::error::{MemoryError, Result};
 use crate::names::Names;
+
+/// The model of a scope whose versions choose between models.
+pub const ROUTER_MODEL: &str = "auto";
 
 /// Whose feedback was learned from, and who is served with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -61,11 +64,14 @@ impl VersionState {
 /// A version to be stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NewVersion {
-    /// Digest of the adapter's contents, in hexadecimal, and their size.
+    /// Digest of the contents of the adapter or router, in hexadecimal, and their size.
     pub adapter: String,
     pub bytes: u64,
-    /// Fingerprint of the model's file that it was judged on.
+    /// Fingerprint of the model's file that it was judged on; empty for a router.
     pub model_digest: String,
+    /// The contents of a router, which is no adapter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<Json>,
     /// The version that was served when it was judged; 0 is the model alone.
     pub parent: i64,
     /// Requests and end users whose feedback it was learned from or judged by; empty once they were forgotten.
@@ -103,7 +109,15 @@ pub struct ScopeState {
     pub changed_ms: i64,
 }
 
-/// A version that requests are answered with.
+/// A router that chooses between models for a tenant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServedRouter {
+    pub tenant: String,
+    pub version: i64,
+    pub router: Json,
+}
+
+/// An adapter that requests are answered with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedVersion {
     pub scope: LearnedScope,
@@ -154,8 +168,25 @@ pub(super) fn change_count(database: &mut dyn Reading) -> Result<i64> {
     row.ok_or_else(|| MemoryError::damaged("the counter of learned versions is missing"))?[0].integer()
 }
 
-/// Returns what all scopes are served with, but for the model alone.
+/// Returns the adapters that all scopes are served with.
 pub(super) fn served(database: &mut dyn Reading) -> Result<Vec<ServedVersion>> {
+    let adapter = |(scope, version, body): (LearnedScope, i64, NewVersion)| {
+        let NewVersion { adapter, model_digest, router, .. } = body;
+        router.is_none().then_some(ServedVersion { scope, version, adapter, model_digest })
+    };
+    Ok(served_bodies(database)?.into_iter().filter_map(adapter).collect())
+}
+
+/// Returns the routers that choose between models, by tenant.
+pub(super) fn served_routers(database: &mut dyn Reading) -> Result<Vec<ServedRouter>> {
+    let router = |(scope, version, body): (LearnedScope, i64, NewVersion)| {
+        Some(ServedRouter { tenant: scope.tenant, version, router: body.router? })
+    };
+    Ok(served_bodies(database)?.into_iter().filter_map(router).collect())
+}
+
+/// Returns what all scopes are served with, but for the model alone.
+fn served_bodies(database: &mut dyn Reading) -> Result<Vec<(LearnedScope, i64, NewVersion)>> {
     let names = Names::all(database)?;
     let sql = "SELECT s.tenant, s.end_user, s.model, s.version, v.body FROM learned_scopes s \
                JOIN learned_versions v ON v.tenant = s.tenant AND v.end_user = s.end_user AND v.model = s.model \
@@ -171,8 +202,7 @@ pub(super) fn served(database: &mut dyn Reading) -> Result<Vec<ServedVersion>> {
             user: (!user.is_empty()).then_some(user),
             model: row[2].as_text_owned()?,
         };
-        let version = row[3].integer()?;
-        found.push(ServedVersion { scope, version, adapter: body.adapter, model_digest: body.model_digest });
+        found.push((scope, row[3].integer()?, body));
         Ok(())
     })?;
     Ok(found)
@@ -182,7 +212,8 @@ pub(super) fn served(database: &mut dyn Reading) -> Result<Vec<ServedVersion>> {
 pub(super) fn adapters(database: &mut dyn Reading) -> Result<std::collections::BTreeSet<String>> {
     let mut found = std::collections::BTreeSet::new();
     database.rows("SELECT body FROM learned_versions WHERE state <> 'withdrawn'", &[], &mut |row| {
-        found.insert(parse::<NewVersion>(&row[0])?.adapter);
+        let NewVersion { adapter, router, .. } = parse(&row[0])?;
+        found.extend(router.is_none().then_some(adapter));
         Ok(())
     })?;
     Ok(found)

@@ -32,6 +32,8 @@ fn bytes_of_trace(trace: &Trace) -> usize {
     let strings = [&entry.request, &entry.tenant, &entry.model, &entry.backend, &entry.routing.model].map(String::len);
     let texts = entry.texts.as_ref().map_or(0, |texts| texts.prompt.len() + texts.answer.len());
     let error = entry.error.as_ref().map_or(0, |error| error.kind.len() + error.message.len());
+    let choice = entry.routing.choice.as_ref().map_or(0, |choice| choice.features.len() + choice.default.len());
+    let candidates: usize = entry.routing.probabilities.keys().map(|name| VALUE_BYTES + name.len()).sum();
     let documents: usize = entry.documents.iter().map(String::len).sum();
     let embedded: usize = to_embed.iter().flatten().map(String::len).sum();
     let vectors = vector(&witness.prompt_embedding) + vector(&witness.answer_embedding);
@@ -40,7 +42,7 @@ fn bytes_of_trace(trace: &Trace) -> usize {
     // Turns are kept twice: here and in the write buffer.
     let turn = turn.as_ref().map_or(0, |turn| 2 * bytes_of_turn(turn));
     let trajectory = trajectory.as_ref().map_or(0, bytes_of_trajectory);
-    ENTRY_BYTES + said + texts + error + embedded + vectors + turn + trajectory
+    ENTRY_BYTES + said + choice + candidates + texts + error + embedded + vectors + turn + trajectory
 }
 
 fn bytes_of_trajectory(trajectory: &Trajectory) -> usize {

@@ -159,8 +159,8 @@ impl Row<'_> {
         let quality = entry.quality.as_ref().map(|quality| quality.score);
         let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
         let sql = "INSERT INTO witness (id, batch, request, tenant, model, session, at_ms, total_ms, quality, error, \
-                   prompt_tokens, cached_tokens, answer_tokens, about, response, end_user) \
-                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+                   prompt_tokens, cached_tokens, answer_tokens, about, response, end_user, choice) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
         database.execute(
             sql,
             &[
@@ -180,6 +180,7 @@ impl Row<'_> {
                 entry.regenerates.as_deref().into(),
                 entry.response.as_deref().into(),
                 entry.user.as_deref().into(),
+                entry.routing.choice.as_ref().map(|_| 1).into(),
             ],
         )?;
         if let Some(session) = session {

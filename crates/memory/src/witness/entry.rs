@@ -19,6 +19,21 @@ pub struct Routing {
     /// The policy that decided, as `type/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+    /// How the model was chosen, where there was a choice and the tenant takes part in learning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<ModelChoice>,
+}
+
+/// How the model was chosen among several, as much as is needed to learn from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelChoice {
+    /// What decided: `request` (which named its model), `default`, `bandit/N` with the number of outcomes that it knew,
+    /// or `fastgrnn/N` with its version.
+    pub by: String,
+    /// The model that answers where nothing is known.
+    pub default: String,
+    /// What was decided by, in the learner's own format. As little as an embedding, it gives the text back.
+    pub features: String,
 }
 
 /// Measured quality of an answer, from 0 to 1, and the scores that it was computed from. What people say of an answer is an

@@ -376,7 +376,8 @@ fn a_list_of_sessions_reads_no_conversations_and_older_memories_get_what_it_read
                  DROP INDEX witness_by_about; DROP INDEX witness_by_response; DROP INDEX witness_by_user; \
                  DROP INDEX witness_by_kind; ALTER TABLE witness DROP COLUMN kind; \
                  ALTER TABLE witness DROP COLUMN about; ALTER TABLE witness DROP COLUMN response; \
-                 ALTER TABLE witness DROP COLUMN end_user; ALTER TABLE batches DROP COLUMN rule; \
+                 ALTER TABLE witness DROP COLUMN end_user; DROP INDEX witness_by_choice; \
+                 ALTER TABLE witness DROP COLUMN choice; ALTER TABLE batches DROP COLUMN rule; \
                  UPDATE meta SET value = '1' WHERE name = 'schema';";
     another_program(folder.path()).execute_batch(older).unwrap();
     let memory = at(folder.path()).unwrap();

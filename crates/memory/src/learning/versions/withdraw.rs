@@ -34,7 +34,8 @@ pub(in crate::learning) fn withdraw(
     take_numbers(database, "learned", 1)?;
     let mut scopes: BTreeSet<LearnedScope> = BTreeSet::new();
     for Found { id, body, scope, .. } in &found {
-        let left = NewVersion { requests: Vec::new(), users: Vec::new(), items: Vec::new(), ..body.clone() };
+        let left =
+            NewVersion { requests: Vec::new(), users: Vec::new(), items: Vec::new(), router: None, ..body.clone() };
         let values: [Value; 3] = [VersionState::Withdrawn.name().into(), to_text(&left)?.into(), (*id).into()];
         database.execute("UPDATE learned_versions SET state = $1, body = $2 WHERE id = $3", &values)?;
         scopes.insert(scope.clone());

@@ -1,10 +1,12 @@
 //! What must hold whatever database the memory is in. Each test gets a memory of its own.
 
+mod choices;
 mod learning;
 mod versions;
 
 use std::time::Duration;
 
+pub use choices::*;
 pub use learning::*;
 pub use versions::*;
 
@@ -32,7 +34,8 @@ macro_rules! suite {
                trajectories_have_a_retention_of_their_own, a_forgotten_request_leaves_its_digest_only,
                a_user_and_a_tenant_are_forgotten_everywhere, versions_are_promoted_rolled_back_and_forced,
                versions_that_were_learned_from_what_is_forgotten_are_withdrawn,
-               changes_are_annotations_that_name_the_adapter);
+               changes_are_annotations_that_name_the_adapter, choices_are_found_by_tenant_with_what_came_of_them,
+               a_router_is_a_version_that_goes_with_what_it_was_learned_from);
     };
     ($open:path: $($test:ident),*) => {
         $(#[test]

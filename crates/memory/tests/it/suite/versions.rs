@@ -14,6 +14,7 @@ fn scope(tenant: &str, user: Option<&str>) -> LearnedScope {
 
 fn version(digit: &str, parent: i64, requests: &[&str]) -> NewVersion {
     NewVersion {
+        router: None,
         adapter: digit.repeat(64),
         bytes: 7,
         model_digest: "0a".repeat(32),
