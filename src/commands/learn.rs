@@ -2,12 +2,14 @@
 
 mod case;
 mod diff;
+mod evaluate;
 mod export;
 mod forget;
 mod history;
 mod import;
 mod now;
 mod publish;
+mod router;
 mod serving;
 mod shared;
 mod status;
@@ -20,6 +22,10 @@ use clap::{Args, Subcommand};
 /// Nothing is kept unless somebody opts in: `ruvllm serve --learn` for local users and all keys, `ruvllm keys add NAME
 /// --learn` for one, `ruvllm run MODEL --learn` for a chat. Then the texts and token ids of prompts and answers are kept,
 /// with the feedback on them, and answers are given with what was learned from it.
+///
+/// Requests with the model "auto" are answered by the model that did best for similar ones of the same tenant, as far as
+/// that can be told from feedback and time (`ruvllm learn evaluate`). `ruvllm learn router` trains a network for that; in
+/// the other commands its model is called auto.
 #[derive(Debug, Args)]
 pub struct Learn {
     #[command(subcommand)]
@@ -30,6 +36,8 @@ pub struct Learn {
 enum What {
     Status(status::Status),
     Now(Box<now::Now>),
+    Router(router::Router),
+    Evaluate(evaluate::Evaluate),
     History(history::History),
     Diff(diff::Diff),
     Promote(serving::Promote),
@@ -46,6 +54,8 @@ impl Learn {
         match self.what {
             What::Status(command) => command.execute(),
             What::Now(command) => command.execute(),
+            What::Router(command) => command.execute(),
+            What::Evaluate(command) => command.execute(),
             What::History(command) => command.execute(),
             What::Diff(command) => command.execute(),
             What::Promote(command) => command.execute(),

@@ -10,6 +10,7 @@ mod memory;
 mod models;
 mod ollama;
 mod pause;
+mod router;
 
 use std::path::Path;
 use std::sync::Arc;

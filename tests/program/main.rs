@@ -13,6 +13,7 @@ mod support;
 
 mod adapter_changes;
 mod adapters;
+mod auto;
 mod backends;
 mod cli;
 mod config;

@@ -51,6 +51,7 @@ mod learned_files;
 mod perplexity;
 mod recall;
 mod rerank;
+mod router;
 mod sampling_defaults;
 mod training_items;
 
@@ -79,6 +80,7 @@ pub use request::{
     Divergence, Message, Prompt, RecallUse, Request, Response, Timings, ToolCall, Tools, UnsetParams, Usage,
 };
 pub use rerank::{RerankError, RerankRequest, RerankScores, Reranker, relevance};
+pub use router::{ModelRouter, RoutedModel, RoutedOutcome, RouterOptions, features_of, routed_outcomes};
 pub use ruvllm_engine::{
     AdapterId, CacheStats, DiskStats, DiskStore, EvaluateError, FinishReason, HeldAdapter, LookupStats, PageKey,
     PrefixUse, Quota, Recall, Sampled, Sampling, SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers,

@@ -19,6 +19,7 @@ pub(crate) use request_record::RequestRecord;
 use crate::Engine;
 use crate::embed::{MemoryEmbeddings, NamedEmbedder, RecallError};
 use crate::recall::{RecallFor, RecallMemory, RecallStats};
+use crate::router::RoutedModel;
 
 /// Maximum number of concurrent reads of the memory by the server's endpoints.
 const LOOKUPS_MAX: usize = 8;
@@ -58,6 +59,8 @@ pub struct RequestIdentity {
     pub adapter: Option<String>,
     /// Whether texts and tokens are kept to learn from.
     pub learns: bool,
+    /// How the model was chosen, where there was a choice.
+    pub routed: Option<RoutedModel>,
 }
 
 impl RequestRecorder {

@@ -10,6 +10,7 @@ mod charges;
 mod chat;
 #[doc(hidden)]
 pub mod checked;
+mod choice;
 mod completions;
 mod conversation;
 mod embeddings;
@@ -44,7 +45,7 @@ mod usage;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ruvllm_runtime::{Engine, Prompt, Request, RequestRecorder, Tools};
+use ruvllm_runtime::{Engine, ModelRouter, Prompt, Request, RequestRecorder, Tools};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -71,6 +72,8 @@ pub struct Api {
     pub answer_time_max: Option<Duration>,
     /// Records requests, unless the memory is turned off.
     pub memory: Option<RequestRecorder>,
+    /// Chooses between models for requests that leave that open, unless the memory is turned off.
+    pub router: Option<Arc<ModelRouter>>,
     /// Limits how many long prompts are prepared concurrently.
     pub preparing: Preparing,
     /// Whether programs on this machine may change the store by Ollama's API without a key.
@@ -126,7 +129,7 @@ impl Api {
         caller: &Caller,
         mut requests: Vec<Request>,
     ) -> Result<Generation, ApiError> {
-        let model = self.models.get_adapted(model, adapters, caller.asker()).await?;
+        let model = self.model_for(model, adapters, caller, &requests).await?;
         keep_alive::apply(keep_alive, &model, &self.models, caller)?;
         let context = requests.iter().filter_map(|request| request.context).max();
         fields::note_context("num_ctx", context, model.runner.context(), caller.ignored())?;

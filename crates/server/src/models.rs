@@ -5,6 +5,7 @@
 
 mod adapter_table;
 mod adapters;
+mod auto;
 mod changes;
 mod embedding_queue;
 mod error;
@@ -87,6 +88,11 @@ impl ServedModel {
         self.runner.generator().ok_or_else(|| ModelError::NoGenerator { name: self.name.to_string(), kind })
     }
 
+    /// Returns when it was last used, as a count of the uses of all models.
+    fn uses(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
     /// Returns the encoder of an embedding model.
     pub fn encoder(&self) -> Result<&Arc<dyn Embedder>, ModelError> {
         let kind = self.runner.kind();
@@ -151,6 +157,8 @@ pub struct Models {
     slots: Mutex<HashMap<String, Arc<Slot>>>,
     adapters: Mutex<AdapterTable>,
     learned: Mutex<LearnedAdapters>,
+    /// Models that were named at the start, in their order.
+    named: Mutex<Vec<String>>,
     uses: AtomicU64,
     /// Held while memory is distributed.
     sharing: Mutex<()>,
@@ -170,6 +178,7 @@ impl Models {
             slots: Mutex::default(),
             adapters: Mutex::default(),
             learned: Mutex::default(),
+            named: Mutex::default(),
             uses: AtomicU64::new(0),
             sharing: Mutex::default(),
             descriptions: Descriptions::default(),
@@ -222,6 +231,7 @@ impl Models {
             ModelInUse::new(model, slot.users.enter())
         });
         self.slots().insert(name.to_owned(), slot);
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
         self.share_out();
         Ok(in_use)
     }
@@ -325,9 +335,15 @@ impl Models {
         }
         match self.store.derived(short) {
             Some((base, settings)) => Target { slot: base, settings: Some(Arc::new(settings)) },
+            None if short == auto::AUTO => slot(&self.default_model().unwrap_or_else(|| short.to_owned())),
             None if name != short && self.is_stored(name) => slot(name),
             None => slot(short),
         }
+    }
+
+    /// Returns the models that were named at the start, in their order.
+    fn named_at_start(&self) -> Vec<String> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn is_stored(&self, name: &str) -> bool {

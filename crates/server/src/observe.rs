@@ -15,7 +15,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use ruvllm_runtime::{NotEnforced, RecallUse};
+use ruvllm_runtime::{NotEnforced, RecallUse, RoutedModel};
 
 use crate::ignored::{self, IgnoredParams};
 use crate::metrics::{HttpRequest, Metrics};
@@ -33,6 +33,8 @@ const NOT_ENFORCED_HEADER: &str = "x-ruvllm-not-enforced";
 const VALID_HEADER: &str = "x-ruvllm-valid";
 const ADAPTER_HEADER: &str = "x-ruvllm-adapter";
 const RECALL_HEADER: &str = "x-ruvllm-recall";
+const MODEL_HEADER: &str = "x-ruvllm-model";
+const ROUTER_HEADER: &str = "x-ruvllm-router";
 /// Status that is logged for a client that disconnected before the response; it is never sent.
 const CLIENT_GONE: u16 = 499;
 
@@ -55,6 +57,8 @@ pub struct Notes {
     is_valid: Mutex<Option<bool>>,
     /// Items of the memory that the answer is drawn with.
     recalled: OnceLock<usize>,
+    /// The model that was chosen for a request that left it open, and how.
+    chosen: OnceLock<(String, Option<String>)>,
 }
 
 impl Notes {
@@ -114,6 +118,12 @@ impl Notes {
         }
     }
 
+    /// The model that was chosen for a request that left it open.
+    pub(crate) fn set_chosen(&self, model: &str, routed: Option<&RoutedModel>) {
+        let how = routed.map(|routed| format!("{}; probability={:.3}", routed.choice.by, routed.probability()));
+        let _ = self.chosen.set((model.to_owned(), how));
+    }
+
     /// Whether an answer was found to be valid.
     pub(crate) fn add_validity(&self, is_valid: bool) {
         let mut all = self.is_valid.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,6 +140,7 @@ impl Notes {
         let is_valid =
             self.is_valid().map(|is_valid| HeaderValue::from_static(if is_valid { "true" } else { "false" }));
         let adapter = self.adapter.get().and_then(|label| HeaderValue::from_str(label).ok());
+        let chosen = self.chosen.get();
         let recalled = self.recalled.get().and_then(|items| HeaderValue::from_str(&format!("items={items}")).ok());
         let named = [
             (ignored::HEADER, self.ignored.header()),
@@ -137,6 +148,8 @@ impl Notes {
             (VALID_HEADER, is_valid),
             (ADAPTER_HEADER, adapter),
             (RECALL_HEADER, recalled),
+            (MODEL_HEADER, chosen.and_then(|(model, _)| HeaderValue::from_str(model).ok())),
+            (ROUTER_HEADER, chosen.and_then(|(_, how)| HeaderValue::from_str(how.as_deref()?).ok())),
         ];
         named.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }

@@ -8,6 +8,7 @@ use ruvllm_learning::Report;
 use ruvllm_memory::{LearnedVersion, ScopeState};
 use serde_json::json;
 
+use super::serving::served;
 use crate::flags::memory::MemoryLocationFlags;
 use crate::flags::scope::{ScopeFlags, describe};
 use crate::output::plot::{self, Line};
@@ -50,10 +51,7 @@ impl History {
             return Ok(());
         }
         output::table(&rows(&versions, &state))?;
-        output::remark(&match state.version {
-            0 => "the model alone is served".to_owned(),
-            version => format!("version {version} is served"),
-        });
+        output::remark(&served(&scope, &state));
         Ok(())
     }
 }

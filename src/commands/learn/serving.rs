@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ruvllm_memory::{LearnedScope, Memory, ScopeState, VersionState, now_ms};
+use ruvllm_memory::{LearnedScope, Memory, ROUTER_MODEL, ScopeState, VersionState, now_ms};
 use serde_json::json;
 
 use crate::flags::memory::MemoryLocationFlags;
@@ -55,6 +55,7 @@ impl Promote {
             let versions = memory.learning().versions(scope)?;
             if let Some(found) = versions.iter().find(|one| one.version == version)
                 && found.state != VersionState::Withdrawn
+                && found.body.router.is_none()
                 && files.find(&found.body.adapter).is_none()
             {
                 bail!("the adapter of version {version} is not on this machine: copy it here, or learn again");
@@ -86,10 +87,16 @@ impl Which {
         if self.json {
             return output::json(&json!({ "scope": scope, "served": state }));
         }
-        let served = match &state {
-            ScopeState { version: 0, .. } => "the model alone".to_owned(),
-            ScopeState { version, .. } => format!("version {version}"),
-        };
-        output::line(&format!("{} is answered with {served} from now on", describe(&scope)))
+        output::line(&format!("{}: {} from now on", describe(&scope), served(&scope, &state)))
+    }
+}
+
+/// Says what a scope is answered with.
+pub fn served(scope: &LearnedScope, state: &ScopeState) -> String {
+    match (state.version, scope.model == ROUTER_MODEL) {
+        (0, false) => "the model alone is served".to_owned(),
+        (0, true) => "the bandit chooses between models".to_owned(),
+        (version, false) => format!("version {version} is served"),
+        (version, true) => format!("version {version} chooses between models"),
     }
 }

@@ -21,6 +21,7 @@ use super::adapters::AdapterFlags;
 use super::budget::FixedParts;
 use super::describe::describe;
 use super::ollama::OllamaEnvironment;
+use super::router::RouterFlags;
 use crate::flags::backend::{BackendFlag, parse_backend_of};
 use crate::flags::duration::parse_duration;
 use crate::flags::model::EngineFlags;
@@ -65,6 +66,8 @@ pub struct ModelsFlags {
     /// sent
     #[arg(long)]
     share_prefixes: bool,
+    #[command(flatten)]
+    router: RouterFlags,
     #[command(flatten)]
     adapters: AdapterFlags,
     #[command(flatten)]
@@ -157,11 +160,13 @@ impl ModelsFlags {
         let models = Arc::new(Models::new(store()?, Arc::new(self.clone()), Arc::clone(metrics), options));
         let (lifecycle, answer_time_max) = (lifecycle.clone(), Some(answer_time_max));
         let preparing = Preparing::default();
+        let router = self.router.start(memory.as_ref())?;
         let api = Api {
             models: Arc::clone(&models),
             lifecycle,
             answer_time_max,
             memory: memory.clone(),
+            router,
             preparing,
             allows_local_changes: ollama.is_some(),
         };

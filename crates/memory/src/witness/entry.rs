@@ -27,8 +27,8 @@ pub struct Routing {
 /// How the model was chosen among several, as much as is needed to learn from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelChoice {
-    /// What decided: `request` (which named its model), `default`, `bandit/N` with the number of outcomes that it knew,
-    /// or `fastgrnn/N` with its version.
+    /// What decided: `request` (which named its model), `default` (nothing was known yet), `bandit/N` with the number of
+    /// outcomes that it knew, or `fastgrnn/N` with its version.
     pub by: String,
     /// The model that answers where nothing is known.
     pub default: String,

@@ -23,6 +23,7 @@ pub(super) fn route(policies: &Policies, model: &str, request: &mut Request) -> 
         confidence: policy.map_or(0.0, |policy| policy.confidence),
         probabilities: [(model.to_owned(), 1.0)].into(),
         policy: policy.map(|policy| format!("{}/{}", policy.kind, policy.name)),
+        choice: None,
     }
 }
 

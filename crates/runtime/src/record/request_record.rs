@@ -15,6 +15,7 @@ use super::kept::Kept;
 use super::{RequestIdentity, RequestRecorder, quality};
 use crate::embed::{fitted, standardised};
 use crate::engine::LoadedModel;
+use crate::router::RoutedModel;
 use crate::{GenerateError, Message, Prompt, RecallUse, Request, RequestError, Response};
 
 /// Maximum number of characters that are embedded and stored of a text: its beginning says what it is about.
@@ -36,6 +37,8 @@ pub(crate) struct RequestRecord {
     /// Hash of what is asked, where another answer could come.
     prompt_hash: Option<u64>,
     learns: bool,
+    /// How the model was chosen, where there was a choice.
+    model_choice: Option<RoutedModel>,
     /// What is kept to learn from, where that is wanted.
     kept: Option<Kept>,
 }
@@ -71,6 +74,7 @@ impl RequestRecord {
             stats: None,
             prompt_hash: None,
             learns: identity.learns,
+            model_choice: identity.routed.clone(),
             kept: None,
         }
     }
@@ -85,8 +89,12 @@ impl RequestRecord {
         self.stats = stats;
     }
 
-    /// Notes what policies decided.
-    pub fn routed(&mut self, routing: Routing, took: Duration) {
+    /// Notes what policies decided, and how the model was chosen before.
+    pub fn routed(&mut self, mut routing: Routing, mut took: Duration) {
+        if let Some(chosen) = &self.model_choice {
+            chosen.note(&mut routing);
+            took += chosen.took;
+        }
         self.entry.routing = routing;
         self.entry.latency.routing_ms = millis(took);
     }
@@ -147,6 +155,8 @@ impl RequestRecord {
         if index > 0 {
             record.entry.request = format!("{}#{}", self.entry.request, index + 1);
             record.entry.regenerates = None;
+            // One choice was made for all, and counts once.
+            record.entry.routing.choice = None;
             record.prompt_hash = None;
         }
         record

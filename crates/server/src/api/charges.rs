@@ -49,7 +49,8 @@ pub(crate) fn of_text(text: &str) -> usize {
     text.len().div_ceil(TOKEN_BYTES)
 }
 
-fn of_prompt(prompt: &Prompt) -> usize {
+/// Estimates the tokens of a prompt, rather too many.
+pub(crate) fn of_prompt(prompt: &Prompt) -> usize {
     let message = |message: &Message| {
         let calls = message.tool_calls.iter().map(|call| of_text(&call.name) + of_text(&call.arguments));
         MESSAGE_TOKENS + of_text(&message.content) + calls.sum::<usize>()

@@ -46,7 +46,7 @@ pub(crate) async fn chat_completions(
         id,
         object: "chat.completion",
         created: ids::now_unix_s(),
-        model: request.model.clone(),
+        model: generation.called(&request.model),
         system_fingerprint: FINGERPRINT,
     };
     if request.streams() {

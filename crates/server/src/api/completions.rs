@@ -48,7 +48,7 @@ pub(crate) async fn completions(
     let wire = CompletionWire {
         id,
         created: ids::now_unix_s(),
-        model: request.model.clone(),
+        model: generation.called(&request.model),
         includes_usage: request.includes_usage(),
         wants_logprobs: request.logprobs.is_some(),
         echoes: request.echo.unwrap_or(false).then(|| request.prompt.prompts().iter().map(echo).collect()),

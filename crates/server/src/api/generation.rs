@@ -78,7 +78,11 @@ impl Generation {
             model: model.name.to_string(),
             ignored: caller.ignored().all(),
             adapter: model.adapter_label(),
+            routed: model.routed.as_deref().cloned(),
         };
+        if model.is_auto {
+            caller.notes().set_chosen(&model.name, model.routed.as_deref());
+        }
         if let Some(label) = &remember.adapter {
             caller.notes().set_adapter(label.clone());
         }
@@ -138,6 +142,11 @@ impl Generation {
 
     pub(crate) fn tokenizer(&self) -> &Tokenizer {
         self.engine.tokenizer()
+    }
+
+    /// Returns what the response calls the model: what the request does, unless that left it open.
+    pub(crate) fn called(&self, asked: &str) -> String {
+        if self.model.is_auto { self.model.name.to_string() } else { asked.to_owned() }
     }
 
     /// Returns whether the model reasons before it answers.

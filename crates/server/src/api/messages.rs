@@ -54,7 +54,7 @@ pub(crate) async fn create_message(
         id,
         kind: "message",
         role: "assistant",
-        model: request.model.clone(),
+        model: generation.called(&request.model),
         content: Vec::new(),
         stop_reason: None,
         stop_sequence: None,

@@ -72,6 +72,7 @@ async fn create_response(
     let started = api.generate(&request.model, request.keep_alive.as_ref(), &adapters, &caller, vec![asked]).await;
     let mut generation = started.map_err(|error| failure::renamed(error, &FIELDS))?;
     request.reasoning()?.note(&generation, caller.ignored())?;
+    object.model = generation.called(&request.model);
     // A policy may have set what the request left unset.
     (object.temperature, object.top_p) = (generation.response(0).temperature, generation.response(0).top_p);
     let mut answer = Answer {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ruvllm_store::{ModelFile, ModelSettings, Progress, StoreError};
 
+use super::auto::AUTO;
 use super::{ModelError, Models};
 
 /// Maximum number of models that are fetched concurrently; others wait.
@@ -35,7 +36,7 @@ impl Models {
         settings: ModelSettings,
     ) -> Result<ModelFile, ModelError> {
         let short = name.strip_suffix(":latest").unwrap_or(name);
-        if self.options.aliases.contains_key(short) || self.slots().contains_key(short) {
+        if short == AUTO || self.options.aliases.contains_key(short) || self.slots().contains_key(short) {
             return Err(ModelError::Taken { name: short.to_owned() });
         }
         let alias = |name: &str| self.options.aliases.get(name).cloned();

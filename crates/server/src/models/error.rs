@@ -32,7 +32,9 @@ pub enum ModelError {
     NoRoomForAdapters { needed_bytes: usize, free_bytes: usize },
     #[error("model {name:?} was named when the server started and stays loaded")]
     Pinned { name: String },
-    #[error("the name {name:?} belongs to an alias or to a model that is loaded; choose another")]
+    #[error(
+        "the name {name:?} belongs to an alias, to a model that is loaded, or to the choice between models; use another"
+    )]
     Taken { name: String },
     #[error("model {name:?} is not loaded")]
     NotLoaded { name: String },

@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ruvllm_runtime::RoutedModel;
 use ruvllm_store::ModelSettings;
 
 use super::adapters::Chosen;
@@ -51,11 +52,16 @@ pub struct ModelInUse {
     pub defaults: Arc<ModelSettings>,
     /// Adapters of the requests of this user, with their weights.
     pub(crate) adapters: Chosen,
+    /// How it was chosen, where that is learned from.
+    pub(crate) routed: Option<Arc<RoutedModel>>,
+    /// Whether the request left the model to the server.
+    pub(crate) is_auto: bool,
 }
 
 impl ModelInUse {
     pub(super) fn new(model: Arc<ServedModel>, user: User) -> Self {
-        Self { defaults: Arc::clone(&model.settings), model, _user: user, adapters: Vec::new() }
+        let defaults = Arc::clone(&model.settings);
+        Self { model, _user: user, defaults, adapters: Vec::new(), routed: None, is_auto: false }
     }
 
     pub(super) fn with_settings(self, defaults: Arc<ModelSettings>) -> Self {
@@ -64,6 +70,10 @@ impl ModelInUse {
 
     pub(super) fn with_adapters(self, adapters: Chosen) -> Self {
         Self { adapters, ..self }
+    }
+
+    pub(crate) fn with_choice(self, routed: Option<RoutedModel>, is_auto: bool) -> Self {
+        Self { routed: routed.map(Arc::new), is_auto, ..self }
     }
 
     /// Returns what the witness log calls the adapters: names with digests, and weights where they are not 1.

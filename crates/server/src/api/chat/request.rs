@@ -20,7 +20,7 @@ sampling_fields::with_sampling_fields! {
     /// A conversation to continue. Unknown parameters are ignored and named in the header `x-ruvllm-ignored`.
     #[derive(Debug, Deserialize, ToSchema)]
         pub struct ChatRequest {
-        /// A model of this server; `GET /v1/models` lists them.
+        /// A model of this server; `GET /v1/models` lists them. `auto` leaves the choice to the server.
         #[schema(example = "smollm2")]
         pub model: String,
         #[schema(min_items = 1)]

@@ -16,7 +16,7 @@ sampling_fields::with_sampling_fields! {
     /// Texts to continue, without the model's chat template. Unknown parameters are ignored and named in the header `x-ruvllm-ignored`.
     #[derive(Debug, Deserialize, ToSchema)]
         pub struct CompletionRequest {
-        /// A model of this server; `GET /v1/models` lists them.
+        /// A model of this server; `GET /v1/models` lists them. `auto` leaves the choice to the server.
         #[schema(example = "smollm2")]
         pub model: String,
         pub prompt: PromptField,

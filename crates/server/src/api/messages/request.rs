@@ -19,7 +19,7 @@ use crate::models::AskedAdapters;
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "some fields are accepted and have no effect")]
 pub struct MessagesRequest {
-    /// A model of this server; `GET /v1/models` lists them.
+    /// A model of this server; `GET /v1/models` lists them. `auto` leaves the choice to the server.
     #[schema(example = "smollm2")]
     pub model: String,
     #[schema(min_items = 1)]

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use ruvllm_store::ModelSettings;
 
 use super::answer::{Endpoint, Lines};
 use super::request::OllamaChatRequest;
@@ -31,14 +32,15 @@ pub(crate) async fn chat(
         let empty = OllamaChatResponse::new(&request.model, Said::default(), Tail::without_answer(reason));
         return Ok(Json(empty).into_response());
     }
-    let (model, clock) = start::find(&api, &caller, &request.model, &request.adapters()?).await?;
+    let seen = || request.request(&ModelSettings::default(), caller.ignored());
+    let (model, clock) = start::find_for(&api, &caller, (&request.model, &request.adapters()?), seen).await?;
     let asked = request.request(&model.defaults, caller.ignored())?;
     keep_alive::apply(request.keep_alive.as_ref(), &model, &api.models, &caller)?;
     let mut generation = start::start(&api, &caller, model, asked).await?;
     request.reasoning()?.note(&generation, caller.ignored())?;
     let lines = Lines {
         endpoint: Endpoint::Chat,
-        model: request.model.clone(),
+        model: generation.called(&request.model),
         clock,
         prompt: None,
         wants_logprobs: request.wants_logprobs(),

@@ -17,7 +17,6 @@ use crate::api::keep_alive::{self, AfterAnswer, KeepAliveField};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::ignored::IgnoredParams;
-use crate::models::AskedAdapters;
 
 /// Maximum number of texts per request.
 const INPUTS_MAX: usize = 2048;
@@ -153,7 +152,7 @@ async fn vectors(
     work: EmbedRequest,
     field: &str,
 ) -> Result<(Embeddings, Clock), ApiError> {
-    let (model, clock) = start::find(api, caller, &body.model, &AskedAdapters::Default).await?;
+    let (model, clock) = start::find(api, caller, &body.model).await?;
     let dimensions = model.encoder()?.dimensions();
     if let Some(wanted) = body.dimensions.filter(|wanted| *wanted != dimensions) {
         let message = format!("dimensions is {wanted}; this model supports only {dimensions}");

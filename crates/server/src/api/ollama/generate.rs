@@ -4,12 +4,14 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use ruvllm_runtime::{Engine, Prompt, Request, Tools};
+use ruvllm_store::ModelSettings;
 
 use super::answer::{Endpoint, Lines};
 use super::request::GenerateRequest;
 use super::response::{GenerateResponse, Said, Tail};
 use super::{OllamaError, start};
 use crate::access::Caller;
+use crate::api::choice::NAME_IT;
 use crate::api::keep_alive;
 use crate::api::preparing::bytes_of;
 use crate::api::{Api, failure, sse};
@@ -36,7 +38,12 @@ pub(crate) async fn generate(
         let empty = GenerateResponse::new(&request.model, Said::default(), Tail::without_answer(reason));
         return Ok(Json(empty).into_response());
     }
-    let (model, clock) = start::find(&api, &caller, &request.model, &request.adapters()?).await?;
+    if api.models.is_auto(&request.model) && request.has_context() {
+        let message = format!("the tokens of a conversation mean something to one model only; {NAME_IT}");
+        return Err(ApiError::invalid_param("context", message));
+    }
+    let seen = || request.request(&ModelSettings::default(), caller.ignored());
+    let (model, clock) = start::find_for(&api, &caller, (&request.model, &request.adapters()?), seen).await?;
     let mut asked = request.request(&model.defaults, caller.ignored())?;
     keep_alive::apply(request.keep_alive.as_ref(), &model, &api.models, &caller)?;
     let engine = model.generator().map_err(ApiError::from)?.clone();
@@ -49,7 +56,7 @@ pub(crate) async fn generate(
     request.reasoning()?.note(&generation, caller.ignored())?;
     let lines = Lines {
         endpoint: Endpoint::Generate,
-        model: request.model.clone(),
+        model: generation.called(&request.model),
         clock,
         prompt,
         wants_logprobs: request.wants_logprobs(),

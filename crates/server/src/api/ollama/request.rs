@@ -104,7 +104,7 @@ with_common_fields! {
     /// are ignored and named in the header `x-ruvllm-ignored`.
     #[derive(Debug, Deserialize, ToSchema)]
     pub struct OllamaChatRequest {
-        /// A model of this server; `GET /api/tags` lists them.
+        /// A model of this server; `GET /api/tags` lists them. `auto` leaves the choice to the server.
         #[schema(example = "smollm2")]
         pub model: String,
         pub messages: Option<Vec<OllamaMessage>>,
@@ -119,7 +119,7 @@ with_common_fields! {
     /// Unknown parameters are ignored and named in the header `x-ruvllm-ignored`.
     #[derive(Debug, Deserialize, ToSchema)]
     pub struct GenerateRequest {
-        /// A model of this server; `GET /api/tags` lists them.
+        /// A model of this server; `GET /api/tags` lists them. `auto` leaves the choice to the server.
         #[schema(example = "smollm2")]
         pub model: String,
         pub prompt: Option<String>,
@@ -166,6 +166,11 @@ impl GenerateRequest {
         self.raw.unwrap_or(false)
     }
 
+    /// Whether it goes on from an earlier answer's tokens.
+    pub(crate) fn has_context(&self) -> bool {
+        self.context.as_ref().is_some_and(|context| !context.is_empty())
+    }
+
     fn text(&self) -> &str {
         self.prompt.as_deref().unwrap_or_default()
     }
@@ -175,7 +180,7 @@ impl GenerateRequest {
         self.refuse_unsupported()?;
         let prompt = if self.is_raw() {
             Prompt::Text(self.text().to_owned())
-        } else if self.context.as_ref().is_some_and(|context| !context.is_empty()) {
+        } else if self.has_context() {
             // The conversation has begun already.
             Prompt::Messages(self.turn())
         } else {

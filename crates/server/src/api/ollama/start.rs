@@ -5,6 +5,7 @@ use ruvllm_runtime::Request;
 use super::options::NAMES;
 use super::timing::Clock;
 use crate::access::Caller;
+use crate::api::choice::NoModel;
 use crate::api::generation::Generation;
 use crate::api::keep_alive::{self, AfterAnswer, KeepAliveField};
 use crate::api::{Api, failure, fields};
@@ -12,14 +13,26 @@ use crate::error::ApiError;
 use crate::models::{AskedAdapters, KeepAlive, ModelError, ModelInUse};
 
 /// Returns the model of this name, loaded if necessary, and how long that took.
-pub(super) async fn find(
+pub(super) async fn find(api: &Api, caller: &Caller, name: &str) -> Result<(ModelInUse, Clock), ApiError> {
+    let clock = Clock::start();
+    let model = api.models.get_adapted(name, &AskedAdapters::Default, caller.asker()).await.map_err(unknown)?;
+    Ok((model, clock.loaded()))
+}
+
+/// Returns the same for a request that is answered. Where a choice depends on it, `request` returns what a model without
+/// settings of its own would get.
+pub(super) async fn find_for(
     api: &Api,
     caller: &Caller,
-    name: &str,
-    adapters: &AskedAdapters,
+    (name, adapters): (&str, &AskedAdapters),
+    request: impl FnOnce() -> Result<Request, ApiError>,
 ) -> Result<(ModelInUse, Clock), ApiError> {
     let clock = Clock::start();
-    let model = api.models.get_adapted(name, adapters, caller.asker()).await.map_err(unknown)?;
+    let requests = if api.sees_request(name, caller) { vec![request()?] } else { Vec::new() };
+    let model = api.model_for(name, adapters, caller, &requests).await.map_err(|error| match error {
+        NoModel::Model(error) => unknown(error),
+        NoModel::Request(error) => error,
+    })?;
     Ok((model, clock.loaded()))
 }
 
@@ -60,7 +73,7 @@ pub(super) async fn load_only(
         api.models.find_known(name).map_err(unknown)?;
         return Ok("unload");
     }
-    let (model, _) = find(api, caller, name, &AskedAdapters::Default).await?;
+    let (model, _) = find(api, caller, name).await?;
     caller.note_model(&model.name);
     keep_alive::apply(field, &model, &api.models, caller)?;
     if !unloads {

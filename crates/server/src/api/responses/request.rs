@@ -28,7 +28,7 @@ const ENCRYPTED_REASONING: &str = "reasoning.encrypted_content";
 /// What to answer, and how. Unknown parameters are ignored and named in the header `x-ruvllm-ignored`.
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct ResponsesRequest {
-    /// A model of this server; `GET /v1/models` lists them.
+    /// A model of this server; `GET /v1/models` lists them. `auto` leaves the choice to the server.
     #[schema(example = "smollm2")]
     pub model: String,
     #[schema(value_type = Input)]

@@ -83,6 +83,7 @@ impl Served {
             lifecycle: lifecycle.clone(),
             answer_time_max: None,
             memory: None,
+            router: None,
             preparing: Preparing::default(),
             allows_local_changes: false,
         };
