@@ -21,7 +21,7 @@ const LOOPS: [&str; 5] = [
     "Why does `for (;;) { y--; }` never end?",
     "Is `while (true) { break; }` a loop that ends?",
     "Why is `for (i = 0; i < n; i--) {}` a loop without end?",
-    "How does `do { n += 2; } while (n < 9);` end?",
+    "Why does `while (y > 9) { y++; }` never end?",
 ];
 
 fn command(home: &TempDir, arguments: &[&str]) -> (bool, String) {
@@ -57,11 +57,10 @@ struct Answer {
     how: Option<String>,
 }
 
-fn ask(server: &Server, headers: &str, model: &str, question: &str) -> Answer {
-    let body = json!({
-        "model": model, "messages": [{ "role": "user", "content": question }], "max_tokens": 1, "temperature": 0,
-    });
-    let answer = server.post_and_read("/v1/chat/completions", headers, &body);
+/// Has a text continued by one token: the smaller of the two models has no chat template.
+fn ask(server: &Server, headers: &str, model: &str, text: &str) -> Answer {
+    let body = json!({ "model": model, "prompt": text, "max_tokens": 1, "temperature": 0 });
+    let answer = server.post_and_read("/v1/completions", headers, &body);
     let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
     assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
     let body: Value = serde_json::from_str(body).expect("JSON");
@@ -124,22 +123,20 @@ fn the_model_that_was_found_right_answers_what_is_left_open() {
     }
     assert_eq!(ask(&server, &quiet, "auto", LOOPS[4]).how, None, "nothing is learned from it either");
 
-    // By every way to ask.
+    // By every way to ask. Conversations need a chat template, which only one of them has.
     let messages = json!([{ "role": "user", "content": LOOPS[4] }]);
-    let text = json!("Why does `while (x > 0) { x++; }` never end? It");
+    let options = json!({ "num_predict": 1 });
     for (path, body, expected) in [
-        ("/v1/completions", json!({ "prompt": text, "max_tokens": 1 }), None),
-        ("/v1/responses", json!({ "input": LOOPS[4], "max_output_tokens": 1 }), Some(OTHER)),
-        ("/v1/messages", json!({ "messages": messages, "max_tokens": 1 }), Some(OTHER)),
-        ("/api/chat", json!({ "messages": messages, "options": { "num_predict": 1 }, "stream": false }), Some(OTHER)),
-        ("/api/generate", json!({ "prompt": LOOPS[4], "options": { "num_predict": 1 }, "stream": false }), Some(OTHER)),
+        ("/v1/chat/completions", json!({ "messages": messages, "max_tokens": 1 }), SMALL),
+        ("/v1/responses", json!({ "input": LOOPS[4], "max_output_tokens": 1 }), SMALL),
+        ("/v1/messages", json!({ "messages": messages, "max_tokens": 1 }), SMALL),
+        ("/api/chat", json!({ "messages": messages, "options": options, "stream": false }), SMALL),
+        ("/api/generate", json!({ "prompt": LOOPS[4], "options": options, "stream": false, "raw": true }), OTHER),
     ] {
         let mut body = body;
         body["model"] = json!("auto");
         let (status, answer) = server.post(path, &acme, &body);
-        let model = answer["model"].as_str().unwrap_or_default();
-        assert!(status == 200 && [SMALL, OTHER].contains(&model), "{path}: {answer}");
-        assert!(expected.is_none_or(|expected| expected == model), "{path}: {answer}");
+        assert_eq!((status, &answer["model"]), (200, &json!(expected)), "{path}: {answer}");
     }
     let count = json!({ "model": "auto", "messages": messages });
     assert_eq!(server.post("/v1/messages/count_tokens", &acme, &count).0, 200);
@@ -154,15 +151,6 @@ fn the_model_that_was_found_right_answers_what_is_left_open() {
     }
     let list = server.get_json("/v1/models");
     assert!(list["data"].as_array().is_some_and(|cards| cards.iter().all(|card| card["id"] != "auto")), "{list}");
-
-    // A session goes on with the model that it began with, whatever is asked.
-    let in_session = |question: &str, model: &str| {
-        let messages = json!([{ "role": "user", "content": question }]);
-        let body = json!({ "model": model, "messages": messages, "max_tokens": 1, "session": "loops" });
-        server.post("/v1/chat/completions", &acme, &body)
-    };
-    assert_eq!(in_session(LOOPS[4], "auto").1["model"], OTHER);
-    assert_eq!(in_session(CAKES[4], "auto").1["model"], OTHER);
 
     // What was decided by is in the log, with true probabilities.
     let entry = loop {
@@ -206,6 +194,19 @@ fn a_network_is_trained_and_judged_on_what_was_left_to_chance() {
     assert!(counts.len() == 2 && counts.values().all(|count| *count >= 20), "{counts:?}");
     let mut names: Vec<&String> = counts.keys().collect();
     names.sort();
+    // A session goes on with the model that it began with.
+    for number in 0..3 {
+        let of_turn = |question: &str| {
+            let messages = json!([{ "role": "user", "content": question }]);
+            let session = format!("session-{number}");
+            let body = json!({ "model": "auto", "messages": messages, "max_tokens": 1, "session": session });
+            let (status, answer) = server.post("/v1/chat/completions", "", &body);
+            assert_eq!(status, 200, "{answer}");
+            answer["model"].clone()
+        };
+        let begun = of_turn("even 2");
+        (0..3).for_each(|turn| assert_eq!(of_turn(&format!("odd {turn}")), begun));
+    }
     // The last entries are written within a second.
     std::thread::sleep(Duration::from_millis(1500));
     let evaluated: Value =

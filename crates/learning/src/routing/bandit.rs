@@ -91,7 +91,7 @@ impl Bandit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routing::AskedText;
+    use crate::routing::{AskedText, Candidate};
 
     fn of(text: &str) -> Features {
         Features::of(&AskedText { text, messages: 1, ..AskedText::default() })
@@ -117,6 +117,39 @@ mod tests {
         assert_eq!(bandit.decide(&of("How do I bake a cherry cake?"), &models, 0).place, 0);
         assert_eq!(bandit.decide(&code, &["small"], 0).place, 0, "only candidates");
         assert_eq!(bandit.decide(&code, &["unknown", "large"], 0).place, 0, "the default may be good");
+    }
+
+    #[test]
+    fn a_handful_of_ratings_tells_subjects_apart() {
+        let cakes = [
+            "How long do I bake an apple cake?",
+            "How hot must the oven be to bake a cherry cake?",
+            "How much sugar goes into a cheese cake?",
+            "Can I bake a cake without any eggs?",
+        ];
+        let loops = [
+            "Why does `while (x > 0) { x++; }` never end?",
+            "Why does `for (;;) { y--; }` never end?",
+            "Is `while (true) { break; }` a loop that ends?",
+            "Why is `for (i = 0; i < n; i--) {}` a loop without end?",
+        ];
+        let mut choices = Vec::new();
+        for (texts, right) in [(cakes, 0), (loops, 1)] {
+            for (text, chosen) in texts.iter().flat_map(|text| [(text, 0), (text, 1)]) {
+                let candidate = |model: &str| Candidate { model: model.into(), probability: 1.0 };
+                let candidates = vec![candidate(["a", "b"][chosen])];
+                let reward = if chosen == right { 1.0 } else { -1.0 };
+                let features = of(text);
+                choices.push(LoggedChoice { features, candidates, chosen: 0, default: 0, is_named: true, reward });
+            }
+        }
+        let bandit = Bandit::of(&choices);
+        let decide = |text: &str| bandit.decide(&of(text), &["a", "b"], 0);
+        let decision = decide("Why does `while (y > 9) { y++; }` never end?");
+        assert!(decision.place == 1 && decision.confidence > 0.9, "{decision:?}");
+        for text in ["How do I bake a cake with two layers?", "Who was the first king of Norway?"] {
+            assert_eq!(decide(text).place, 0, "{text}: {:?}", decide(text));
+        }
     }
 
     #[test]
