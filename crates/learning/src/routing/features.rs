@@ -10,8 +10,8 @@ pub const FEATURES: usize = 128;
 /// Features that are figures of the text; the others are counts of hashed words.
 const FIGURES: usize = 16;
 /// How much of a text is read: of a longer one its beginning and its end, where the question usually is.
-const HEAD_BYTES: usize = 6 << 10;
-const TAIL_BYTES: usize = 2 << 10;
+const HEAD_BYTES: usize = 3 << 10;
+const TAIL_BYTES: usize = 1 << 10;
 /// Names this layout. Features that were stored with another are not read.
 const LAYOUT: &str = "1.";
 /// The largest number, which stands for 1.
@@ -88,11 +88,10 @@ fn ends(text: &str) -> [&str; 2] {
 }
 
 fn figures_of(asked: &AskedText<'_>, ends: [&str; 2]) -> [f64; FIGURES] {
-    let characters = || ends.iter().flat_map(|end| end.chars());
-    let count = characters().count().max(1) as f64;
+    let characters = Characters::of(ends);
+    let count = characters.all.max(1) as f64;
     // Shares are small, so their roots are what differs.
-    let share = |is: fn(char) -> bool| (characters().filter(|c| is(*c)).count() as f64 / count).sqrt();
-    let words = ends.iter().map(|end| end.split_whitespace().count()).sum::<usize>().max(1);
+    let share = |counted: usize| (counted as f64 / count).sqrt();
     let flag = |is: bool| f64::from(u8::from(is));
     let last = ends.iter().rev().find(|end| !end.is_empty()).unwrap_or(&"").trim_end();
     [
@@ -104,16 +103,52 @@ fn figures_of(asked: &AskedText<'_>, ends: [&str; 2]) -> [f64; FIGURES] {
         size(asked.tools, 6.0),
         flag(asked.has_format),
         asked.max_tokens.map_or(0.0, |tokens| size(tokens, 16.0)),
-        share(|c| c.is_ascii_digit()),
-        share(|c| !c.is_ascii()),
-        share(|c| "{}()[];=<>_\\/|&*#`$".contains(c)),
-        share(char::is_uppercase),
-        share(|c| c == '\n'),
+        share(characters.digits),
+        share(characters.foreign),
+        share(characters.code),
+        share(characters.capitals),
+        share(characters.lines),
         flag(ends.iter().any(|end| end.contains("```"))),
         flag(last.ends_with('?')),
-        (count / words as f64 / 16.0).min(1.0),
-        share(|c| ",.:!".contains(c)),
+        (count / characters.words.max(1) as f64 / 16.0).min(1.0),
+        share(characters.stops),
     ]
+}
+
+/// Characters by their kinds; one may be of several.
+#[derive(Default)]
+struct Characters {
+    all: usize,
+    digits: usize,
+    foreign: usize,
+    code: usize,
+    capitals: usize,
+    lines: usize,
+    stops: usize,
+    /// Runs of characters that are no space.
+    words: usize,
+}
+
+impl Characters {
+    fn of(ends: [&str; 2]) -> Self {
+        let mut counts = Self::default();
+        for end in ends {
+            let mut is_space_before = true;
+            for c in end.chars() {
+                let is_space = c.is_whitespace();
+                counts.all += 1;
+                counts.digits += usize::from(c.is_ascii_digit());
+                counts.foreign += usize::from(!c.is_ascii());
+                counts.code += usize::from(c.is_ascii_punctuation() && "{}()[];=<>_\\/|&*#`$".contains(c));
+                counts.capitals += usize::from(c.is_uppercase());
+                counts.lines += usize::from(c == '\n');
+                counts.stops += usize::from(matches!(c, ',' | '.' | ':' | '!'));
+                counts.words += usize::from(is_space_before && !is_space);
+                is_space_before = is_space;
+            }
+        }
+        counts
+    }
 }
 
 /// Returns the logarithm of a count, as a share of the largest.
