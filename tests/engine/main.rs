@@ -23,6 +23,7 @@ mod prefill;
 mod prefix_cache;
 mod quantize;
 mod recall;
+mod routing;
 mod speculation;
 mod structured;
 mod training;

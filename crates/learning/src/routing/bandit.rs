@@ -15,7 +15,7 @@ const OBSERVATIONS_MIN: usize = 3;
 /// Models of which something is known at a time.
 const MODELS_MAX: usize = 16;
 /// Assumed deviation of rewards from what can be expected.
-const NOISE: f64 = 0.5;
+const NOISE: f64 = 0.35;
 
 /// Chooses the model whose expected reward is highest, as far as it can be told from the default's.
 #[derive(Clone, Debug, Default)]

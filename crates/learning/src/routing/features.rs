@@ -7,8 +7,10 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 
 /// Number of features.
 pub const FEATURES: usize = 128;
-/// Features that are figures of the text; the others are counts of hashed words.
+/// Features that are figures of the text, and those that are counts of hashed words: what it is about. The others are
+/// counts of hashed pairs of letters: what language it is in.
 const FIGURES: usize = 16;
+const WORDS: usize = 64;
 /// How much of a text is read: of a longer one its beginning and its end, where the question usually is.
 const HEAD_BYTES: usize = 3 << 10;
 const TAIL_BYTES: usize = 1 << 10;
@@ -48,9 +50,11 @@ impl Features {
     pub fn of(asked: &AskedText<'_>) -> Self {
         let [head, tail] = ends(asked.text);
         let mut values = [0.0; FEATURES];
-        let (figures, words) = values.split_at_mut(FIGURES);
+        let (figures, counts) = values.split_at_mut(FIGURES);
         figures.copy_from_slice(&figures_of(asked, [head, tail]));
-        count_words(words, [head, tail]);
+        let (words, pairs) = counts.split_at_mut(WORDS);
+        count_words((words, pairs), [head, tail]);
+        [words, pairs].into_iter().for_each(normalise);
         Self::new(&values)
     }
 
@@ -156,20 +160,24 @@ fn size(count: usize, largest_log2: f64) -> f64 {
     ((count as f64 + 1.0).log2() / largest_log2).min(1.0)
 }
 
-/// Counts words and pairs of words by their hashes, half of them down, and makes the sum of all squares 1: so texts are
-/// compared by what they are about and not by their length, and words that share a place cancel out on average.
-fn count_words(places: &mut [f64], ends: [&str; 2]) {
+/// Counts words, pairs of words and pairs of letters by their hashes, half of them down: what shares a place cancels out
+/// on average.
+fn count_words((words, pairs): (&mut [f64], &mut [f64]), ends: [&str; 2]) {
     for end in ends {
         let mut before = None;
-        let words = end.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-        for word in words.map(hash_word) {
-            count(places, word, 1.0);
+        for text in end.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
+            let word = hash_word(text, pairs);
+            count(words, word, 1.0);
             if let Some(before) = before.replace(word) {
-                count(places, mix(before.rotate_left(17) ^ word), 0.5);
+                count(words, mix(before.rotate_left(17) ^ word), 0.5);
             }
         }
     }
-    // Words that come again and again say less than their number.
+}
+
+/// Makes the sum of all squares 1, so that texts are compared by what they are and not by their length.
+fn normalise(places: &mut [f64]) {
+    // What comes again and again says less than its number.
     places.iter_mut().for_each(|place| *place = place.signum() * place.abs().sqrt());
     let length = places.iter().map(|place| place * place).sum::<f64>().sqrt();
     if length > 0.0 {
@@ -183,10 +191,14 @@ fn count(places: &mut [f64], hash: u64, weight: f64) {
 }
 
 /// The same on all machines: what is stored is read by others (FNV-1a over lower-case letters, mixed).
-fn hash_word(word: &str) -> u64 {
+fn hash_word(word: &str, pairs: &mut [f64]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for c in word.chars().flat_map(char::to_lowercase) {
-        hash = (hash ^ u64::from(c)).wrapping_mul(0x0100_0000_01b3);
+    // A word begins after a space.
+    let mut before = u64::from(' ');
+    for c in word.chars().flat_map(char::to_lowercase).map(u64::from) {
+        hash = (hash ^ c).wrapping_mul(0x0100_0000_01b3);
+        count(pairs, mix(before << 32 | c), 1.0);
+        before = c;
     }
     mix(hash)
 }
@@ -207,7 +219,7 @@ mod tests {
 
     fn similarity(one: &Features, other: &Features) -> f64 {
         let [one, other] = [one, other].map(|features| features.values());
-        one[FIGURES..].iter().zip(&other[FIGURES..]).map(|(one, other)| one * other).sum()
+        one[FIGURES..FIGURES + WORDS].iter().zip(&other[FIGURES..FIGURES + WORDS]).map(|(one, other)| one * other).sum()
     }
 
     #[test]
@@ -230,7 +242,7 @@ mod tests {
         assert_eq!(blake3::hash(of("A stable text?").to_text().as_bytes()).to_hex()[..16], *STABLE);
     }
 
-    const STABLE: &str = "4d8bafc5d554b55a";
+    const STABLE: &str = "379ccb46401425ed";
 
     #[test]
     fn long_and_strange_texts_are_read_at_both_ends() {
