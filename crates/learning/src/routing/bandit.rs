@@ -9,7 +9,7 @@ use super::ridge::Ridge;
 use crate::bootstrap::normal_share;
 
 /// How sure a bandit must be that another model is better, before it leaves the default.
-const CONFIDENCE_MIN: f64 = 0.8;
+const CONFIDENCE_MIN: f64 = 0.7;
 /// Outcomes that must be known of a model before it is chosen for what it is worth.
 const OBSERVATIONS_MIN: usize = 3;
 /// Models of which something is known at a time.

@@ -56,7 +56,9 @@ impl Api {
     ) -> Result<ModelInUse, NoModel> {
         if !self.models.is_auto(name) {
             let model = self.named(name, adapters, caller).await?;
-            let routed = self.note_named(&model, caller, requests);
+            // What is answered with an adapter says nothing of the model alone.
+            let is_alone = *adapters == AskedAdapters::Default && self.models.is_model(name);
+            let routed = if is_alone { self.note_named(&model, caller, requests) } else { None };
             return Ok(model.with_choice(routed, false));
         }
         if *adapters != AskedAdapters::Default {

@@ -152,7 +152,7 @@ impl Models {
     }
 
     /// Returns whether a name is that of a slot or an alias.
-    pub(super) fn is_model(&self, name: &str) -> bool {
+    pub(crate) fn is_model(&self, name: &str) -> bool {
         let short = name.strip_suffix(":latest").unwrap_or(name);
         let slots = self.slots();
         [name, short].iter().any(|name| slots.contains_key(*name) || self.options.aliases.contains_key(*name))
