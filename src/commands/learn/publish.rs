@@ -59,6 +59,11 @@ impl Publish {
         if version.state == VersionState::Withdrawn {
             bail!("version {number} was withdrawn: something that it was learned from was forgotten");
         }
+        if version.body.router.is_some() {
+            bail!(
+                "version {number} chooses between models of this server and is no adapter: only adapters are published"
+            );
+        }
         let files = self.memory.learned_files()?;
         let missing = || format!("the adapter of version {number} is not on this machine");
         let from = files.find(&version.body.adapter).with_context(missing)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use ruvllm_learning::routing::EXPLORATION_MAX;
 use ruvllm_runtime::{ModelRouter, RequestRecorder, RouterOptions};
@@ -23,7 +23,14 @@ pub struct RouterFlags {
 impl RouterFlags {
     /// Starts choosing between models, if there is a memory to learn from.
     pub fn start(&self, memory: Option<&RequestRecorder>) -> Result<Option<Arc<ModelRouter>>> {
-        let Some(memory) = memory else { return Ok(None) };
+        let Some(memory) = memory else {
+            if self.explore > 0.0 {
+                bail!(
+                    "--explore: without a memory nothing is learned from what is left to chance; leave out --no-memory"
+                );
+            }
+            return Ok(None);
+        };
         let options = RouterOptions { exploration: self.explore, rule: self.reward.rule()? };
         Ok(Some(Arc::new(ModelRouter::start(Arc::clone(memory.memory()), options)?)))
     }

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ruvllm_memory::{Annotation, Memory, Said, WitnessEntry};
+use ruvllm_memory::{Annotation, Memory, ModelChoice, Routing, Said, WitnessEntry};
 use serde::Serialize;
 use serde_json::json;
 
@@ -75,6 +75,7 @@ fn print(entry: &WitnessEntry, feedback: &[Annotation], similar: &[Similar]) -> 
         ("user", entry.user.clone().unwrap_or_default()),
         ("session", entry.session.clone().unwrap_or_default()),
         ("model", entry.model.clone()),
+        ("chosen", routing.choice.as_ref().map(|choice| chosen(choice, routing)).unwrap_or_default()),
         ("backend", entry.backend.clone()),
         ("policy", routing.policy.clone().unwrap_or_default()),
         ("sampling", format!("temperature {}, top-p {}", routing.temperature, routing.top_p)),
@@ -119,6 +120,12 @@ fn print(entry: &WitnessEntry, feedback: &[Annotation], similar: &[Similar]) -> 
     let rows = rows.into_iter().filter(|(_, value)| !value.is_empty());
     let rows: Vec<Vec<String>> = rows.map(|(name, value)| vec![name.to_owned(), output::printable(&value)]).collect();
     output::table(&rows)
+}
+
+/// Says what chose the model, and how likely each was.
+fn chosen(choice: &ModelChoice, routing: &Routing) -> String {
+    let candidates = routing.probabilities.iter().map(|(model, share)| format!("{model} {share:.3}"));
+    format!("by {}: {}", choice.by, candidates.collect::<Vec<_>>().join(", "))
 }
 
 /// Returns what an annotation says, in one line.

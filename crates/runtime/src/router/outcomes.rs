@@ -43,6 +43,7 @@ fn routed_outcome(found: ChoiceOutcome, rule: RewardRule) -> Option<RoutedOutcom
     let chosen = place(&entry.model).filter(|place| candidates[*place].probability > 0.0)?;
     let is_named = choice.by == NAMED;
     let default = if is_named { chosen } else { place(&choice.default)? };
+    let latency = &entry.latency;
     let valid = entry.quality.as_ref().and_then(|quality| quality.sources.get("valid"));
     let outcome = Outcome {
         feedback: feedback.as_ref().and_then(score),
@@ -50,7 +51,8 @@ fn routed_outcome(found: ChoiceOutcome, rule: RewardRule) -> Option<RoutedOutcom
         is_invalid: valid.is_some_and(|valid| *valid < 0.5),
         is_cut: entry.finish.as_deref() == Some("length"),
         is_asked_again,
-        seconds: entry.latency.total_ms / 1e3,
+        // As long as the engine took: a client that reads slowly says nothing of a model.
+        seconds: (latency.queue_ms + latency.prefill_ms + latency.decode_ms) / 1e3,
     };
     let logged = LoggedChoice { features, candidates, chosen, default, is_named, reward: rule.reward(&outcome) };
     Some(RoutedOutcome { logged, request: entry.request, user: entry.user })
@@ -72,7 +74,7 @@ mod tests {
     fn found(model: &str, by: &str) -> ChoiceOutcome {
         let mut entry = WitnessEntry { model: model.into(), finish: Some("stop".into()), ..WitnessEntry::default() };
         entry.routing.probabilities = [("a".into(), 0.9), ("b".into(), 0.1)].into();
-        entry.latency.total_ms = 500.0;
+        (entry.latency.queue_ms, entry.latency.decode_ms, entry.latency.total_ms) = (100.0, 400.0, 9e9);
         let features = Features::of(&AskedText::default()).to_text();
         let choice = ModelChoice { by: by.into(), default: "a".into(), features };
         ChoiceOutcome { entry, choice, feedback: None, is_asked_again: false }
