@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ruvllm_kernels::Pool;
-use ruvllm_kernels::ops::HostPages;
+use ruvllm_kernels::ops::{HostPages, RowKernels};
 use ruvllm_runner::{
     AdapterId, Batch, BatchError, Candidate, CandidateScan, Conversion, NotFinite, PageBytes, PassTimes, Rotation,
     Runner, RunnerError, RunnerLimits, StateSlot,
@@ -28,6 +28,21 @@ pub struct CpuRunner {
     scan: CandidateScan,
     run_time: Duration,
     adapters: Arc<ResidentAdapters>,
+    row_kernels: Arc<RowKernelSlot>,
+}
+
+/// What computes operations on rows from the next batch on; replaced between batches.
+#[derive(Debug, Default)]
+pub struct RowKernelSlot(Mutex<Option<Arc<dyn RowKernels>>>);
+
+impl RowKernelSlot {
+    pub fn set(&self, kernels: Option<Arc<dyn RowKernels>>) {
+        *lock(&self.0) = kernels;
+    }
+
+    fn get(&self) -> Option<Arc<dyn RowKernels>> {
+        lock(&self.0).clone()
+    }
 }
 
 impl CpuRunner {
@@ -67,13 +82,19 @@ impl CpuRunner {
         let pages = HostPages::new(&pool, limits.kv_shape, Rotation::None, 0);
         let state = model.run_state(&pool, rows);
         drop(pool);
-        let (scan, run_time, adapters) = (CandidateScan::default(), Duration::ZERO, Arc::default());
-        Self { model, pool: shared, pages, state, limits, scan, run_time, adapters }
+        let (scan, run_time) = (CandidateScan::default(), Duration::ZERO);
+        let (adapters, row_kernels) = (Arc::default(), Arc::default());
+        Self { model, pool: shared, pages, state, limits, scan, run_time, adapters, row_kernels }
     }
 
     /// Returns the adapters that batches may name.
     pub fn adapters(&self) -> &Arc<ResidentAdapters> {
         &self.adapters
+    }
+
+    /// Returns where kernels from outside are put.
+    pub fn row_kernels(&self) -> &Arc<RowKernelSlot> {
+        &self.row_kernels
     }
 
     /// Returns what adapters may change of its model.
@@ -100,9 +121,9 @@ impl CpuRunner {
     }
 }
 
-/// A pool stays usable when a region panics.
-fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
-    pool.lock().unwrap_or_else(PoisonError::into_inner)
+/// A pool stays usable when a region panics, and what is only replaced is always whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PageBytes for CpuRunner {
@@ -167,6 +188,7 @@ impl Runner for CpuRunner {
         let began = Instant::now();
         let mut pool = lock(&self.pool);
         self.state.use_adapters(&pool, batch, &self.adapters)?;
+        self.state.use_row_kernels(&pool, self.row_kernels.get());
         self.model.forward(&mut pool, &mut self.state, &self.pages, checked);
         self.run_time += began.elapsed();
         Ok(())

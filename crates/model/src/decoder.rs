@@ -4,8 +4,8 @@ use std::fs::File;
 use std::sync::Arc;
 
 use ruvllm_kernels::ops::{
-    Activations, BatchRows, ExpertBuffers, HostPages, HostStates, Linear, Matrix, RopeTable, SplitResults, embed_rows,
-    matmul, normalize, normalize_rows, softcap,
+    Activations, BatchRows, ExpertBuffers, HostPages, HostStates, Linear, Matrix, RopeTable, RowOperation,
+    SplitResults, embed_rows, matmul, normalize, normalize_by, normalize_rows, normalize_rows_by, softcap,
 };
 use ruvllm_kernels::{PackedMatrix, Pool, Worker};
 use ruvllm_runner::{CheckedBatch, TokenId};
@@ -180,7 +180,11 @@ impl Model {
                 inputs.embed(worker, state, tokens);
                 inputs.run(worker, state, rows);
             }
-            normalize(worker, &state.x, rows, self.layers[0].mixer.norm(), &state.normed);
+            let first_norm = self.layers[0].mixer.norm();
+            match state.row_kernels_for(RowOperation::RmsNorm) {
+                None => normalize(worker, &state.x, rows, first_norm, &state.normed),
+                Some(kernels) => normalize_by(worker, kernels, &state.x, rows, first_norm, &state.normed),
+            }
             worker.barrier();
             for (i, layer) in self.layers.iter().enumerate() {
                 // A layer leaves its output normalized for the next.
@@ -202,7 +206,11 @@ impl Model {
         let logit_rows = batch.logit_rows();
         if !logit_rows.is_empty() {
             // Always exact, so from the stream itself.
-            normalize_rows(worker, &state.x, logit_rows, &self.output_norm, &state.gathered);
+            let (norm, gathered) = (&self.output_norm, &state.gathered);
+            match state.row_kernels_for(RowOperation::RmsNorm) {
+                None => normalize_rows(worker, &state.x, logit_rows, norm, gathered),
+                Some(kernels) => normalize_rows_by(worker, kernels, &state.x, logit_rows, norm, gathered),
+            }
             worker.barrier();
             matmul(worker, &self.output, &state.gathered, logit_rows.len(), &state.logits);
         }
@@ -268,6 +276,7 @@ impl Model {
             logits: Matrix::new(pool, logit_rows, vocabulary),
             adapters: None,
             uses_adapters: false,
+            row_kernels: None,
         }
     }
 }

@@ -20,7 +20,7 @@ pub use architectures::{architecture_names, read_config};
 pub use config::{
     AttentionConfig, Config, ExpertsConfig, FeedForward, FeedForwardConfig, KvSource, LayerConfig, Mixer,
 };
-pub use cpu_runner::CpuRunner;
+pub use cpu_runner::{CpuRunner, RowKernelSlot};
 pub use decoder::Model;
 pub use error::LoadError;
 pub use hugging_face::HuggingFaceError;

@@ -1,9 +1,13 @@
 //! The mutable buffers of a forward pass, allocated once for the largest batch.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ruvllm_kernels::Pool;
-use ruvllm_kernels::ops::{Activations, Adapted, AdapterRows, ExpertBuffers, HostStates, Linear, Matrix, SplitResults};
+use ruvllm_kernels::ops::{
+    Activations, Adapted, AdapterRows, ExpertBuffers, HostStates, Linear, Matrix, RowKernels, RowOperation,
+    SplitResults,
+};
 use ruvllm_runner::{AdapterId, Batch, BatchError};
 
 use crate::adapters::{AdapterBuffers, ResidentAdapters};
@@ -63,6 +67,15 @@ pub struct RunState {
     pub(crate) adapters: Option<AdapterRows>,
     /// Whether the batch has such rows.
     pub(crate) uses_adapters: bool,
+    /// What computes some operations on rows instead of the kernels of the pool.
+    pub(crate) row_kernels: Option<RowKernelsInUse>,
+}
+
+/// Kernels from outside, with the operations that they had when the batch began: all workers must take the same phases.
+#[derive(Debug)]
+pub(crate) struct RowKernelsInUse {
+    kernels: Arc<dyn RowKernels>,
+    operations: Vec<RowOperation>,
 }
 
 /// Buffers of each width that layers need.
@@ -154,6 +167,23 @@ impl RunState {
         self.reserve_floats(pool);
         self.adapters.get_or_insert_with(|| AdapterRows::new(pool)).set(pool, self.rows_max, found);
         Ok(())
+    }
+
+    /// Sets what computes operations on rows in the next batches, and makes the room that this takes, once.
+    pub(crate) fn use_row_kernels(&mut self, pool: &Pool, row_kernels: Option<Arc<dyn RowKernels>>) {
+        self.row_kernels = row_kernels.and_then(|kernels| {
+            let operations: Vec<_> = RowOperation::ALL.into_iter().filter(|one| kernels.has(*one)).collect();
+            (!operations.is_empty()).then_some(RowKernelsInUse { kernels, operations })
+        });
+        if self.row_kernels_for(RowOperation::RmsNorm).is_some() && self.projected.rows() < self.rows_max {
+            self.projected = Matrix::new(pool, self.rows_max, self.x.cols());
+        }
+    }
+
+    /// Returns the kernels from outside for an operation, if there are any.
+    pub(crate) fn row_kernels_for(&self, operation: RowOperation) -> Option<&dyn RowKernels> {
+        let in_use = self.row_kernels.as_ref()?;
+        in_use.operations.contains(&operation).then_some(&*in_use.kernels)
     }
 
     /// Makes room for the inputs of adapters, once.

@@ -228,6 +228,30 @@ impl Activations {
         }
     }
 
+    /// Returns the epsilon of the norm that it is the result of. Panics if it is that of none.
+    pub(crate) fn epsilon(&self) -> f32 {
+        self.normalized.as_ref().expect("the input of a norm was made as one").epsilon
+    }
+
+    /// `put` for a row of a normalized input that was divided already.
+    ///
+    /// # Safety
+    /// As `put`.
+    pub(crate) unsafe fn put_divided(&self, worker: &Worker<'_>, rows: BatchRows, row: usize, values: &[f32]) {
+        let Some(normalized) = &self.normalized else { unreachable!("the input of a norm was made as one") };
+        assert!(row < self.rows && values.len() == self.cols);
+        let part = Span { access: Access::WriteRows, row, cols: 0..self.cols };
+        // SAFETY: in bounds; the row is this worker's.
+        unsafe {
+            let start = normalized.squares.write(worker, part.access).add(row * normalized.groups);
+            let squares = from_raw_parts_mut(start, normalized.groups);
+            // Such that their factor is one.
+            squares.fill(0.0);
+            squares[0] = self.cols as f32 * (1.0 - normalized.epsilon);
+            self.put(worker, rows, &part, values);
+        }
+    }
+
     /// Copies row `rows[i]` of `from` to row `i`, in shares; complete after the next barrier. Panics if the two are not
     /// for the same weights.
     pub(crate) fn gather(&self, worker: &Worker<'_>, from: &Self, rows: &[usize]) {

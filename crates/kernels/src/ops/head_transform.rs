@@ -74,7 +74,7 @@ impl HeadTransform<'_> {
     }
 }
 
-fn normalize(worker: &Worker<'_>, weight: &[f32], epsilon: f32, head: &mut [f32]) {
+pub(super) fn normalize(worker: &Worker<'_>, weight: &[f32], epsilon: f32, head: &mut [f32]) {
     // Zeroing a buffer for the longest would take as long as the norm of most.
     if head.len() <= USUAL_DIM_MAX {
         normalize_in(&mut [0f32; USUAL_DIM_MAX], worker, weight, epsilon, head);

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::low_rank::LowRankOf;
 use super::matrix::Span;
-use super::{Activation, Activations, Adapted, BatchRows, Linear, Matrix};
+use super::{Activation, Activations, Adapted, BatchRows, Linear, Matrix, RowKernels};
 use crate::kernels::Wide;
 use crate::kernels::bf16::{Bf16, RowBlocks, Sums, UnpackedTiles};
 use crate::kernels::matmul::{IntegerTiles, TileSums};
@@ -82,7 +82,36 @@ pub fn matmul_gated<'a>(
     out: &Activations,
 ) {
     let (Adapted { weights, low_rank }, rows) = (gate_up.into(), rows.into());
-    gated(worker, &Group::of(weights, rows), low_rank, rows, activation, input, out);
+    gated(worker, &Group::of(weights, rows), low_rank, rows, native_gate(activation), input, out);
+}
+
+/// `matmul_gated` whose gates go through kernels from outside.
+pub fn matmul_gated_by<'a>(
+    worker: &mut Worker<'_>,
+    row_kernels: &dyn RowKernels,
+    gate_up: impl Into<Adapted<'a>>,
+    activation: Activation,
+    input: &Activations,
+    rows: impl Into<BatchRows>,
+    out: &Activations,
+) {
+    let (Adapted { weights, low_rank }, rows) = (gate_up.into(), rows.into());
+    let native = native_gate(activation);
+    let gate_through = |worker: &Worker<'_>, up: &[f32], gate: &mut [f32]| {
+        if !row_kernels.gated(worker.index(), activation, up, gate) {
+            native(worker, up, gate);
+        }
+    };
+    gated(worker, &Group::of(weights, rows), low_rank, rows, gate_through, input, out);
+}
+
+/// Returns what multiplies one part of a row by its activated gate.
+fn native_gate(activation: Activation) -> impl Fn(&Worker<'_>, &[f32], &mut [f32]) {
+    move |worker, up, gate| {
+        assert_eq!(up.len(), gate.len());
+        // SAFETY: the slices have one length.
+        unsafe { (worker.kernels().gated(activation))(up, gate) };
+    }
 }
 
 /// `matmul_gated` of each group of `rows` with weights of its own.
@@ -94,7 +123,7 @@ pub(super) fn gated_groups(
     input: &Activations,
     out: &Activations,
 ) {
-    gated(worker, groups, None, rows, activation, input, out);
+    gated(worker, groups, None, rows, native_gate(activation), input, out);
 }
 
 fn gated(
@@ -102,7 +131,7 @@ fn gated(
     groups: &[Group<'_>],
     low_rank: Option<LowRankOf<'_>>,
     rows: BatchRows,
-    activation: Activation,
+    gate_through: impl Fn(&Worker<'_>, &[f32], &mut [f32]),
     input: &Activations,
     out: &Activations,
 ) {
@@ -118,11 +147,9 @@ fn gated(
             gate.iter_mut().zip(&gate_bias[cols.clone()]).for_each(|(gate, bias)| *gate += bias);
             up.iter_mut().zip(&up_bias[cols]).for_each(|(up, bias)| *up += bias);
         }
-        // SAFETY: lengths match; columns are this worker's, as above.
-        unsafe {
-            (worker.kernels().gated(activation))(up, gate);
-            out.put(worker, rows, &part, gate);
-        }
+        gate_through(worker, up, gate);
+        // SAFETY: columns are this worker's, as above.
+        unsafe { out.put(worker, rows, &part, gate) };
     });
 }
 

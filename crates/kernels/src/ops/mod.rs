@@ -22,6 +22,7 @@ mod matrix;
 mod ranges;
 mod rope;
 mod rotation;
+mod row_kernels;
 mod rows;
 mod short_conv;
 pub mod slices;
@@ -39,10 +40,11 @@ pub use host_pages::HostPages;
 pub use host_states::{DeltaShape, HostStates, LayerState, StateShape, TAPS_MAX};
 pub use linear::{Linear, LinearError};
 pub use low_rank::{Adapted, Adapter, AdapterRows, LowRank, LowRankPiece};
-pub use matmul::{matmul, matmul_gated, matmul_residual};
+pub use matmul::{matmul, matmul_gated, matmul_gated_by, matmul_residual};
 pub use matrix::Matrix;
 pub use ranges::keep_in_range;
 pub use rope::{RopeStyle, RopeTable};
+pub use row_kernels::{RowKernels, RowOperation, normalize_by, normalize_rows_by, residual_norm_by};
 pub use rows::{
     add_gated, add_norms, embed_rows, gate_rows, mix_rows, normalize, normalize_rows, put_rows, residual_norm, softcap,
 };

@@ -12,8 +12,8 @@ pub enum RopeStyle {
 /// Sines and cosines of every position.
 #[derive(Debug)]
 pub struct RopeTable {
-    /// `[positions, pairs]` of (cosine, sine)
-    rotations: Vec<(f32, f32)>,
+    /// `[positions, pairs]` of cosine and sine
+    rotations: Vec<[f32; 2]>,
     pairs: usize,
     style: RopeStyle,
 }
@@ -25,7 +25,7 @@ impl RopeTable {
             .flat_map(|position| {
                 frequencies.iter().map(move |frequency| {
                     let (sine, cosine) = (position as f64 * frequency).sin_cos();
-                    ((cosine * amplitude) as f32, (sine * amplitude) as f32)
+                    [(cosine * amplitude) as f32, (sine * amplitude) as f32]
                 })
             })
             .collect();
@@ -37,18 +37,27 @@ impl RopeTable {
         self.pairs * 2
     }
 
+    pub(crate) fn style(&self) -> RopeStyle {
+        self.style
+    }
+
+    /// Returns the cosine and sine of each pair at a position.
+    pub(crate) fn rotations(&self, position: usize) -> &[[f32; 2]] {
+        &self.rotations[position * self.pairs..][..self.pairs]
+    }
+
     /// Rotates one head in place.
     pub fn rotate(&self, head: &mut [f32], position: usize) {
-        self.turn(head, position, |a, b, (cosine, sine)| (a * cosine - b * sine, a * sine + b * cosine));
+        self.turn(head, position, |a, b, [cosine, sine]| (a * cosine - b * sine, a * sine + b * cosine));
     }
 
     /// Takes the gradient of a rotated head, in place, to that of the head before: the transposed rotation.
     pub fn rotate_gradient(&self, head: &mut [f32], position: usize) {
-        self.turn(head, position, |a, b, (cosine, sine)| (a * cosine + b * sine, b * cosine - a * sine));
+        self.turn(head, position, |a, b, [cosine, sine]| (a * cosine + b * sine, b * cosine - a * sine));
     }
 
-    fn turn(&self, head: &mut [f32], position: usize, turn: impl Fn(f32, f32, (f32, f32)) -> (f32, f32)) {
-        let rotations = &self.rotations[position * self.pairs..][..self.pairs];
+    fn turn(&self, head: &mut [f32], position: usize, turn: impl Fn(f32, f32, [f32; 2]) -> (f32, f32)) {
+        let rotations = self.rotations(position);
         let rotated = &mut head[..self.pairs * 2];
         match self.style {
             RopeStyle::Interleaved => {

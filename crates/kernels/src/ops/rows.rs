@@ -155,21 +155,37 @@ pub fn residual_norm(
     for row in own_rows(worker, rows.count()) {
         let y = y.read_row(worker, row);
         let part = Span { access: Access::WriteRows, row, cols: 0..x.cols };
-        // SAFETY: the row is this worker's, and the slices are as long as it.
+        // SAFETY: the row is this worker's.
         unsafe {
             let x = x.own_span(worker, &part);
-            match post_norm {
-                Some((weight, epsilon)) => {
-                    rms_norm_with(worker.kernels(), y, weight, epsilon, &mut scratch.sums);
-                    (worker.kernels().add)(x, &scratch.sums);
-                }
-                None => (worker.kernels().add)(x, y),
-            }
-            if scale != 1.0 {
-                x.iter_mut().for_each(|x| *x *= scale);
-            }
+            add_result(worker, y, post_norm, scale, x, &mut scratch.sums);
             out.put_normalized(worker, rows, &part, x, next_norm, &mut scratch.sums);
         }
+    }
+}
+
+/// `x = scale * (x + norm(y))`, or `scale * (x + y)`. `space` is as long as `x`.
+pub(super) fn add_result(
+    worker: &Worker<'_>,
+    y: &[f32],
+    post_norm: Option<(&[f32], f32)>,
+    scale: f32,
+    x: &mut [f32],
+    space: &mut [f32],
+) {
+    assert!(y.len() == x.len() && space.len() == x.len());
+    let add = worker.kernels().add;
+    match post_norm {
+        Some((weight, epsilon)) => {
+            rms_norm_with(worker.kernels(), y, weight, epsilon, space);
+            // SAFETY: the slices have one length.
+            unsafe { add(x, space) };
+        }
+        // SAFETY: the slices have one length.
+        None => unsafe { add(x, y) },
+    }
+    if scale != 1.0 {
+        x.iter_mut().for_each(|x| *x *= scale);
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use ruvllm_kernels::Worker;
 use ruvllm_kernels::ops::{
-    Attention, AttentionShape, BatchRows, HeadTransform, HostPages, Linear, QkNorm, RopeTable, Temperature, matmul,
+    Attention, AttentionShape, BatchRows, HeadTransform, HostPages, Linear, QkNorm, RopeTable, RowOperation,
+    Temperature, matmul,
 };
 use ruvllm_runner::{CheckedBatch, KvHeads, KvShape};
 
@@ -153,6 +154,11 @@ impl AttentionBlock {
             is_gated: self.is_gated,
             shared: &state.split_results,
             out: attended,
+        };
+        let outside = state.row_kernels_for(RowOperation::Rope).filter(|_| self.rope.is_some());
+        let attention = match outside {
+            None => attention,
+            Some(kernels) => attention.rotated_by(worker, kernels),
         };
         attention.run(worker);
         worker.barrier();

@@ -1,7 +1,9 @@
 //! Norm, then gate and up, activation, down: of one block, or of a few experts.
 
 use ruvllm_kernels::Worker;
-use ruvllm_kernels::ops::{Activation, BatchRows, Experts, Linear, Routing, add_gated, matmul, matmul_gated};
+use ruvllm_kernels::ops::{
+    Activation, BatchRows, Experts, Linear, Routing, RowOperation, add_gated, matmul, matmul_gated, matmul_gated_by,
+};
 
 use super::dense_and_experts::DenseAndExperts;
 use super::{Projection, linear};
@@ -81,7 +83,12 @@ impl FeedForwardBlock {
             Kind::Dense { gate_up, activation, down, .. } => {
                 let gated = state.gated.of(down.weights.cols());
                 let gate_up = state.adapted(gate_up, Site::GateUp.number(self.layer));
-                matmul_gated(worker, gate_up, *activation, &state.normed, rows, gated);
+                match state.row_kernels_for(RowOperation::Gated(*activation)) {
+                    None => matmul_gated(worker, gate_up, *activation, &state.normed, rows, gated),
+                    Some(kernels) => {
+                        matmul_gated_by(worker, kernels, gate_up, *activation, &state.normed, rows, gated);
+                    }
+                }
                 worker.barrier();
                 down.run(worker, state, gated, rows, next_norm);
             }

@@ -18,7 +18,9 @@ pub(crate) use layer_input::{LayerInputBlock, LayerInputBuffers, LayerInputs};
 pub(crate) use mixer::MixerBlock;
 use short_conv::ShortConvBlock;
 
-use ruvllm_kernels::ops::{Activations, BatchRows, Linear, matmul, matmul_residual, residual_norm};
+use ruvllm_kernels::ops::{
+    Activations, BatchRows, Linear, RowOperation, matmul, matmul_residual, residual_norm, residual_norm_by,
+};
 use ruvllm_kernels::{PackedMatrix, Worker};
 
 use crate::RunState;
@@ -41,21 +43,19 @@ impl Projection {
     fn run(&self, worker: &mut Worker<'_>, state: &RunState, input: &Activations, rows: BatchRows, next_norm: &[f32]) {
         let (x, normed) = (&state.x, &state.normed);
         let weights = state.adapted(&self.weights, self.number);
-        match &self.post_norm {
-            None => matmul_residual(worker, weights, input, rows, x, next_norm, normed),
-            Some((weight, epsilon)) => {
-                matmul(worker, weights, input, rows, &state.projected);
-                worker.barrier();
-                residual_norm(
-                    worker,
-                    &state.projected,
-                    Some((weight, *epsilon)),
-                    self.scale,
-                    rows,
-                    x,
-                    next_norm,
-                    normed,
-                );
+        let post_norm = self.post_norm.as_ref().map(|(weight, epsilon)| (&weight[..], *epsilon));
+        let row_kernels = state.row_kernels_for(RowOperation::RmsNorm);
+        if post_norm.is_none() && row_kernels.is_none() {
+            matmul_residual(worker, weights, input, rows, x, next_norm, normed);
+        } else {
+            let projected = &state.projected;
+            matmul(worker, weights, input, rows, projected);
+            worker.barrier();
+            match row_kernels {
+                None => residual_norm(worker, projected, post_norm, self.scale, rows, x, next_norm, normed),
+                Some(kernels) => {
+                    residual_norm_by(worker, kernels, projected, post_norm, self.scale, rows, x, next_norm, normed);
+                }
             }
         }
         worker.barrier();
