@@ -7,6 +7,7 @@ pub mod cli;
 pub mod kv;
 pub mod memory;
 pub mod model;
+pub mod packs;
 pub mod server;
 pub mod store;
 pub mod text;

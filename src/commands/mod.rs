@@ -8,6 +8,7 @@ pub mod config;
 pub mod doctor;
 pub mod embed;
 pub mod feedback;
+pub mod kernels;
 pub mod keys;
 pub mod launch;
 pub mod learn;

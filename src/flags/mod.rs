@@ -9,6 +9,7 @@ pub mod experts;
 pub mod kv;
 pub mod memory;
 pub mod model;
+pub mod pack;
 pub mod reward;
 pub mod sampling;
 pub mod scope;

@@ -15,6 +15,7 @@ use super::backend::BackendFlag;
 use super::draft_model::DraftModelFlag;
 use super::experts::ExpertsFlag;
 use super::kv::KvFlags;
+use super::pack::PackFlags;
 use crate::loading;
 
 #[derive(Debug, Args)]
@@ -59,6 +60,8 @@ pub struct EngineFlags {
     pub prefill: Prefill,
     #[command(flatten)]
     pub kv: KvFlags,
+    #[command(flatten)]
+    pub pack: PackFlags,
 }
 
 impl ModelFlags {
@@ -93,7 +96,7 @@ impl EngineFlags {
         let chat_template = self.chat_template.as_deref().map(read_template).transpose()?;
         let builder = Engine::builder(file).threads(self.threads).context(self.context).chat_template(chat_template);
         let builder = builder.experts(self.experts.place()?).quantize(self.quantize).prefill(self.prefill);
-        let builder = self.backend.apply(builder)?;
+        let builder = self.backend.apply(builder)?.kernel_pack(self.pack.load()?);
         let builder = builder.draft_model(self.draft_model.find(file)?);
         Ok(self.kv.apply(builder)?.calibration_folder(loading::calibration_folder()?))
     }

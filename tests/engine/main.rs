@@ -15,6 +15,7 @@ mod exact;
 mod formats;
 mod gemma3;
 mod hidden_states;
+mod kernel_packs;
 mod kv_guard;
 mod logits;
 mod model_file;

@@ -20,6 +20,7 @@ mod config;
 mod embed;
 mod embeddings;
 mod fuzz_corpus;
+mod kernel_packs;
 mod launch;
 mod learned;
 mod learning;

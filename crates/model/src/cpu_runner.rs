@@ -13,7 +13,7 @@ use ruvllm_runner::{
 };
 
 use crate::adapters::{AdapterBuffers, AdapterTargets, ResidentAdapters};
-use crate::{Model, RowLimits, RunState};
+use crate::{Config, Model, RowLimits, RunState};
 
 /// Runs batches when they are submitted: the thread that submits is one of those that compute.
 #[derive(Debug)]
@@ -90,6 +90,10 @@ impl CpuRunner {
     /// Returns the adapters that batches may name.
     pub fn adapters(&self) -> &Arc<ResidentAdapters> {
         &self.adapters
+    }
+
+    pub fn config(&self) -> &Config {
+        self.model.config()
     }
 
     /// Returns where kernels from outside are put.

@@ -14,13 +14,14 @@ use crate::manifest::{Manifest, ManifestError};
 use crate::sandbox::MODULE_BYTES_MAX;
 use crate::signature::{self, PublicKey, SignatureError, hex};
 
-pub use write::{fill_hashes, hash_of, write_archive};
+pub use write::{hash_of, write_archive};
 
 use source::Source;
+pub(crate) use source::read_within;
 
 pub const MANIFEST: &str = "kernels.json";
 pub const SIGNATURE: &str = "kernels.json.sig";
-const MANIFEST_BYTES_MAX: u64 = 256 << 10;
+pub(crate) const MANIFEST_BYTES_MAX: u64 = 256 << 10;
 const HASH_PREFIX: &str = "sha256:";
 
 #[derive(Debug, thiserror::Error)]

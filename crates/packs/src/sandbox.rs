@@ -2,6 +2,7 @@
 //!
 //! No machine code ever comes from outside: modules are compiled when they are loaded, which takes milliseconds.
 
+mod budget;
 mod fault;
 mod inspect;
 mod instance;

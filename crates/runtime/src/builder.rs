@@ -20,6 +20,7 @@ use std::sync::Arc;
 use ruvllm_engine::{DiskStore, Quota, Tenant, Tiers};
 use ruvllm_kernels::{Cores, KernelSet};
 use ruvllm_model::quantize::Recipe;
+use ruvllm_packs::LoadedPack;
 use ruvllm_runner::PageFormat;
 
 pub use draft::can_draft_for;
@@ -66,6 +67,7 @@ pub struct EngineBuilder {
     draft_model: Option<PathBuf>,
     quantize: Option<Recipe>,
     prefill: Prefill,
+    kernel_pack: Option<Arc<LoadedPack>>,
     step_metrics: StepMetrics,
 }
 
@@ -94,6 +96,7 @@ impl EngineBuilder {
             draft_model: None,
             quantize: None,
             prefill: Prefill::default(),
+            kernel_pack: None,
             step_metrics: StepMetrics::default(),
         }
     }
@@ -214,6 +217,12 @@ impl EngineBuilder {
     /// How prompts are computed; exactly by default.
     pub fn prefill(mut self, prefill: Prefill) -> Self {
         self.prefill = prefill;
+        self
+    }
+
+    /// A kernel pack whose operations replace the native ones; none by default.
+    pub fn kernel_pack(mut self, pack: Option<Arc<LoadedPack>>) -> Self {
+        self.kernel_pack = pack;
         self
     }
 

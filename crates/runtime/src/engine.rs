@@ -10,7 +10,7 @@ use crate::constrain::OutputCompiler;
 use crate::encode::PromptEncoder;
 use crate::submit::{EngineStopped, EngineThread};
 use crate::{
-    Adapters, ColdFormat, EngineBuilder, EngineStatus, FastPrefill, GenerateError, ModelMemory, Prompt,
+    Adapters, ColdFormat, EngineBuilder, EngineStatus, FastPrefill, GenerateError, KernelPacks, ModelMemory, Prompt,
     SamplingDefaults, Tools,
 };
 
@@ -25,6 +25,7 @@ pub(crate) struct LoadedModel {
     pub encoder: PromptEncoder,
     pub thread: EngineThread,
     pub adapters: Adapters,
+    pub kernel_packs: KernelPacks,
     /// Identifies the model's file.
     pub fingerprint: [u8; 32],
     /// Name of what runs the model.
@@ -92,6 +93,11 @@ impl Engine {
     /// Returns the adapters that requests may use.
     pub fn adapters(&self) -> &Adapters {
         &self.0.adapters
+    }
+
+    /// Returns the kernel pack that is used, which can be replaced.
+    pub fn kernel_packs(&self) -> &KernelPacks {
+        &self.0.kernel_packs
     }
 
     /// Returns from how many tokens on, cached ones aside, prompts are computed in bf16; `None` is never.

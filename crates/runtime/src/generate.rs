@@ -57,7 +57,8 @@ impl Engine {
     ) -> Result<Vec<Stream>, RequestError> {
         // Before the policies, which know better.
         requests.iter_mut().for_each(|request| self.model().sampling.fill(request));
-        let mut record = RequestRecord::begin(recorder, identity, self.backend(), requests.first());
+        let mut record =
+            RequestRecord::begin(recorder, identity, &self.kernel_packs().backend_label(), requests.first());
         let prepared = Prepared::new(recorder.recorder(), &identity.model, requests);
         let Prepared { requests, known_messages, retrieval } =
             prepared.inspect_err(|error| record.clone().refused(error))?;

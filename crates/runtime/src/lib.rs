@@ -47,6 +47,7 @@ mod embed;
 mod error;
 pub mod hardware;
 mod item_losses;
+mod kernel_packs;
 mod learned_files;
 mod perplexity;
 mod recall;
@@ -69,6 +70,7 @@ pub use embed::{
 pub use encode::Truncation;
 pub use engine::Engine;
 pub use error::{GenerateError, RequestError};
+pub use kernel_packs::{KernelPackError, KernelPackStatus, KernelPacks};
 pub use kv_calibration::ColdFormat;
 pub use learned_files::{LearnedFileError, LearnedFiles, digest_of as adapter_digest_of, id_of as adapter_id_of};
 pub use perplexity::{Perplexity, PerplexityError};
@@ -88,6 +90,7 @@ pub use ruvllm_engine::{
 };
 pub use ruvllm_kernels::{Cores, bound_allocator, trim_allocator};
 pub use ruvllm_model::adapters::{AdapterError, AdapterFile, AdapterFormat, merge};
+pub use ruvllm_packs::{KernelStatus, LoadedPack};
 pub use ruvllm_text::{
     GrammarError, NotEnforced, OutputFormat, StopMatcher, Strictness, Tokenizer, Tool, ToolChoice, closed,
 };

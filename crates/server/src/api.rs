@@ -21,6 +21,7 @@ mod fields;
 mod generation;
 mod ids;
 mod keep_alive;
+mod kernels;
 mod learned;
 mod logprobs;
 mod memory;

@@ -20,7 +20,7 @@ use crate::log::lost_lines;
 use crate::memory_budget::MemoryReport;
 
 pub use model::{Finished, FinishedReason, ModelMetrics};
-pub use snapshot::{DiskSnapshot, ModelSnapshot};
+pub use snapshot::{DiskSnapshot, KernelSnapshot, ModelSnapshot};
 
 /// Returns the state of all loaded models; called at each scrape.
 pub type Snapshots = Arc<dyn Fn() -> Vec<ModelSnapshot> + Send + Sync>;

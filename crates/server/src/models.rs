@@ -11,6 +11,7 @@ mod embedding_queue;
 mod error;
 mod in_use;
 mod keep_alive;
+mod kernel_packs;
 mod known;
 mod known_adapters;
 mod learned;
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ruvllm_runtime::{Embedder, Engine, LearnedFiles, ModelMemory, Reranker, StepMetrics};
+use ruvllm_runtime::{Embedder, Engine, LearnedFiles, LoadedPack, ModelMemory, Reranker, StepMetrics};
 use ruvllm_store::{Listed, ModelFile, ModelSettings, Store};
 use tokio::sync::{OnceCell, Semaphore};
 
@@ -54,6 +55,9 @@ pub trait Loader: Send + Sync {
 
     /// Loads the model. An engine reports its steps to `steps`.
     fn load(&self, file: &Path, steps: StepMetrics) -> Result<Runner, LoadFailure>;
+
+    /// Checks and compiles an installed kernel pack.
+    fn kernel_pack(&self, name: &str) -> Result<Arc<LoadedPack>, LoadFailure>;
 
     /// Reads what a file says of its model, without loading it.
     fn describe(&self, file: &Path) -> Result<ModelDescription, LoadFailure>;

@@ -40,11 +40,7 @@ pub fn f16<A: Activation>(d: &mut Descriptor) -> Result<(), i32> {
 }
 
 #[inline(always)]
-fn numbers<A: Activation, T: Number>(
-    d: &mut Descriptor,
-    widen: fn(T) -> f32,
-    narrow: fn(f32) -> T,
-) -> Result<(), i32> {
+fn numbers<A: Activation, T: Number>(d: &mut Descriptor, widen: fn(T) -> f32, narrow: fn(f32) -> T) -> Result<(), i32> {
     let (gate, up, out) = d.all::<T, T, T>()?;
     if gate.len() != up.len() {
         return Err(code::INVALID_INPUT);

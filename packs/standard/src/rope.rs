@@ -68,7 +68,8 @@ fn halves<T: Number>(x: &[T], rotations: &[[f32; 2]], out: &mut [T], turn: impl 
     let (rotation_groups, rotation_rest) = rotations.as_chunks::<PAIRS>();
     let (a_out, a_out_rest) = first_out.as_chunks_mut::<PAIRS>();
     let (b_out, b_out_rest) = second_out.as_chunks_mut::<PAIRS>();
-    for ((((a, b), rotations), a_out), b_out) in a_groups.iter().zip(b_groups).zip(rotation_groups).zip(a_out).zip(b_out)
+    for ((((a, b), rotations), a_out), b_out) in
+        a_groups.iter().zip(b_groups).zip(rotation_groups).zip(a_out).zip(b_out)
     {
         for i in 0..PAIRS {
             (a_out[i], b_out[i]) = turn(a[i], b[i], rotations[i]);

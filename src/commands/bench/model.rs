@@ -81,14 +81,14 @@ struct Rates {
     decode: Spread,
 }
 
-/// Rates with the adapters that flags name, and without.
+/// Rates with the adapters and the kernel pack that flags name, and without.
 struct AllRates {
     rates: Rates,
-    /// `None` if flags name no adapter.
+    /// `None` if flags name neither an adapter nor a kernel pack.
     adapter_speed: Option<AdapterSpeed>,
 }
 
-/// What adapters cost: rounds with them alternate with rounds of the model alone, so that both meet the same machine.
+/// What adapters and kernel packs cost: rounds with them alternate with rounds of the model alone, so that both meet the same machine.
 struct AdapterSpeed {
     alone: Rates,
     /// What is left of the model's own speed, of each pair of rounds.
@@ -177,12 +177,22 @@ impl ModelBench {
         adapters: &[HeldAdapter],
         interrupted: &AtomicBool,
     ) -> Result<AllRates> {
+        let packs = engine.kernel_packs().clone();
+        let pack = packs.status().map(|status| status.pack);
         let core = &mut engine.core();
         let (mut with, mut alone) = (Vec::new(), Vec::new());
         for round in 0..=self.flags.repeat {
             let rates = self.measure_round(core, adapters, interrupted)?;
-            let model_alone =
-                if adapters.is_empty() { None } else { Some(self.measure_round(core, &[], interrupted)?) };
+            let mut model_alone = None;
+            if !adapters.is_empty() || pack.is_some() {
+                if pack.is_some() {
+                    packs.set(None)?;
+                }
+                model_alone = Some(self.measure_round(core, &[], interrupted)?);
+                if pack.is_some() {
+                    packs.set(pack.clone())?;
+                }
+            }
             if round > 0 {
                 with.push(rates);
                 alone.extend(model_alone);

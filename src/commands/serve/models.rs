@@ -11,7 +11,7 @@ use clap::Args;
 use ruvllm_backends::{CrossEncoder, Encoder, EncoderFacts, Purpose, is_encoder};
 use ruvllm_runtime::hardware::Hardware;
 use ruvllm_runtime::{
-    Cores, Engine, EngineBuilder, LearnedFiles, ModelMemory, Quota, RequestRecorder, StepMetrics, Tenant,
+    Cores, Engine, EngineBuilder, LearnedFiles, LoadedPack, ModelMemory, Quota, RequestRecorder, StepMetrics, Tenant,
 };
 use ruvllm_server::metrics::{Metrics, Snapshots};
 use ruvllm_server::models::{LoadFailure, Loader, ModelDescription, Models, ModelsOptions, Runner, RunnerKind};
@@ -305,6 +305,10 @@ impl Loader for ModelsFlags {
 
     fn load(&self, file: &Path, steps: StepMetrics) -> Result<Runner, LoadFailure> {
         Ok(self.open(file, steps, EngineBuilder::build)?)
+    }
+
+    fn kernel_pack(&self, name: &str) -> Result<Arc<LoadedPack>, LoadFailure> {
+        Ok(self.engine.pack.load_installed(name)?)
     }
 
     fn describe(&self, file: &Path) -> Result<ModelDescription, LoadFailure> {

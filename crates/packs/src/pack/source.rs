@@ -54,7 +54,7 @@ impl Source {
 }
 
 /// Reads a regular file of a folder that is reached without a link and has no other name.
-fn read_within(folder: &Path, path: &str, bytes_max: u64) -> Result<Vec<u8>, PackError> {
+pub(crate) fn read_within(folder: &Path, path: &str, bytes_max: u64) -> Result<Vec<u8>, PackError> {
     let io = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => PackError::Missing(path.to_owned()),
         _ => PackError::Io { what: path.to_owned(), error },

@@ -1,11 +1,10 @@
-//! Making packs: hashes into a manifest, folders into archives.
+//! Packs as archives.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tar::{Builder, Header};
 
@@ -15,19 +14,6 @@ use crate::signature::hex;
 /// Returns a hash as manifests have it.
 pub fn hash_of(bytes: &[u8]) -> String {
     format!("{HASH_PREFIX}{}", hex(&Sha256::digest(bytes)))
-}
-
-/// Sets the hash of every kernel in a manifest from what `read` returns for its path.
-pub fn fill_hashes(
-    manifest: &mut Value,
-    mut read: impl FnMut(&str) -> Result<Vec<u8>, PackError>,
-) -> Result<(), PackError> {
-    for kernel in manifest["kernels"].as_array_mut().into_iter().flatten() {
-        if let Some(path) = kernel["path"].as_str() {
-            kernel["hash"] = hash_of(&read(path)?).into();
-        }
-    }
-    Ok(())
 }
 
 /// Writes a pack as one file, the same bytes for the same pack.

@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use half::f16;
-use wasmtime::{Memory, Store, StoreLimits, TypedFunc};
+use wasmtime::{Memory, Store, TypedFunc};
 
+use super::budget::CallBudget;
 use super::ticker::CallClock;
 use super::{Fault, Module, ModuleError, PAGE_BYTES};
 use crate::abi::{ABI_VERSION, DESCRIPTOR_BYTES, Descriptor, INFO_BYTES, Info, KernelCode, Span};
@@ -20,7 +21,8 @@ pub struct Call<'a> {
     /// Index of the function among those that the module was compiled with.
     pub entry: usize,
     pub params: &'a [u8],
-    pub a: &'a [u8],
+    /// `None` if it is what `out` holds.
+    pub a: Option<&'a [u8]>,
     /// Empty if there is one input.
     pub b: &'a [u8],
     pub out: &'a mut [u8],
@@ -77,7 +79,7 @@ pub struct Instance {
 }
 
 struct Live {
-    store: Store<StoreLimits>,
+    store: Store<CallBudget>,
     memory: Memory,
     /// From here on the memory is the host's.
     heap: u32,
@@ -131,7 +133,7 @@ impl Instance {
         let module = &self.module;
         let _running = module.sandbox.ticker.begin(&self.clock);
         let mut store = module.store();
-        arm(&mut store, module);
+        arm(&mut store);
         let made = module.prepared.instantiate(&mut store);
         let made = made.map_err(|error| Fault::Instance(format!("{error:#}")))?;
         let missing = |name: &str| Fault::Instance(format!("there is no {name}"));
@@ -155,7 +157,7 @@ impl Instance {
         info.copy_from_slice(&live.memory.data(&live.store)[at..][..INFO_BYTES]);
         live.info = Info::from_bytes(&info);
         live.memory.data_mut(&mut live.store)[at..][..module.params.len()].copy_from_slice(&module.params);
-        arm(&mut live.store, module);
+        arm(&mut live.store);
         let code = init.call(&mut live.store, (at as u32, module.params.len() as u32));
         succeeded(code.map_err(|error| module.fault(&error))?)?;
         Ok(live)
@@ -166,7 +168,7 @@ impl Drop for Instance {
     fn drop(&mut self) {
         if let Some(mut live) = self.live.take() {
             let _running = self.module.sandbox.ticker.begin(&self.clock);
-            arm(&mut live.store, &self.module);
+            arm(&mut live.store);
             // What it answers changes nothing: it is dropped.
             let _ = live.cleanup.call(&mut live.store, ());
         }
@@ -180,13 +182,13 @@ impl Live {
         // Only as much of the memory as is taken, so that offsets are checked here, too.
         let memory = &mut self.memory.data_mut(&mut self.store)[..place.end];
         let Descriptor { a, b, out, params, .. } = place.descriptor;
-        slice(memory, a).copy_from_slice(call.a);
+        slice(memory, a).copy_from_slice(call.a.unwrap_or(call.out));
         slice(memory, b).copy_from_slice(call.b);
         slice(memory, params).copy_from_slice(call.params);
         // All ones are no number, so what a kernel does not write is noticed.
         slice(memory, out).fill(0xff);
         memory[place.at..][..DESCRIPTOR_BYTES].copy_from_slice(&place.descriptor.to_bytes());
-        arm(&mut self.store, module);
+        arm(&mut self.store);
         let code = self.entries[call.entry].call(&mut self.store, place.at as u32);
         succeeded(code.map_err(|error| module.fault(&error))?)?;
         // A memory never becomes smaller. Where the output is, the host knows: the kernel may have changed its descriptor.
@@ -229,7 +231,7 @@ impl Place {
         };
         let descriptor = Descriptor {
             params: take(call.params.len())?,
-            a: take(call.a.len())?,
+            a: take(call.a.unwrap_or(call.out).len())?,
             b: take(call.b.len())?,
             out: take(call.out.len())?,
             scratch: take(info.scratch_bytes as usize)?,
@@ -254,7 +256,8 @@ fn succeeded(code: i32) -> Result<(), Fault> {
     KernelCode::of(code).map_or(Ok(()), |code| Err(Fault::Code(code)))
 }
 
-/// Sets the time by which what is called next must have returned. A tick may come at once, so there is one more.
-fn arm(store: &mut Store<StoreLimits>, module: &Module) {
-    store.set_epoch_deadline(u64::from(module.limits.budget_ms) + 1);
+/// Begins the time of what is called next.
+fn arm(store: &mut Store<CallBudget>) {
+    store.data_mut().begin();
+    store.set_epoch_deadline(1);
 }

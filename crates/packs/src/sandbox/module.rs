@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use wasmtime::{ExternType, InstancePre, Linker, Store, StoreLimits, StoreLimitsBuilder, ValType};
+use wasmtime::{ExternType, InstancePre, Linker, Store, StoreLimitsBuilder, UpdateDeadline, ValType};
 
+use super::budget::CallBudget;
 use super::inspect::inspect;
 use super::instance::Instance;
 use super::{Fault, InstanceLimits, ModuleError, PAGE_BYTES, Sandbox};
@@ -16,7 +17,7 @@ const OPTIONAL: (&str, usize) = ("kernel_backward", 1);
 #[derive(Clone)]
 pub struct Module {
     pub(super) sandbox: Sandbox,
-    pub(super) prepared: InstancePre<StoreLimits>,
+    pub(super) prepared: InstancePre<CallBudget>,
     pub(super) limits: InstanceLimits,
     /// Functions that compute, in the order in which calls name them.
     pub(super) entries: Vec<String>,
@@ -70,7 +71,7 @@ impl Module {
         self.compile_time
     }
 
-    pub(super) fn store(&self) -> Store<StoreLimits> {
+    pub(super) fn store(&self) -> Store<CallBudget> {
         let limits = StoreLimitsBuilder::new()
             .memory_size(self.limits.memory_pages as usize * PAGE_BYTES)
             .table_elements(self.limits.table_elements as usize)
@@ -78,8 +79,11 @@ impl Module {
             .memories(1)
             .tables(1)
             .build();
-        let mut store = Store::new(&self.sandbox.engine, limits);
-        store.limiter(|limits| limits);
+        let mut store = Store::new(&self.sandbox.engine, CallBudget::new(limits, self.limits.budget_ms));
+        store.limiter(CallBudget::limits);
+        store.epoch_deadline_callback(|mut store| {
+            Ok(if store.data_mut().is_spent() { UpdateDeadline::Interrupt } else { UpdateDeadline::Continue(1) })
+        });
         store
     }
 

@@ -8,7 +8,7 @@ use std::{io, mem};
 
 use wasmtime::Engine;
 
-const TICK: Duration = Duration::from_millis(1);
+pub(super) const TICK: Duration = Duration::from_millis(1);
 /// Ticks without any call after which it sleeps: waking it costs more than a call.
 const IDLE_TICKS: u32 = 20;
 

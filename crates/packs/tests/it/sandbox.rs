@@ -39,7 +39,7 @@ fn compile(bytes: &[u8]) -> Result<Module, ModuleError> {
 fn call(instance: &mut Instance, a: &[f32]) -> Result<Vec<f32>, Fault> {
     let bytes: Vec<u8> = a.iter().flat_map(|x| x.to_le_bytes()).collect();
     let mut out = vec![0; bytes.len()];
-    instance.forward(Call { entry: 0, params: &[], a: &bytes, b: &[], out: &mut out, out_type: Number::F32 })?;
+    instance.forward(Call { entry: 0, params: &[], a: Some(&bytes), b: &[], out: &mut out, out_type: Number::F32 })?;
     Ok(out.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect())
 }
 

@@ -22,10 +22,11 @@ use crate::constrain::OutputCompiler;
 use crate::encode::PromptEncoder;
 use crate::engine::LoadedModel;
 use crate::hardware::{self, Hardware};
+use crate::kernel_packs::{KernelPackBase, shapes_of};
 use crate::kv_calibration::ColdFormat;
 use crate::prefill_calibration::{Effort, FastPrefill, machine_name};
 use crate::submit::EngineThread;
-use crate::{Adapters, Engine, SamplingDefaults};
+use crate::{Adapters, Engine, KernelPacks, SamplingDefaults};
 
 /// Maximum number of requests in the queue. A single tenant fills half of it.
 const QUEUE_MAX: usize = 2048;
@@ -46,6 +47,8 @@ struct Loaded {
     draft: Option<LoadedDraft>,
     /// `None` if the backend runs no adapters.
     adapters: Option<AdapterBase>,
+    /// `None` if the backend takes no kernel packs.
+    kernel_packs: Option<KernelPackBase>,
     /// `None` if the backend decides.
     threads: Option<usize>,
     /// Name of what computes.
@@ -94,11 +97,16 @@ impl EngineBuilder {
                 weights,
                 draft: None,
                 adapters: None,
+                kernel_packs: None,
                 threads: None,
                 kernels: other.name(),
             },
         };
-        let Loaded { runner, weights, draft, adapters, threads, kernels } = loaded;
+        let Loaded { runner, weights, draft, adapters, kernel_packs, threads, kernels } = loaded;
+        let kernel_packs = KernelPacks::new(file.backend(), kernel_packs);
+        if let (Plan::Native(_), Some(pack)) = (&file.plan, &self.kernel_pack) {
+            kernel_packs.set(Some(Arc::clone(pack)))?;
+        }
         let memory = self.model_memory(file, context, weights, kv);
         let caches_prefixes = runner.limits().caches_prefixes;
         let mut core = Core::new(runner, self.core_options(context, kv, fingerprint));
@@ -118,6 +126,7 @@ impl EngineBuilder {
             encoder,
             thread,
             adapters: Adapters::new(file.backend(), adapters),
+            kernel_packs,
             fingerprint,
             backend: file.backend(),
             kernels,
@@ -159,8 +168,15 @@ impl EngineBuilder {
             resident: Arc::clone(runner.adapters()),
             buffers: runner.adapter_buffers(),
         };
+        let kernel_packs = KernelPackBase {
+            slot: Arc::clone(runner.row_kernels()),
+            shapes: shapes_of(runner.config()),
+            threads: runner.threads(),
+            kernels: machine.kernels,
+        };
+        let (adapters, kernel_packs) = (Some(base), Some(kernel_packs));
         let kernels = machine.kernels.name();
-        Ok(Loaded { runner: Box::new(runner), weights, draft, adapters: Some(base), threads, kernels })
+        Ok(Loaded { runner: Box::new(runner), weights, draft, adapters, kernel_packs, threads, kernels })
     }
 
     /// Returns the memory that the model will need, without loading it.

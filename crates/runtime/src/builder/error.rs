@@ -11,7 +11,7 @@ use ruvllm_text::{ChatTemplateError, GrammarError, TokenizerError};
 use super::ModelMemory;
 use super::vocabulary::ReadError;
 use crate::hardware::KernelsError;
-use crate::{BackendError, NoBackendError};
+use crate::{BackendError, KernelPackError, NoBackendError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
@@ -47,6 +47,8 @@ pub enum BuildError {
         gib(needed.weights_bytes), gib(needed.working_bytes), gib(needed.kv_min_bytes), gib(*available)
     )]
     DoesNotFit { needed: Box<ModelMemory>, available: usize, context: usize, remedy: String },
+    #[error(transparent)]
+    KernelPack(#[from] KernelPackError),
     #[error("{} cannot draft for this model: {reason}", path.display())]
     DraftModel { path: PathBuf, reason: String },
     #[error("no file for the weights of experts can be made in {}: {source}", folder.display())]

@@ -23,6 +23,7 @@ impl EngineBuilder {
                 draft_model: None,
                 quantize: None,
                 threads: None,
+                kernel_pack: None,
                 ..self
             },
         };
@@ -41,6 +42,7 @@ impl EngineBuilder {
             ("--quantize", self.quantize.is_some()),
             ("--prefill fast", self.prefill == Prefill::Fast),
             ("--threads", self.threads.is_some()),
+            ("--kernel-pack", self.kernel_pack.is_some()),
         ];
         all.into_iter().filter_map(|(flag, is_set)| is_set.then_some(flag)).collect()
     }

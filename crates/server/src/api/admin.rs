@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::api::{Api, adapters, feedback, learned};
+use crate::api::{Api, adapters, feedback, kernels, learned};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::memory_budget::MemoryReport;
@@ -88,6 +88,7 @@ impl Api {
             .with_state(self.clone())
             .merge(feedback::admin_router(self.clone()))
             .merge(learned::admin_router(self.clone()))
+            .merge(kernels::admin_router(self.clone()))
             .merge(adapters::admin_router(self))
     }
 }

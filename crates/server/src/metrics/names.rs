@@ -48,6 +48,10 @@ pub(crate) const ADAPTER_LOADS: &str = "ruvllm_adapter_loads_total";
 pub(crate) const ADAPTER_EVICTIONS: &str = "ruvllm_adapter_evictions_total";
 pub(crate) const ADAPTER_HITS: &str = "ruvllm_adapter_hits_total";
 pub(crate) const ADAPTER_REQUESTS: &str = "ruvllm_adapter_requests_total";
+pub(crate) const KERNEL_CALLS: &str = "ruvllm_kernel_calls_total";
+pub(crate) const KERNEL_FAILED: &str = "ruvllm_kernel_failed_total";
+pub(crate) const KERNEL_DISABLED: &str = "ruvllm_kernel_disabled";
+pub(crate) const KERNEL_PACKS_WITHDRAWN: &str = "ruvllm_kernel_packs_withdrawn_total";
 pub(crate) const WITNESS_WRITTEN: &str = "ruvllm_witness_written_total";
 pub(crate) const WITNESS_OVERFLOWED: &str = "ruvllm_witness_overflowed_total";
 pub(crate) const WITNESS_LOST: &str = "ruvllm_witness_lost_total";
@@ -114,6 +118,9 @@ const COUNTERS: &[(&str, &str)] = &[
     (ADAPTER_EVICTIONS, "Adapters dropped from memory."),
     (ADAPTER_HITS, "Requests whose adapter was in memory."),
     (ADAPTER_REQUESTS, "Requests by adapter; from the 65th adapter on as other."),
+    (KERNEL_CALLS, "Calls of a kernel of a pack."),
+    (KERNEL_FAILED, "Calls of a kernel of a pack that failed and were computed natively."),
+    (KERNEL_PACKS_WITHDRAWN, "Kernel packs that were taken back because they failed or were slow."),
     (WITNESS_WRITTEN, "Entries of the witness log that were written."),
     (WITNESS_OVERFLOWED, "Entries of the witness log that were dropped because the queue was full."),
     (WITNESS_LOST, "Entries of the witness log that the store refused."),
@@ -141,6 +148,7 @@ const GAUGES: &[(&str, &str)] = &[
     (ADAPTER_BYTES, "Memory of adapters in use."),
     (ADAPTER_BUFFER_BYTES, "Buffers of batches with adapters."),
     (ADAPTER_BUDGET_BYTES, "Maximum memory of adapters."),
+    (KERNEL_DISABLED, "Whether a kernel of a pack failed so often that it is not used (1)."),
     (DISK_BYTES, "Bytes of KV pages on disk."),
     (DISK_PAGES, "KV pages on disk."),
     (WITNESS_WAITING, "Entries of the witness log that wait to be written."),

@@ -30,6 +30,18 @@ pub struct ModelSnapshot {
     /// `None` without a disk tier.
     pub disk: Option<DiskSnapshot>,
     pub adapters: LoadedAdapters,
+    pub kernels: Vec<KernelSnapshot>,
+    /// Kernel packs that were taken back because they failed or were slow.
+    pub kernel_packs_withdrawn: u64,
+}
+
+/// A kernel of a pack. Counters start when the pack is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelSnapshot {
+    pub kernel: String,
+    pub calls: u64,
+    pub failed: u64,
+    pub is_disabled: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +115,13 @@ impl Metrics {
             (names::ADAPTER_HITS, adapters.hits),
         ] {
             self.counter(name, &model).absolute(count);
+        }
+        self.counter(names::KERNEL_PACKS_WITHDRAWN, &model).absolute(snapshot.kernel_packs_withdrawn);
+        for kernel in &snapshot.kernels {
+            let labels = [model[0], ("kernel", kernel.kernel.as_str())];
+            self.counter(names::KERNEL_CALLS, &labels).absolute(kernel.calls);
+            self.counter(names::KERNEL_FAILED, &labels).absolute(kernel.failed);
+            self.gauge(names::KERNEL_DISABLED, &labels).set(f64::from(u8::from(kernel.is_disabled)));
         }
         for (format, pages) in &snapshot.tier_pages {
             self.gauge(names::TIER_PAGES, &[model[0], ("format", format)]).set(*pages as f64);

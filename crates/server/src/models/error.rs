@@ -78,6 +78,8 @@ pub enum ModelError {
         told: String,
         error: Box<AdapterError>,
     },
+    #[error("kernel pack {name:?} cannot be used: {}", chain(&**.error))]
+    KernelPack { name: String, error: LoadFailure },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("loading model {name:?} was interrupted")]
@@ -92,6 +94,12 @@ fn taken(name: &str, is_full: bool) -> String {
              'load_inplace' to True."
         ),
     }
+}
+
+/// Joins an error and its causes.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn megabytes(bytes: usize) -> String {

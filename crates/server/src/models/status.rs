@@ -1,11 +1,11 @@
 //! State of loaded models, for metrics and operators.
 
-use ruvllm_runtime::{AdapterStats, DiskStats, Engine};
+use ruvllm_runtime::{AdapterStats, DiskStats, Engine, KernelStatus};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Models, Runner, ServedModel, unix_s};
-use crate::metrics::{DiskSnapshot, ModelSnapshot};
+use crate::metrics::{DiskSnapshot, KernelSnapshot, ModelSnapshot};
 
 /// A loaded model, for operators.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
@@ -59,6 +59,17 @@ impl LoadedAdapters {
     }
 }
 
+fn kernel_snapshots(engine: &Engine) -> Vec<KernelSnapshot> {
+    let kernels = engine.kernel_packs().status().map(|status| status.kernels).unwrap_or_default();
+    let snapshot = |status: KernelStatus| KernelSnapshot {
+        kernel: status.kernel,
+        calls: status.calls,
+        failed: status.failed,
+        is_disabled: status.is_disabled,
+    };
+    kernels.into_iter().map(snapshot).collect()
+}
+
 impl ServedModel {
     fn snapshot(&self) -> ModelSnapshot {
         let Some(engine) = self.runner.generator() else {
@@ -93,6 +104,8 @@ impl ServedModel {
             tier_pages: status.tier_pages().map(|(format, pages)| (format, pages as u64)).collect(),
             disk: cache.disk.map(disk),
             adapters: LoadedAdapters::of(engine),
+            kernels: kernel_snapshots(engine),
+            kernel_packs_withdrawn: engine.kernel_packs().withdrawn(),
         }
     }
 

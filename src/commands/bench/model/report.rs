@@ -111,12 +111,14 @@ impl Report<'_> {
             1 => ", with an adapter",
             count => &format!(", with {count} adapters in turn"),
         };
+        let pack = if self.bench.model.engine.pack.is_set() { ", with the kernel pack" } else { "" };
+        let with = format!("{adapters}{pack}");
         let prefill = "prefill";
         let decode = format!("decode at depth {}, {} at once", flags.depth, flags.sequences);
         let mut table = vec![
             ["", "tokens", "tokens/s", "least", "most"].map(str::to_owned).to_vec(),
-            self.rates.prefill.row(&format!("{prefill}{adapters}"), flags.prompt_tokens),
-            self.rates.decode.row(&format!("{decode}{adapters}"), flags.decode),
+            self.rates.prefill.row(&format!("{prefill}{with}"), flags.prompt_tokens),
+            self.rates.decode.row(&format!("{decode}{with}"), flags.decode),
         ];
         if let Some(AdapterSpeed { alone, share }) = &self.adapter_speed {
             let lines = [

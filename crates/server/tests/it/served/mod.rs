@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use ruvllm_runtime::{Engine, EngineBuilder, ModelMemory, StepMetrics};
+use ruvllm_runtime::{Engine, EngineBuilder, LoadedPack, ModelMemory, StepMetrics};
 use ruvllm_server::access::{Gate, KeyFile, NewKey, Scope, Scopes, StoredKey};
 use ruvllm_server::metrics::Metrics;
 use ruvllm_server::models::{LoadFailure, Loader, ModelDescription, ModelError, Models, ModelsOptions, Runner};
@@ -41,6 +41,10 @@ impl Loader for ShortContext {
 
     fn load(&self, file: &Path, steps: StepMetrics) -> Result<Runner, LoadFailure> {
         Ok(Runner::Generator(Self::builder(file).step_metrics(steps).build()?))
+    }
+
+    fn kernel_pack(&self, name: &str) -> Result<Arc<LoadedPack>, LoadFailure> {
+        Err(format!("no pack '{name}' is installed here").into())
     }
 
     fn describe(&self, _: &Path) -> Result<ModelDescription, LoadFailure> {

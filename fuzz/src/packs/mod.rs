@@ -1,0 +1,3 @@
+//! Targets of `crates/packs`.
+
+pub mod kernel_pack;
