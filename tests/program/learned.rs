@@ -54,14 +54,18 @@ const CAPITALS: [(&str, &str); 40] = [
 
 /// As many of them as are needed, and a few more: training costs.
 fn lessons() -> Vec<(&'static str, &'static str)> {
-    let mut left = [(Part::Training, 14), (Part::Validation, 2), (Part::HeldOut, 7)];
+    let lessons = lessons_of(14, 7);
+    assert_eq!(lessons.len(), 23, "there are enough of each part");
+    lessons
+}
+
+fn lessons_of(training: usize, held_out: usize) -> Vec<(&'static str, &'static str)> {
+    let mut left = [(Part::Training, training), (Part::Validation, 2), (Part::HeldOut, held_out)];
     let mut is_wanted = |country: &str| {
         let part = part_of(DocumentKey::of(&question(country)));
         left.iter_mut().find(|(of, count)| *of == part && *count > 0).map(|(_, count)| *count -= 1).is_some()
     };
-    let lessons: Vec<_> = CAPITALS.into_iter().filter(|(country, _)| is_wanted(country)).collect();
-    assert_eq!(lessons.len(), 23, "there are enough of each part");
-    lessons
+    CAPITALS.into_iter().filter(|(country, _)| is_wanted(country)).collect()
 }
 
 fn question(country: &str) -> String {
@@ -158,7 +162,8 @@ fn learn_little(home: &TempDir) {
         path
     });
     let settings = format!(
-        "[learn.now]\nstep_tokens = 160\nrank = 4\nepochs = 2\nlearning_rate = 0.0015\nreplay_share = 0.1\n\
+        "[learn.import]\nstep_tokens = 160\nprompt_examples = 1\ncontext = 256\ngeneral = {general:?}\n\n\
+         [learn.now]\nstep_tokens = 160\nrank = 4\nepochs = 2\nlearning_rate = 0.0015\nreplay_share = 0.1\n\
          prompt_examples = 1\ncontext = 256\ngeneral = {general:?}\nreplay = {replay:?}\n"
     );
     std::fs::write(home.path().join("config.toml"), settings).expect("room for a file");
@@ -204,6 +209,8 @@ fn what_was_learned_is_judged_served_rolled_back_and_forgotten() {
     let home = home();
     learn_little(&home);
     let (acme, globex) = (key(&home, "acme", &[]), key(&home, "globex", &["--no-learn"]));
+    // Has said enough to judge by, and too little for the server to learn from.
+    let initech = key(&home, "initech", &[]);
     let admin = key(&home, "root", &["--scope", "admin"]);
     let lessons = lessons();
     // What corrections change at once is another test. A server that learns needs all of them.
@@ -212,6 +219,9 @@ fn what_was_learned_is_judged_served_rolled_back_and_forgotten() {
     let ids = ask_all(&server, &acme, &lessons);
     let right = |index: usize| answer(lessons[index].1);
 
+    let few = lessons_of(8, 6);
+    let ids_of_few = ask_all(&server, &initech, &few);
+    correct(&server, &initech, &ids_of_few, |index| Some(answer(few[index].1)));
     correct(&server, &acme, &ids, |index| (index < 3).then(|| right(index)));
     let refusal = run(&home, &learn("now", &[])).expect_err("three are too few");
     assert!(refusal.contains("there are 3 conversations") && refusal.contains("at least 8, 2 and 6"), "{refusal}");
@@ -312,6 +322,37 @@ fn what_was_learned_is_judged_served_rolled_back_and_forgotten() {
     run(&home, &["memory", "restore", backup]).expect("it is restored");
     assert!(folder.join(&digest).is_dir());
     assert_eq!(run_json(&home, &learn("history", &[]))["served"]["version"], json!(1));
+    others_get_what_was_learned(&home);
+}
+
+/// Published, and imported for a tenant that has learned nothing: it is judged by what that tenant has said.
+fn others_get_what_was_learned(home: &TempDir) {
+    let path = |name: &str| home.path().join(name).to_str().expect("a plain path").to_owned();
+    let (key, folder) = (path("me.key"), path("published"));
+    run(home, &["kernels", "keygen", &key]).expect("a key");
+    let published = run_json(home, &learn("publish", &[&folder, "--sign", &key]));
+    let signer = published["signer"].as_str().expect("a key");
+    let import = |more: &[&str]| {
+        run(home, &[&["learn", "import", "smollm2", &folder, "--tenant", "initech", "--json"], more].concat())
+    };
+    let other = run_json(home, &["kernels", "keygen", &path("other.key")]);
+    let other = other["public_key"].as_str().expect("a key");
+    let untrusted = import(&["--trust", other]).expect_err("nobody knows who that is");
+    assert!(untrusted.contains("a key that is not trusted"), "{untrusted}");
+    let weights = home.path().join("published/adapter_model.safetensors");
+    let whole = std::fs::read(&weights).expect("weights");
+    let mut changed = whole.clone();
+    changed[whole.len() - 1] ^= 1;
+    std::fs::write(&weights, changed).expect("room for a file");
+    let refused = import(&["--trust", signer]).expect_err("it was changed");
+    assert!(refused.contains("adapter_model.safetensors is not what learned.json says"), "{refused}");
+    std::fs::write(&weights, whole).expect("room for a file");
+
+    let imported: Value = serde_json::from_str(&import(&["--trust", signer]).expect("it is judged")).expect("JSON");
+    assert_eq!((&imported["version"], &imported["state"]), (&json!(1), &json!("promoted")), "{imported}");
+    assert_eq!(imported["report"]["imported"]["signer"], *signer);
+    assert_eq!(imported["report"]["gate"]["documents"], 6);
+    assert!(import(&["--trust", signer]).expect_err("once is enough").contains("it is version 1 here already"));
 }
 
 /// What is learned from says something else than what is held out: nothing that helps can be learned. Takes minutes.
