@@ -235,7 +235,7 @@ impl Verified {
 /// All columns that repeat what the body says, with the names behind their numbers.
 const COLUMNS: &str = "SELECT w.id, b.body, w.request, w.at_ms, w.total_ms, w.quality, w.error, t.name, m.name, \
     w.prompt_tokens, w.cached_tokens, w.answer_tokens, w.session, s.name, s.tenant, w.tenant, \
-    w.kind, w.about, w.response, w.end_user \
+    w.kind, w.about, w.response, w.end_user, w.choice \
     FROM witness w LEFT JOIN witness_bodies b ON b.id = w.id LEFT JOIN names t ON t.id = w.tenant \
     LEFT JOIN names m ON m.id = w.model LEFT JOIN sessions s ON s.id = w.session";
 
@@ -275,6 +275,7 @@ fn request_fits(row: &[Value], entry: &WitnessEntry) -> bool {
         && text(&row[17]) == entry.regenerates.as_deref().unwrap_or_default()
         && text(&row[18]) == entry.response.as_deref().unwrap_or_default()
         && text(&row[19]) == entry.user.as_deref().unwrap_or_default()
+        && (row[20] == Value::Null) == entry.routing.choice.is_none()
         && session_fits(row, entry)
 }
 

@@ -343,6 +343,7 @@ fn verification_compares_every_column_with_what_the_entry_says() {
         "witness SET about = 'another'",
         "witness SET response = 'another'",
         "witness SET end_user = 'another'",
+        "witness SET choice = 1",
         "batches SET bytes = 1",
         "batches SET rule = NULL",
     ] {
