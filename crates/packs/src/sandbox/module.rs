@@ -80,7 +80,7 @@ impl Module {
             .tables(1)
             .build();
         let mut store = Store::new(&self.sandbox.engine, CallBudget::new(limits, self.limits.budget_ms));
-        store.limiter(CallBudget::limits);
+        store.limiter(|budget| budget.limits());
         store.epoch_deadline_callback(|mut store| {
             Ok(if store.data_mut().is_spent() { UpdateDeadline::Interrupt } else { UpdateDeadline::Continue(1) })
         });
