@@ -23,7 +23,7 @@ use crate::output;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ruvllm kernels keygen my.key\n  \
                         ruvllm kernels build packs/standard --out standard\n  \
-                        ruvllm kernels sign standard --key my.key\n  \
+                        ruvllm kernels sign standard --secret-key my.key\n  \
                         ruvllm kernels install standard/ --kernel-key ed25519:…\n  \
                         ruvllm kernels bench standard")]
 pub struct Kernels {

@@ -28,7 +28,6 @@ impl TrustFlags {
 
 /// The kernel pack that models are run with.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Kernel packs")]
 pub struct PackFlags {
     /// Take norms, rotations and activations from a kernel pack: the name of an installed one (see `ruvllm kernels`), or the
     /// path of a folder (with a slash) or a .tar.zst. Where one of its kernels fails, the native one computes instead

@@ -42,7 +42,7 @@ fn standard(home: &TempDir, folder: &Path) -> (String, String) {
     let key = printed(home, &["kernels", "keygen", text(&key_file)]).trim().to_owned();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("packs/standard");
     printed(home, &["kernels", "build", text(&source), "--out", text(&out)]);
-    printed(home, &["kernels", "sign", text(&out), "--key", text(&key_file)]);
+    printed(home, &["kernels", "sign", text(&out), "--secret-key", text(&key_file)]);
     (format!("{}/", out.display()), key)
 }
 
@@ -70,7 +70,7 @@ fn packs_are_made_signed_installed_and_rolled_back() {
     assert!(refused(&home, &["kernels", "install", &pack]).contains("was changed"));
     let archive = folder.path().join("standard.tar.zst");
     let key_file = folder.path().join("secret.key");
-    let sign = ["kernels", "sign", text(&out), "--key", text(&key_file), "--archive", text(&archive)];
+    let sign = ["kernels", "sign", text(&out), "--secret-key", text(&key_file), "--archive", text(&archive)];
     printed(&home, &sign);
     printed(&home, &["kernels", "install", text(&archive)]);
     let version = |home: &TempDir| printed_json(home, &["kernels", "list", "--json"])["packs"][0]["version"].clone();

@@ -45,7 +45,7 @@ pub struct Sign {
     pack: PathBuf,
     /// File of the secret key (see `ruvllm kernels keygen`)
     #[arg(long, value_name = "FILE")]
-    key: PathBuf,
+    secret_key: PathBuf,
     /// Also write the signed pack to this file, a .tar.zst
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
@@ -72,7 +72,7 @@ impl Build {
 
 impl Sign {
     pub fn execute(self) -> Result<()> {
-        let key = SecretKey::load(&self.key)?;
+        let key = SecretKey::load(&self.secret_key)?;
         let manifest = sign(&self.pack, &key)?;
         // What was signed must be a pack that opens.
         let pack = Pack::open(&self.pack, &Trust { keys: vec![key.public()], allow_unsigned: false })?;
