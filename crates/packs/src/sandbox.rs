@@ -30,8 +30,8 @@ pub(crate) const TABLE_ELEMENTS_MAX: u32 = 1024;
 const STACK_BYTES: usize = 256 << 10;
 /// Memories for which address space is reserved, 4 GiB each, so that no access needs a check.
 const MEMORIES_MIN: usize = 64;
-/// Memories for each core: the modules of a pack, and those of the pack that replaces it.
-const MEMORIES_EACH: usize = 4;
+/// Memories for each core: those of several models, each with a pack and one that replaces it.
+const MEMORIES_EACH: usize = 8;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
