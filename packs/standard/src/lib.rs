@@ -10,6 +10,7 @@ mod exp;
 mod gated;
 mod half;
 mod kv;
+mod lanes;
 mod lora;
 mod memory;
 mod norm;

@@ -1,6 +1,7 @@
 //! `out = x * weight / sqrt(mean(x^2) + epsilon)` for each row of `x` that is as long as `weight`.
 
 use crate::half::{narrow, widen};
+use crate::lanes::Lanes;
 use crate::memory::{Descriptor, Number};
 use crate::{LANES, code};
 
@@ -31,8 +32,11 @@ fn rows<T: Number>(d: &mut Descriptor, widen: fn(T) -> f32, narrow: fn(f32) -> T
         let (weight_groups, weight_rest) = weight.as_chunks::<LANES>();
         let (out_groups, out_rest) = out.as_chunks_mut::<LANES>();
         for ((x, weight), out) in groups.iter().zip(weight_groups).zip(out_groups) {
-            for i in 0..LANES {
-                out[i] = narrow(widen(x[i]) * factor * widen(weight[i]));
+            let ((x, _), (weight, _), (out, _)) =
+                (x.as_chunks::<4>(), weight.as_chunks::<4>(), out.as_chunks_mut::<4>());
+            for i in 0..LANES / 4 {
+                let (x, weight) = (Lanes::of(&x[i].map(widen)), Lanes::of(&weight[i].map(widen)));
+                out[i] = x.mul(Lanes::splat(factor)).mul(weight).numbers().map(narrow);
             }
         }
         for ((x, weight), out) in rest.iter().zip(weight_rest).zip(out_rest) {
@@ -45,12 +49,18 @@ fn rows<T: Number>(d: &mut Descriptor, widen: fn(T) -> f32, narrow: fn(f32) -> T
 #[inline(always)]
 fn squares<T: Number>(x: &[T], widen: fn(T) -> f32) -> f32 {
     const TOGETHER: usize = 2 * LANES;
-    let mut sums = [0f32; TOGETHER];
+    let mut parts = [Lanes::splat(0.0); TOGETHER / 4];
     let (groups, rest) = x.as_chunks::<TOGETHER>();
     for group in groups {
-        for i in 0..TOGETHER {
-            sums[i] += widen(group[i]) * widen(group[i]);
+        let fours = group.as_chunks::<4>().0;
+        for (part, x) in parts.iter_mut().zip(fours) {
+            let x = Lanes::of(&x.map(widen));
+            *part = part.add(x.mul(x));
         }
+    }
+    let mut sums = [0f32; TOGETHER];
+    for (to, part) in sums.as_chunks_mut::<4>().0.iter_mut().zip(parts) {
+        *to = part.numbers();
     }
     for (sum, x) in sums.iter_mut().zip(rest) {
         *sum += widen(*x) * widen(*x);
