@@ -330,7 +330,7 @@ fn others_get_what_was_learned(home: &TempDir) {
     let path = |name: &str| home.path().join(name).to_str().expect("a plain path").to_owned();
     let (key, folder) = (path("me.key"), path("published"));
     run(home, &["kernels", "keygen", &key]).expect("a key");
-    let published = run_json(home, &learn("publish", &[&folder, "--sign", &key]));
+    let published = run_json(home, &learn("publish", &[&folder, "--secret-key", &key]));
     let signer = published["signer"].as_str().expect("a key");
     let import = |more: &[&str]| {
         run(home, &[&["learn", "import", "smollm2", &folder, "--tenant", "initech", "--json"], more].concat())

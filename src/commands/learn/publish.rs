@@ -20,7 +20,7 @@ use crate::output;
 /// publish what its people would publish. Others take it with `ruvllm learn import`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  ruvllm kernels keygen me.key\n  ruvllm learn publish smollm2 ./learned --sign me.key\n  \
+    after_help = "Example:\n  ruvllm kernels keygen me.key\n  ruvllm learn publish smollm2 ./learned --secret-key me.key\n  \
                         ruvllm learn import smollm2 ./learned --trust ed25519:…    (elsewhere)"
 )]
 pub struct Publish {
@@ -30,7 +30,7 @@ pub struct Publish {
     folder: PathBuf,
     /// Secret key that signs it, as `ruvllm kernels keygen` writes it
     #[arg(long, value_name = "FILE")]
-    sign: PathBuf,
+    secret_key: PathBuf,
     /// Which version [default: the one that is served]
     #[arg(long, value_name = "N")]
     learned_version: Option<i64>,
@@ -45,7 +45,7 @@ pub struct Publish {
 
 impl Publish {
     pub fn execute(self) -> Result<()> {
-        let key = SecretKey::load(&self.sign)?;
+        let key = SecretKey::load(&self.secret_key)?;
         let scope = self.scope.of_named(&self.model)?;
         let memory = self.memory.open()?;
         let served = memory.learning().scope_state(&scope)?.version;
