@@ -88,7 +88,9 @@ impl FoundPack {
             let pack = Pack::open(path, trust).with_context(|| format!("the kernel pack {spec} cannot be used"))?;
             return Ok(Self { pack, allowed: None });
         }
-        Self::installed(spec, trust)
+        let here = || format!("to use what is in this folder, name it as ./{spec}");
+        let found = Self::installed(spec, trust);
+        if path.exists() { found.with_context(here) } else { found }
     }
 
     /// Finds and checks an installed pack.

@@ -45,7 +45,11 @@ impl List {
             return Ok(());
         }
         let heading = ["NAME", "VERSION", "KERNELS", "SIZE", "SIGNED BY", "STATE"].map(str::to_owned).to_vec();
-        output::table(&[heading].into_iter().chain(rows.iter().map(Row::cells)).collect::<Vec<_>>())
+        output::table(&[heading].into_iter().chain(rows.iter().map(Row::cells)).collect::<Vec<_>>())?;
+        for (name, why) in rows.iter().filter_map(|row| Some((&row.name, row.pack.as_ref().err()?))) {
+            output::line(&format!("{name} cannot be used: {}", output::printable(why)))?;
+        }
+        Ok(())
     }
 }
 
@@ -64,7 +68,10 @@ impl Row {
                 show::signer(pack),
                 self.state().to_owned(),
             ],
-            Err(why) => vec![self.name.clone(), format!("unusable: {}", output::printable(why))],
+            Err(_) => {
+                let unknown = || "-".to_owned();
+                vec![self.name.clone(), unknown(), unknown(), unknown(), unknown(), "unusable".to_owned()]
+            }
         }
     }
 
