@@ -204,21 +204,19 @@ pub(crate) unsafe fn geglu<L: Lanes>(up: &[f32], gate: &mut [f32]) {
 /// The instruction set of `L` is there.
 #[inline(always)]
 pub(crate) unsafe fn softcap<L: Lanes>(cap: f32, x: &mut [f32]) {
-    let (len, to) = (x.len(), x.as_mut_ptr());
-    // SAFETY: `split` keeps offsets within the length.
-    unsafe {
-        split(
-            len,
-            |i| {
-                // `tanh z` is `2 / (1 + exp(-2 z)) - 1`.
-                let twice = L::max(L::mul(L::load(to.add(i)), L::splat(2.0 / cap)), L::splat(-80.0));
-                let decay = L::exp(L::sub(L::splat(0.0), twice));
-                let tanh = L::sub(L::div(L::splat(2.0), L::add(L::splat(1.0), decay)), L::splat(1.0));
-                L::store(to.add(i), L::mul(tanh, L::splat(cap)));
-            },
-            |i| *to.add(i) = cap * (*to.add(i) / cap).tanh(),
-        );
+    let (vectors, rest) = x.as_chunks_mut::<LANES>();
+    // A loop: a closure of this length was called for each vector, and its instructions one by one.
+    for vector in vectors {
+        // SAFETY: a whole vector.
+        unsafe {
+            // `tanh z` is `2 / (1 + exp(-2 z)) - 1`.
+            let twice = L::max(L::mul(L::load(vector.as_ptr()), L::splat(2.0 / cap)), L::splat(-80.0));
+            let decay = L::exp(L::sub(L::splat(0.0), twice));
+            let tanh = L::sub(L::div(L::splat(2.0), L::add(L::splat(1.0), decay)), L::splat(1.0));
+            L::store(vector.as_mut_ptr(), L::mul(tanh, L::splat(cap)));
+        }
     }
+    rest.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
 }
 
 /// A sum of rows, each multiplied by a weight.
