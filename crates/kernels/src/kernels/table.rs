@@ -389,7 +389,10 @@ impl KernelSet {
                     && is_x86_feature_detected!("avx512vnni")
             }
             #[cfg(all(target_arch = "x86_64", target_os = "linux", not(test)))]
-            Self::Amx => Self::Avx512.is_available() && super::amx::is_permitted(),
+            Self::Amx => {
+                let has_bf16 = is_x86_feature_detected!("avx512bf16");
+                has_bf16 && Self::Avx512.is_available() && super::amx::is_permitted()
+            }
             #[cfg(all(target_arch = "aarch64", not(test)))]
             Self::Neon => true,
             #[cfg(all(target_arch = "aarch64", not(test)))]
@@ -409,6 +412,11 @@ impl KernelSet {
     pub fn best() -> Self {
         static BEST: OnceLock<KernelSet> = OnceLock::new();
         *BEST.get_or_init(|| Self::available().last().unwrap_or(Self::Scalar))
+    }
+
+    /// Whether it multiplies bf16. Panics if the processor cannot run the set.
+    pub fn has_bf16(self) -> bool {
+        self.table().bf16.is_some()
     }
 
     /// Panics if the processor cannot run the set: that is checked before one is chosen.

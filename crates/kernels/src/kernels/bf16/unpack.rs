@@ -90,19 +90,15 @@ pub(super) unsafe fn pairs(first: __m512, second: __m512) -> __m512i {
 }
 
 /// # Safety
-/// As `Bf16::round`; AVX-512 is there.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+/// As `Bf16::round`; AVX-512 with bf16 is there.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn round(x: &[f32], out: *mut u16) {
     for (g, group) in x.chunks_exact(GROUP).enumerate() {
-        for half in 0..2 {
-            // SAFETY: 32 numbers go to each line; the lines of a row are as far apart as blocks are long.
-            unsafe {
-                let bits = _mm512_castps_si512(Avx512::load(group.as_ptr().add(half * LANES)));
-                let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-                let rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-                let shorts = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(rounded));
-                _mm256_storeu_si256(out.add(g * GROUP * BLOCK_ROWS + half * LANES).cast(), shorts);
-            }
+        // SAFETY: 32 numbers go to each line; the lines of a row are as far apart as blocks are long.
+        unsafe {
+            let (first, second) = (Avx512::load(group.as_ptr()), Avx512::load(group.as_ptr().add(LANES)));
+            let line: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(second, first));
+            _mm512_storeu_si512(out.add(g * GROUP * BLOCK_ROWS).cast(), line);
         }
     }
 }
