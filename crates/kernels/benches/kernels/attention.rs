@@ -28,7 +28,7 @@ const FORMATS: [PageFormat; 5] = [
 
 pub fn run(bench: &mut Bench<'_>, shape: Shape) {
     for format in FORMATS {
-        if CASES.iter().any(|(rows, depth)| bench.wants(&name(shape, format, *rows, *depth))) {
+        if CASES.iter().any(|(rows, depth)| bench.wants_any(&name(shape, format, *rows, *depth))) {
             let sequence = Sequence::new(&mut bench.pool, shape, format);
             sequence.time_attention(bench);
         }
@@ -88,6 +88,7 @@ impl Sequence {
             &random.weights(WeightType::Q4_0, shape.hidden, heads * head_dim),
         );
         let out = Activations::new(pool, PROMPT, [&consumer]);
+        let out = if pool.has_bf16() { out.in_bf16(pool, false) } else { out };
         Self { shape, kv, format, old, new, rope, qkv, shared, out }
     }
 
@@ -111,22 +112,33 @@ impl Sequence {
 
     fn time_attention(&self, bench: &mut Bench<'_>) {
         let Shape { layers, heads, head_dim, .. } = self.shape;
+        let has_bf16 = bench.pool.has_bf16();
         for (rows, depth) in CASES {
             let pages = [&self.old[..depth / PAGE_TOKENS], &self.new].concat();
-            let mut batch = Batch::default();
-            self.kv.push(&mut batch, &pages, depth, rows);
-            let batch = batch.check(self.kv.shape(), self.kv.bytes.bytes()).expect("pages for all tokens");
             let seen: usize = (depth + 1..=depth + rows).sum();
             let limit = if rows == 1 {
                 Limit::Memory { bytes: seen * self.kv.shape().page_bytes(self.format) / PAGE_TOKENS / layers }
             } else {
                 Limit::Floats { operations: seen * 4 * heads * head_dim }
             };
-            // Layer after layer, as in a model: the next layer's cache is not the one that was just read.
-            bench.time(name(self.shape, self.format, rows, depth), limit, |worker, round| {
-                self.attention(batch, round % layers).run(worker);
-                worker.barrier();
-            });
+            let mut time = |name: String, is_fast: bool, limit: Limit| {
+                let mut batch = Batch::default();
+                self.kv.push(&mut batch, &pages, depth, rows);
+                if is_fast {
+                    batch.set_fast();
+                }
+                let batch = batch.check(self.kv.shape(), self.kv.bytes.bytes()).expect("pages for all tokens");
+                // Layer after layer, as in a model: the next layer's cache is not the one that was just read.
+                bench.time(name, limit, |worker, round| {
+                    self.attention(batch, round % layers).run(worker);
+                    worker.barrier();
+                });
+            };
+            let name = name(self.shape, self.format, rows, depth);
+            time(name.clone(), false, limit);
+            if let (true, Limit::Floats { operations }) = (has_bf16, limit) {
+                time(format!("{name} bf16"), true, Limit::Bf16 { operations });
+            }
         }
     }
 }

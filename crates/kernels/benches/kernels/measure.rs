@@ -45,6 +45,11 @@ impl Bench<'_> {
         name.contains(&self.only)
     }
 
+    /// The same of a kernel and its variant in bf16.
+    pub fn wants_any(&self, name: &str) -> bool {
+        self.wants(&format!("{name} bf16"))
+    }
+
     /// Times one round of `job`, which every thread calls with the number of the round, and which ends with a barrier;
     /// does nothing if nobody wants to know.
     pub fn time(&mut self, name: String, limit: Limit, job: impl Fn(&mut Worker<'_>, usize) + Sync) {
