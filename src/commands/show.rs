@@ -85,7 +85,7 @@ impl Show {
             let cold = cold.map_or_else(|| "measured on the first run".to_owned(), |cold| cold.to_string());
             rows.push(("oldest KV", cold));
             let prefill = prefill.map_or_else(
-                || "not measured; --prefill auto does where the processor has bf16".to_owned(),
+                || "measured on the first run where the processor multiplies bf16".to_owned(),
                 |prefill| prefill.to_string(),
             );
             rows.push(("prompts (auto)", prefill));

@@ -56,7 +56,7 @@ pub struct EngineFlags {
     pub quantize: Option<Recipe>,
     /// How prompts are computed: exact, as answers are; fast, with weights and activations in bf16, on processors with AMX
     /// or AVX-512 BF16; or auto: fast where a measurement at the first load shows that it pays and leaves predictions as they are
-    #[arg(long, value_name = "WAY", default_value = "exact")]
+    #[arg(long, value_name = "WAY", default_value = "auto")]
     pub prefill: Prefill,
     #[command(flatten)]
     pub kv: KvFlags,

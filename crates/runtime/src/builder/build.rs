@@ -250,7 +250,8 @@ impl EngineBuilder {
 
     /// Returns the rows of the largest batch. Fast rows pay more the more there are; logits of all of them would take much memory.
     fn row_limits(&self) -> RowLimits {
-        let has_fast = self.prefill != Prefill::Exact;
+        let kernels = self.kernels.map_or_else(hardware::chosen_kernels, Ok);
+        let has_fast = self.prefill != Prefill::Exact && kernels.is_ok_and(KernelSet::has_bf16);
         let rows = self.batch_rows.unwrap_or(if has_fast { FAST_BATCH_ROWS } else { BATCH_ROWS });
         let all = rows.max(self.sequences);
         RowLimits { all, logits: all.min(BATCH_ROWS.max(self.sequences)), has_fast }

@@ -23,6 +23,7 @@ impl EngineBuilder {
                 draft_model: None,
                 quantize: None,
                 threads: None,
+                prefill: Prefill::Exact,
                 kernel_pack: None,
                 ..self
             },
