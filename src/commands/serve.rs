@@ -40,6 +40,8 @@ use ollama::{OllamaEnvironment, OllamaFlags};
 const PREPARING_MAX: usize = 32;
 /// Interval at which latencies are sorted into their buckets and the usage of keys is saved.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
+/// A pack that fails is withdrawn within a second.
+const KERNEL_PACKS_INTERVAL: Duration = Duration::from_millis(500);
 /// How long threads may run on after the server has ended.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(2);
 /// Connections that are reserved for administration.
@@ -163,6 +165,7 @@ impl Serve {
             _ => None,
         };
         let mut maintenance = interval(MAINTENANCE_INTERVAL);
+        let mut kernel_packs = interval(KERNEL_PACKS_INTERVAL);
         let mut is_loading = true;
         let mut models_maintenance = tokio::task::spawn_blocking(|| {});
         loop {
@@ -180,6 +183,7 @@ impl Serve {
                     }
                     return served.context("the server failed");
                 }
+                _ = kernel_packs.tick() => (models.watch_kernel_packs)(),
                 _ = maintenance.tick() => {
                     metrics.maintain();
                     gate.save_usage();

@@ -3,9 +3,12 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use ruvllm_packs::{LoadedPack, Pack, Sandbox, Trust, build, hash_of};
-use ruvllm_runtime::{Engine, Prompt, Request, Sampling};
+use ruvllm_runtime::{Engine, Prompt, Request, Sampling, hardware};
 use semver::Version;
 use serde_json::json;
 use tempfile::TempDir;
@@ -116,6 +119,44 @@ fn kernels_that_fail_on_the_way_change_no_text() {
     packs.maintain();
     assert!(packs.status().is_none() && packs.withdrawn() == 1);
     assert_eq!(answer(&failing), answer(&native));
+}
+
+#[test]
+fn a_hundred_swaps_under_eight_answers_change_no_text_and_keep_no_memory() {
+    let model = safetensors_folder(&json!({}));
+    let builder = Engine::builder(model.path()).context(Some(256)).threads(Some(2)).sequences(8);
+    let engine = builder.build().expect("it loads");
+    let (expected, pack, is_done) = (answer(&engine), standard(), AtomicBool::new(false));
+    let swap = |swaps: usize| {
+        for swap in 0..swaps {
+            let pack = (swap % 2 == 0).then(|| Arc::clone(&pack));
+            engine.kernel_packs().set(pack).expect("it is swapped");
+            thread::sleep(Duration::from_millis(2));
+        }
+        hardware::resident_bytes()
+    };
+    let (before, after) = thread::scope(|scope| {
+        let streams: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut answers = 0;
+                    while !is_done.load(Ordering::Relaxed) {
+                        assert_eq!(answer(&engine), expected);
+                        answers += 1;
+                    }
+                    answers
+                })
+            })
+            .collect();
+        let memory = (swap(20), swap(100));
+        is_done.store(true, Ordering::Relaxed);
+        let answers: Vec<usize> = streams.into_iter().map(|stream| stream.join().expect("its answers are right")).collect();
+        assert!(answers.iter().all(|answers| *answers > 0), "{answers:?}");
+        memory
+    });
+    if let (Some(before), Some(after)) = (before, after) {
+        assert!(after < before + (16 << 20), "from {before} to {after} bytes");
+    }
 }
 
 #[test]

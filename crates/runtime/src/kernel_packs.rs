@@ -99,7 +99,7 @@ impl KernelPacks {
         Ok(())
     }
 
-    /// Withdraws a pack that fails or is slow, and lets go of what was kept long enough. To be called every few seconds.
+    /// Withdraws a pack that fails or is slow, and lets go of what was kept long enough. To be called several times a second.
     pub fn maintain(&self) {
         let mut state = self.state();
         if state.previous.as_ref().is_some_and(|(_, until)| Instant::now() >= *until) {

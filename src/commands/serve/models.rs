@@ -96,6 +96,8 @@ pub struct Endpoints {
     pub is_busy: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Called periodically, on a thread that may block.
     pub maintain: Arc<dyn Fn() + Send + Sync>,
+    /// Called several times a second: withdraws kernel packs that fail or are slow.
+    pub watch_kernel_packs: Box<dyn Fn() + Send + Sync>,
     /// Loads the models, on a thread of its own while the server already listens. When it returns, `/ready` says so; if
     /// it fails, the server ends.
     pub load: Box<dyn FnOnce() -> Result<Vec<Ready>> + Send>,
@@ -203,6 +205,10 @@ impl ModelsFlags {
                     }
                     models.maintain();
                 })
+            },
+            watch_kernel_packs: {
+                let models = Arc::clone(&models);
+                Box::new(move || models.watch_kernel_packs())
             },
             load: Box::new(move || {
                 let ready = names.iter().map(|name| self.load(name, &models, remembering.as_ref()));

@@ -41,8 +41,8 @@ impl Models {
             .try_for_each(|engine| engine.kernel_packs().rollback().map_err(failed))
     }
 
-    /// Withdraws packs that fail or are slow.
-    pub(super) fn watch_kernel_packs(&self) {
+    /// Withdraws packs that fail or are slow. Must be called periodically.
+    pub fn watch_kernel_packs(&self) {
         for model in self.all_loaded() {
             if let Some(engine) = model.runner.generator() {
                 engine.kernel_packs().maintain();

@@ -135,7 +135,6 @@ impl Models {
     pub fn maintain(&self) {
         self.unload_expired();
         self.review_adapters();
-        self.watch_kernel_packs();
         self.share_out();
         self.share_out_adapters();
         // Returns memory that requests have freed.
