@@ -85,3 +85,13 @@ fn what_is_measured_for_auto_is_kept_and_taken_again() {
         assert!(found.divergence > 0.0 && found.divergence < 0.05, "{found:?}");
     }
 }
+
+/// The text that tells would not fit.
+#[test]
+fn a_context_that_is_too_short_to_measure_in_is_served_exactly() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let builder = Engine::builder(smollm2()).context(Some(256)).threads(Some(2)).prefill(Prefill::Auto);
+    let engine = builder.calibration_folder(folder.path().to_owned()).build().expect("it loads with a short context");
+    assert_eq!((engine.fast_prefill(), engine.fast_rows_min()), (None, None));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
+}

@@ -18,7 +18,7 @@ use crate::kv_calibration::{DIVERGENCE_MAX, READ_MAX, TEXT, mean_divergence, mod
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     /// Tokens of the text whose predictions are compared.
-    tokens_max: usize,
+    pub tokens_max: usize,
     /// Lengths of prompts that are tried.
     lengths: &'static [usize],
     /// Times that each is tried in both ways, of which the shortest counts.

@@ -113,7 +113,7 @@ impl EngineBuilder {
         let cold_format = self.calibrate_cold(&mut core, &text.tokenizer, context, &fingerprint, progress)?;
         let on = machine_name(kernels, threads.unwrap_or_default());
         let effort = Effort::for_weights(weights.memory);
-        let fast_prefill = self.calibrate_prefill(&mut core, &text.tokenizer, &fingerprint, &on, effort, progress)?;
+        let fast_prefill = self.calibrate_prefill(&mut core, &text.tokenizer, &fingerprint, &on, effort, progress);
         let fast_rows_min = core.fast_rows_min();
         if let Some(draft) = draft {
             draft.add_to(&mut core);
@@ -309,7 +309,7 @@ impl EngineBuilder {
         machine: &str,
         effort: Effort,
         progress: &mut dyn FnMut(BuildProgress),
-    ) -> Result<Option<FastPrefill>, BuildError> {
+    ) -> Option<FastPrefill> {
         if !core.limits().has_fast_rows {
             if self.prefill == Prefill::Fast {
                 let path = self.path.display();
@@ -317,24 +317,36 @@ impl EngineBuilder {
                     "{path}: --prefill fast has no effect: it needs AMX or AVX-512 BF16, and matrices of whole groups of 32 columns"
                 );
             }
-            return Ok(None);
+            return None;
         }
         if self.prefill == Prefill::Fast {
             core.set_fast_rows_min(Some(FAST_ROWS_MIN));
-            return Ok(None);
+            return None;
+        }
+        // What could be measured would not hold for a larger context.
+        if core.limits().context <= effort.tokens_max {
+            return None;
         }
         let folder = self.calibration_folder.as_deref();
         let found = match folder.and_then(|folder| FastPrefill::read(folder, fingerprint, machine)) {
             Some(found) => found,
             None => {
                 progress(BuildProgress::MeasuringPrefill);
-                let found = FastPrefill::measure(core, tokenizer, effort).map_err(BuildError::Calibration)?;
-                store(folder, |folder| found.write(folder, fingerprint, machine));
-                found
+                match FastPrefill::measure(core, tokenizer, effort) {
+                    Ok(found) => {
+                        store(folder, |folder| found.write(folder, fingerprint, machine));
+                        found
+                    }
+                    Err(error) => {
+                        core.set_fast_rows_min(None);
+                        tracing::warn!("prompts are computed exactly, because no other way can be measured: {error}");
+                        return None;
+                    }
+                }
             }
         };
         core.set_fast_rows_min(found.rows_min);
-        Ok(Some(found))
+        Some(found)
     }
 }
 
