@@ -1,6 +1,6 @@
 //! Progress of long work on the terminal; plain lines otherwise.
 
-use std::io::{IsTerminal, stderr};
+use std::io::{self, IsTerminal, stderr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,6 +24,17 @@ pub fn interrupt_flag() -> Arc<AtomicBool> {
         }
     });
     flag
+}
+
+/// Sets a flag once standard input ends.
+pub fn set_at_end_of_input(flag: &Arc<AtomicBool>) -> io::Result<()> {
+    let flag = Arc::clone(flag);
+    let wait = move || {
+        // What cannot be read any more has ended as well.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        flag.store(true, Ordering::Relaxed);
+    };
+    std::thread::Builder::new().name("end of input".into()).spawn(wait).map(drop)
 }
 
 /// Returns a bar that counts bytes, hidden unless standard error is a terminal.

@@ -1,5 +1,6 @@
 //! Learning from feedback with the real program and the real model: refused, promoted, served, rolled back, forgotten.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::server::{Server, ruvllm, start};
@@ -152,7 +153,8 @@ fn correct(server: &Server, headers: &str, ids: &[Value], correction: impl Fn(us
     std::thread::sleep(Duration::from_millis(2500));
 }
 
-/// Settings for little work: short texts, few examples.
+/// Settings for little work: short texts, few examples. It takes as much time as tests beside it: with a low priority it might
+/// get none for minutes.
 fn learn_little(home: &TempDir) {
     let essays = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/essays.txt");
     let essays = std::fs::read_to_string(essays).expect("essays");
@@ -162,8 +164,8 @@ fn learn_little(home: &TempDir) {
         path
     });
     let settings = format!(
-        "[learn.import]\nstep_tokens = 160\nprompt_examples = 1\ncontext = 256\ngeneral = {general:?}\n\n\
-         [learn.now]\nstep_tokens = 160\nrank = 4\nepochs = 2\nlearning_rate = 0.0015\nreplay_share = 0.1\n\
+        "[learn.import]\nnice = 0\nstep_tokens = 160\nprompt_examples = 1\ncontext = 256\ngeneral = {general:?}\n\n\
+         [learn.now]\nnice = 0\nstep_tokens = 160\nrank = 4\nepochs = 2\nlearning_rate = 0.0015\nreplay_share = 0.1\n\
          prompt_examples = 1\ncontext = 256\ngeneral = {general:?}\nreplay = {replay:?}\n"
     );
     std::fs::write(home.path().join("config.toml"), settings).expect("room for a file");
@@ -242,7 +244,7 @@ fn what_was_learned_is_judged_served_rolled_back_and_forgotten() {
         assert_eq!(asked.join().expect("an answer"), 200);
     });
     until("it goes on", minutes(1), || learner(&server).filter(|stands| !stands));
-    let promoted = until("it has learned", minutes(10), || {
+    let promoted = until("it has learned", minutes(20), || {
         std::thread::sleep(Duration::from_millis(500));
         last_version(&home)
     });
@@ -353,6 +355,13 @@ fn others_get_what_was_learned(home: &TempDir) {
     assert_eq!(imported["report"]["imported"]["signer"], *signer);
     assert_eq!(imported["report"]["gate"]["documents"], 6);
     assert!(import(&["--trust", signer]).expect_err("once is enough").contains("it is version 1 here already"));
+    // A learner whose server is gone stops.
+    let mut orphan = ruvllm(home);
+    orphan.args(["learn", "now", "smollm2", "--tenant", "initech", "--until-input-ends"]).stdin(Stdio::null());
+    let stopped = orphan.output().expect("it runs");
+    assert!(!stopped.status.success(), "{stopped:?}");
+    let history = run_json(home, &["learn", "history", "smollm2", "--tenant", "initech"]);
+    assert_eq!(history["versions"].as_array().map(Vec::len), Some(1), "{history}");
 }
 
 /// What is learned from says something else than what is held out: nothing that helps can be learned. Takes minutes.

@@ -25,7 +25,7 @@ pub use grammar::{
     Compiled, GrammarCompiler, GrammarError, MatchError, Matcher, NotEnforced, OutputFormat, Place, SchemaValidator,
     Strictness, Violation, closed,
 };
-pub use priority::lower_priority;
+pub use priority::{BACKGROUND_NICE, lower_priority, lower_priority_to};
 pub use reasoning::{ReasoningFormat, ReasoningParser, ReasoningPhase, ReasoningPiece};
 pub use stop::{StopMatcher, StopOutcome, StopStringError};
 pub use tokenizer::{PairTemplate, RunCache, SpecialTokens, Tokenizer, TokenizerError};

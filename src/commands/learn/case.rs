@@ -11,7 +11,7 @@ use ruvllm_learning::{GateOptions, Report, Verdict};
 use ruvllm_memory::{LearnedScope, LearnedVersion, Memory, NewVersion, ScopeState, now_ms};
 use ruvllm_runtime::{AdapterFile, Engine, LearnedFiles};
 use ruvllm_store::ModelFile;
-use ruvllm_text::lower_priority;
+use ruvllm_text::{BACKGROUND_NICE, lower_priority_to};
 use serde_json::Value;
 
 use super::now::data::{Examples, Lesson};
@@ -21,7 +21,7 @@ use crate::flags::model::ModelFlags;
 use crate::flags::scope::ScopeFlags;
 use crate::learning::{GeneralTexts, Meter, interrupted};
 use crate::loading::build;
-use crate::output::progress::interrupt_flag;
+use crate::output::progress::{interrupt_flag, set_at_end_of_input};
 
 /// Context that examples in the prompt may fill, unless --context says otherwise.
 const CONTEXT_DEFAULT: usize = 2048;
@@ -44,9 +44,15 @@ pub struct CaseFlags {
     /// Everything random follows from it
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+    /// Priority beside other processes, as of nice(1): at 0 it takes as much time as any other
+    #[arg(long, value_name = "N", default_value_t = BACKGROUND_NICE, value_parser = clap::value_parser!(i32).range(0..=19))]
+    nice: i32,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Stop as by Ctrl-C once standard input ends: a server that learns must not leave this behind, however it ends itself
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
     #[command(flatten)]
     memory: MemoryLocationFlags,
 }
@@ -90,8 +96,11 @@ impl CaseFlags {
     ) -> Result<Option<(Case<'_>, Examples)>> {
         self.check()?;
         let stop = interrupt_flag();
+        if self.until_input_ends {
+            set_at_end_of_input(&stop)?;
+        }
         // Threads that are started from here on have it too: a server on the same machine goes first.
-        lower_priority();
+        lower_priority_to(self.nice);
         let (began, read_ms) = (Instant::now(), now_ms());
         let model = self.model.file(Arc::clone(&stop))?;
         let scope = self.scope.of(model.base.as_deref().unwrap_or(&model.name))?;

@@ -179,12 +179,13 @@ impl Work {
         if let Some(config) = &self.config {
             command.arg("--config").arg(config);
         }
-        command.args(["learn", "now", model, "--json", "--new", &self.least.to_string()]);
+        command.args(["learn", "now", model, "--json", "--until-input-ends", "--new", &self.least.to_string()]);
         if !tenant.is_empty() {
             command.args(["--tenant", tenant]);
         }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Its input ends with this process at the latest.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Pausing::prepare(&mut command);
         let mut child = command.spawn().context("cannot start a process")?;
         let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
