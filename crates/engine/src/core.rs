@@ -5,11 +5,13 @@ mod drafting;
 mod evaluate;
 mod keep_hidden_states;
 mod observe;
+mod prefix_events;
 #[cfg(test)]
 mod simulation;
 
 pub use evaluate::EvaluateError;
 pub use observe::{Observed, TextToObserve};
+pub use prefix_events::PrefixEvent;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -156,6 +158,11 @@ impl Core {
 
     pub fn waiting(&self) -> usize {
         self.schedule.waiting().len()
+    }
+
+    /// Tokens of the requests that wait.
+    pub fn waiting_tokens(&self) -> usize {
+        self.schedule.queue_length(None).tokens
     }
 
     /// How often a sequence was preempted.

@@ -18,14 +18,16 @@ mod speculation;
 mod tenants;
 
 pub use constraint::{Constraint, ConstraintError};
-pub use core::{Core, CoreOptions, EvaluateError, Observed, TextToObserve};
+pub use core::{Core, CoreOptions, EvaluateError, Observed, PrefixEvent, TextToObserve};
 pub use event::{Event, HiddenStates, PrefixReport, StepError};
 pub use recall::{RECALL_SHARE_MAX, Recall, RecallItem, RecallSpace};
 pub use request::{FinishReason, PrefixUse, Request, SequenceId, SubmitError, Tenant};
 pub use ruvllm_kv::{
-    CacheStats, DiskStats, DiskStore, Divergence, KvOptions, LookupStats, PageKey, Quota, Tiers, TiersError,
+    CacheStats, DiskStats, DiskStore, Divergence, KvOptions, LookupStats, PageHash, PageKey, Quota, Tiers, TiersError,
 };
-pub use ruvllm_runner::{AdapterId, HeldAdapter, PageFormat, Rotation, RunnerError, RunnerLimits, TokenId};
+pub use ruvllm_runner::{
+    AdapterId, HeldAdapter, PAGE_TOKENS, PageFormat, Rotation, RunnerError, RunnerLimits, TokenId,
+};
 pub use sampler::{Sampled, TokenLogprob};
 pub use sampling::{Sampling, SamplingError};
 pub use speculation::{Counts, DraftOptions, Speculation};

@@ -3,33 +3,51 @@
 //! A tenant's name is a path, such as `acme/search`. The nearest name on it that has a quota counts: one that is given to
 //! `acme` is shared by all of its parts that have none of their own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ruvllm_kv::{AccountId, KvCache, Namespace, Quota};
+use ruvllm_runner::AdapterId;
 
 use crate::Tenant;
+
+/// A tenant, nobody where tenants share, and an adapter.
+pub(crate) type Owner = (Tenant, Option<AdapterId>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Tenants {
     accounts: BTreeMap<Tenant, AccountId>,
     /// All that ever asked for something, and where their prefixes are cached: one namespace for each adapter.
     known: BTreeMap<Tenant, BTreeSet<Namespace>>,
+    /// Whose prefixes are cached in a namespace, and with which adapter.
+    owners: HashMap<Namespace, Owner>,
 }
 
 impl Tenants {
     pub(crate) fn new(quotas: &[(Tenant, Quota)], cache: &mut KvCache) -> Self {
         let accounts = quotas.iter().map(|(tenant, quota)| (tenant.clone(), cache.open_account(*quota))).collect();
-        Self { accounts, known: BTreeMap::new() }
+        Self { accounts, known: BTreeMap::new(), owners: HashMap::new() }
     }
 
-    /// Sees to it that a tenant's pages are charged to the right account.
-    pub(crate) fn meet(&mut self, tenant: &Tenant, namespace: Namespace, cache: &mut KvCache) {
+    /// Sees to it that a tenant's pages are charged to the right account, and remembers whose a namespace is.
+    pub(crate) fn meet(
+        &mut self,
+        tenant: &Tenant,
+        namespace: Namespace,
+        owner: impl FnOnce() -> Owner,
+        cache: &mut KvCache,
+    ) {
+        self.owners.entry(namespace).or_insert_with(owner);
         if !self.known.entry(tenant.clone()).or_default().insert(namespace) {
             return;
         }
         if let Some(account) = self.account(tenant) {
             cache.assign(namespace, account);
         }
+    }
+
+    /// Returns whose prefixes are cached in a namespace.
+    pub(crate) fn owner(&self, namespace: Namespace) -> Owner {
+        self.owners.get(&namespace).cloned().unwrap_or_default()
     }
 
     pub(crate) fn known(&self) -> impl Iterator<Item = (&Tenant, &BTreeSet<Namespace>)> {

@@ -15,9 +15,10 @@ use ruvllm_runner::{KvShape, PAGE_TOKENS, PageBytes, PageFormat, PageId, PageLoc
 pub use self::match_prefix::PrefixMatch;
 use crate::accounts::{AccountId, Accounts, Quota};
 use crate::disk::{DiskStore, DiskTier};
+use crate::events::{CacheEvent, CacheEvents};
 use crate::page_map::PageMap;
 use crate::pages::Pages;
-use crate::prefix::{Namespace, PageHash, PrefixTree, TextNamespaces};
+use crate::prefix::{Namespace, PageHash, PrefixTree, TakenPage, TextNamespaces};
 use crate::sidecar::Sidecars;
 use crate::states::States;
 use crate::stats::{CacheStats, LookupStats};
@@ -116,6 +117,7 @@ pub struct OutOfPages {
 #[derive(Clone, Copy, Debug)]
 struct Cached {
     hash: PageHash,
+    is_whole: bool,
     account: AccountId,
 }
 
@@ -141,6 +143,9 @@ pub struct KvCache {
     /// Whose pages the tree holds, and which of them can be had for others because no sequence uses them.
     accounts: Accounts,
     is_under_pressure: bool,
+    events: CacheEvents,
+    /// Pages of the tree that are filled.
+    whole_pages: usize,
     lookups: HashMap<Namespace, LookupStats>,
     evicted_pages: u64,
     cooled_pages: u64,
@@ -166,6 +171,8 @@ impl KvCache {
             unsaved: VecDeque::new(),
             accounts: Accounts::default(),
             is_under_pressure: false,
+            events: CacheEvents::default(),
+            whole_pages: 0,
             lookups: HashMap::new(),
             evicted_pages: 0,
             cooled_pages: 0,
@@ -282,13 +289,16 @@ impl KvCache {
     fn insert(&mut self, of: &TextNamespaces, tokens: &[TokenId], table: &PageTable, bytes: &mut dyn PageBytes) {
         let change = self.tree.insert_text(of, tokens, &table.pages[..Self::pages_for(tokens.len())]);
         let account = self.accounts.of(of.first());
-        for (page, hash) in change.taken {
+        self.events.stored(of, tokens, &change);
+        for TakenPage { page, number, hash, .. } in change.taken {
             self.share(page);
             let at = page.0 as usize;
             if at >= self.cached.len() {
                 self.cached.resize(at + 1, None);
             }
-            self.cached[at] = Some(Cached { hash, account });
+            let is_whole = (number + 1) * PAGE_TOKENS <= tokens.len();
+            self.whole_pages += usize::from(is_whole);
+            self.cached[at] = Some(Cached { hash, is_whole, account });
             self.accounts.add_cached(account, self.page_bytes(page));
             if self.disk.is_some() {
                 self.unsaved.push_back(page);
@@ -306,6 +316,10 @@ impl KvCache {
         }
         if let Some(cached) = self.cached[page.0 as usize].take() {
             self.accounts.remove_cached(cached.account, bytes);
+            if cached.is_whole {
+                self.whole_pages -= 1;
+                self.events.removed(cached.hash);
+            }
             // Of no use without the page.
             self.states.forget(cached.hash);
         }
@@ -406,6 +420,16 @@ impl KvCache {
         self.tiers.cold = cold;
     }
 
+    /// Records from now on what `take_events` returns. Nothing must be cached yet.
+    pub fn record_events(&mut self) {
+        self.events.record();
+    }
+
+    /// Returns how the whole pages that are cached have changed since this was called last.
+    pub fn take_events(&mut self) -> Vec<CacheEvent> {
+        self.events.take()
+    }
+
     pub fn stats(&self) -> CacheStats {
         let map = self.map();
         let mut pages_by_format = [0; PageFormat::COUNT];
@@ -416,6 +440,8 @@ impl KvCache {
             lookups: self.lookups.values().copied().sum(),
             budget_bytes: map.bytes_budget(),
             used_bytes: map.bytes_in_use(),
+            idle_bytes: self.accounts.idle_bytes(),
+            page_bytes: map.page_bytes(self.tiers.hot),
             held_bytes: map.bytes_held(),
             bookkeeping_bytes: self.tree.bookkeeping_bytes(),
             sidecar_bytes: self.pages.sidecars().bytes(),
@@ -423,6 +449,7 @@ impl KvCache {
             snapshots: self.states.snapshots(),
             pages: map.pages_in_use(),
             cached_pages: self.tree.pages(),
+            whole_pages: self.whole_pages,
             pages_by_format,
             evicted_pages: self.evicted_pages,
             regretted_pages: self.tree.regretted(),
@@ -441,6 +468,11 @@ impl KvCache {
 impl KvCache {
     pub fn users(&self, page: PageId) -> u32 {
         self.pages.users(page)
+    }
+
+    /// The whole pages that are cached. For tests: it visits every page.
+    pub fn whole_pages(&self) -> impl Iterator<Item = PageHash> {
+        self.cached.iter().flatten().filter(|cached| cached.is_whole).map(|cached| cached.hash)
     }
 
     /// Checks the accounting against itself and against the page tables of all running sequences. For tests: it visits every
@@ -468,6 +500,7 @@ impl KvCache {
             if got == expected { Ok(()) } else { Err(format!("{what}: {got} instead of {expected}")) }
         };
         expect("cached pages", self.tree.pages(), cached)?;
+        expect("filled cached pages", self.whole_pages, self.whole_pages().count())?;
         expect("state slots in use", self.states.in_use(), states)?;
         expect("bytes that only the tree holds", self.accounts.idle_bytes(), idle_bytes)?;
         for (account, bytes) in cached_bytes {

@@ -6,6 +6,7 @@ mod cache;
 #[doc(hidden)]
 pub mod checked;
 mod disk;
+mod events;
 mod page_map;
 mod pages;
 mod prefix;
@@ -18,7 +19,8 @@ mod tiers;
 pub use accounts::{AccountId, Quota};
 pub use cache::{KvCache, KvOptions, OutOfPages, PageTable, PrefixMatch};
 pub use disk::{DiskStats, DiskStore, DiskTier, PageKey};
+pub use events::CacheEvent;
 pub use page_map::{ConvertError, PageMap};
-pub use prefix::{Change, Divergence, Found, Namespace, PageHash, PrefixTree, TextNamespaces};
+pub use prefix::{Change, Divergence, Found, Namespace, PageHash, PrefixTree, TakenPage, TextNamespaces};
 pub use stats::{CacheStats, LookupStats};
 pub use tiers::{Tiers, TiersError};

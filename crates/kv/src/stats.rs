@@ -49,6 +49,10 @@ pub struct CacheStats {
     pub lookups: LookupStats,
     pub budget_bytes: usize,
     pub used_bytes: usize,
+    /// Of these, bytes of cached prefixes that no sequence uses: they go where room is needed.
+    pub idle_bytes: usize,
+    /// Of a page in the format that new ones have.
+    pub page_bytes: usize,
     /// With what lies between pages of different formats.
     pub held_bytes: usize,
     /// Of the tree of prefixes itself.
@@ -61,6 +65,8 @@ pub struct CacheStats {
     /// Pages that hold something, and those of them that are cached prefixes.
     pub pages: usize,
     pub cached_pages: usize,
+    /// Of these, the filled ones, which listeners are told of.
+    pub whole_pages: usize,
     /// Pages that hold something, in the order of `PageFormat::every`.
     pub pages_by_format: [usize; PageFormat::COUNT],
     pub evicted_pages: u64,

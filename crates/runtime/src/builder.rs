@@ -34,8 +34,8 @@ pub use model_file::open_tokenizer;
 pub use model_memory::ModelMemory;
 pub use prefill::Prefill;
 
-use crate::StepMetrics;
 use crate::backend::{BackendChoice, OtherBackends};
+use crate::{PrefixListener, StepMetrics};
 
 /// Default number of rows of a forward pass: enough to use the weights well, few enough to stay in cache.
 const BATCH_ROWS: usize = 128;
@@ -69,6 +69,7 @@ pub struct EngineBuilder {
     prefill: Prefill,
     kernel_pack: Option<Arc<LoadedPack>>,
     step_metrics: StepMetrics,
+    prefix_listener: Option<PrefixListener>,
 }
 
 impl EngineBuilder {
@@ -98,6 +99,7 @@ impl EngineBuilder {
             prefill: Prefill::default(),
             kernel_pack: None,
             step_metrics: StepMetrics::default(),
+            prefix_listener: None,
         }
     }
 
@@ -235,6 +237,12 @@ impl EngineBuilder {
     /// Histograms that record every step.
     pub fn step_metrics(mut self, metrics: StepMetrics) -> Self {
         self.step_metrics = metrics;
+        self
+    }
+
+    /// Is told how the prefixes change that are cached in memory.
+    pub fn prefix_listener(mut self, listener: Option<PrefixListener>) -> Self {
+        self.prefix_listener = listener;
         self
     }
 

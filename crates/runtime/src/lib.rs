@@ -84,9 +84,9 @@ pub use request::{
 pub use rerank::{RerankError, RerankRequest, RerankScores, Reranker, relevance};
 pub use router::{ModelRouter, RoutedModel, RoutedOutcome, RouterOptions, features_of, routed_outcomes};
 pub use ruvllm_engine::{
-    AdapterId, CacheStats, DiskStats, DiskStore, EvaluateError, FinishReason, HeldAdapter, LookupStats, PageKey,
-    PrefixUse, Quota, Recall, Sampled, Sampling, SamplingError, Speculation, StepError, SubmitError, Tenant, Tiers,
-    TiersError, TokenLogprob,
+    AdapterId, CacheStats, DiskStats, DiskStore, EvaluateError, FinishReason, HeldAdapter, LookupStats, PAGE_TOKENS,
+    PageHash, PageKey, PrefixEvent, PrefixUse, Quota, Recall, Sampled, Sampling, SamplingError, Speculation, StepError,
+    SubmitError, Tenant, Tiers, TiersError, TokenLogprob,
 };
 pub use ruvllm_kernels::{Cores, bound_allocator, trim_allocator};
 pub use ruvllm_model::adapters::{AdapterError, AdapterFile, AdapterFormat, merge};
@@ -96,5 +96,5 @@ pub use ruvllm_text::{
 };
 pub use sampling_defaults::SamplingDefaults;
 pub use stream::{Piece, Stream};
-pub use submit::{EngineStatus, StepMetrics};
+pub use submit::{EngineStatus, PrefixListener, StepMetrics};
 pub use training_items::{ItemEncoder, ItemError};

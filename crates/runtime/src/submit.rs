@@ -1,6 +1,7 @@
 //! Hands a request to the thread that runs the model.
 
 mod engine_thread;
+mod prefix_listener;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,6 +14,7 @@ use ruvllm_text::{
 pub use engine_thread::{EngineStatus, StepMetrics};
 pub(crate) use engine_thread::{EngineStopped, EngineThread, Events, Observe, TimedEvent};
 use engine_thread::{PendingSubmission, Submission};
+pub use prefix_listener::PrefixListener;
 
 use crate::constrain::{GrammarConstraint, OutputRules, ReasoningConstraint};
 use crate::encode::EncodedPrompt;

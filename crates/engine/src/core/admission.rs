@@ -1,12 +1,12 @@
 //! How requests come in and sequences start.
 
 use ruvllm_kv::{KvCache, Namespace, OutOfPages, PrefixMatch};
-use ruvllm_runner::{PAGE_TOKENS, RunnerLimits};
+use ruvllm_runner::{HeldAdapter, PAGE_TOKENS, RunnerLimits};
 
 use super::{Core, CoreOptions};
 use crate::constraint::MaskThread;
 use crate::sequence::Sequence;
-use crate::{Constraint, Event, PrefixReport, PrefixUse, Request, SequenceId, StepError, SubmitError};
+use crate::{Constraint, Event, PrefixReport, PrefixUse, Request, SequenceId, StepError, SubmitError, Tenant};
 
 impl Core {
     /// Checks a request and queues it.
@@ -28,7 +28,11 @@ impl Core {
         }
         let namespaces = self.namespaces(&request.tenant, request.adapter.as_ref(), &request.prompt);
         let namespace = namespaces.first();
-        self.tenants.meet(&request.tenant, namespace, &mut self.cache);
+        let is_apart = |adapter: &&HeldAdapter| namespace == self.namespace(&request.tenant, Some(adapter.id));
+        let adapter = request.adapter.as_ref().filter(is_apart).map(|adapter| adapter.id);
+        let shares = self.options.shares_prefixes;
+        let owner = || (if shares { Tenant::default() } else { request.tenant.clone() }, adapter);
+        self.tenants.meet(&request.tenant, namespace, owner, &mut self.cache);
         let length_max = self.check(&request, namespace)?;
         self.check_queue(&request)?;
         if constraint.is_some() && self.mask_thread.is_none() {

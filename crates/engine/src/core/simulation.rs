@@ -4,6 +4,7 @@
 mod run;
 mod setting;
 mod situations;
+mod told;
 
 use std::thread::{self, available_parallelism};
 use std::time::Instant;
@@ -17,7 +18,7 @@ fn on_a_fake_runner_too_and_for_longer() {
         let seen = simulate(Setting { seed, tiers, budget_bytes: pages << 11, with_disk: false, ..FAKE });
         assert!(seen.answers > 1000 && seen.cancelled > 50 && seen.overdue > 0 && seen.refused > 0, "{seen:?}");
         assert!(seen.cached_tokens > 10_000 && seen.preemptions > 0 && seen.evicted > 1000, "{seen:?}");
-        assert!(seen.failed > 50 && seen.drafts_accepted > 100, "{seen:?}");
+        assert!(seen.failed > 50 && seen.drafts_accepted > 100 && seen.told > 1000, "{seen:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use ruvllm_runner::{PAGE_TOKENS, PageId, TokenId};
 
 use super::key::{Namespace, PageHash};
 use super::tree::PrefixTree;
-use super::{Change, Divergence, Found};
+use super::{Change, Divergence, Found, TakenPage};
 
 /// The namespaces that the pages of a text belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,12 @@ impl TextNamespaces {
         }
         let before = self.branch.iter().chain(&other.branch).map(|branch| branch.tokens).min();
         before.map_or(tokens, |before| tokens.min(before))
+    }
+
+    /// Returns the namespace that a page belongs to.
+    pub(crate) fn root_of(&self, page: usize) -> Namespace {
+        let branch = self.branch.filter(|branch| page * PAGE_TOKENS >= branch.tokens);
+        branch.map_or(self.first, |branch| branch.namespace)
     }
 
     /// Returns the hash that the hash of a page is chained to, given that of the page before.
@@ -106,8 +112,11 @@ impl PrefixTree {
             return self.insert(of.first, tokens, pages);
         };
         let mut change = self.insert(of.first, &tokens[..before], &pages[..before / PAGE_TOKENS]);
-        let rest = self.insert(namespace, &tokens[before..], &pages[before / PAGE_TOKENS..]);
-        change.taken.extend(rest.taken);
+        let before_pages = before / PAGE_TOKENS;
+        let rest = self.insert(namespace, &tokens[before..], &pages[before_pages..]);
+        change
+            .taken
+            .extend(rest.taken.into_iter().map(|taken| TakenPage { number: taken.number + before_pages, ..taken }));
         change.dropped.extend(rest.dropped);
         change
     }

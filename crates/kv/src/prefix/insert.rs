@@ -9,10 +9,21 @@ use super::tree::PrefixTree;
 /// What an insertion changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Pages that the tree holds from now on.
-    pub taken: Vec<(PageId, PageHash)>,
+    /// Pages that the tree holds from now on, in the order of the text.
+    pub taken: Vec<TakenPage>,
     /// Pages that it holds no longer, because fuller ones took their place.
     pub dropped: Vec<PageId>,
+}
+
+/// A page of a text that the tree has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenPage {
+    pub page: PageId,
+    /// Pages of the text before it.
+    pub number: usize,
+    pub hash: PageHash,
+    /// What its hash is chained to: the page before it, or the namespace.
+    pub parent: PageHash,
 }
 
 impl PrefixTree {
@@ -69,14 +80,15 @@ impl PrefixTree {
     /// Adds whole pages behind a node, to its own edge if nothing else goes on there. Gives the node that ends with them.
     fn add_pages(&mut self, at: NodeId, tokens: &[TokenId], pages: &[PageId], change: &mut Change) -> NodeId {
         self.drop_unfilled(at, &tokens[..PAGE_TOKENS], change);
-        let mut hash = self.node(at).last_hash();
-        let hashed = |(page, tokens): (&PageId, &[TokenId])| {
-            hash = hash.next(tokens);
+        let (mut hash, mut number) = (self.node(at).last_hash(), self.node(at).end() / PAGE_TOKENS);
+        let mut take = |(page, tokens): (&PageId, &[TokenId])| {
+            let taken = TakenPage { page: *page, number, hash: hash.next(tokens), parent: hash };
+            (hash, number) = (taken.hash, number + 1);
+            change.taken.push(taken);
             HashedPage { page: *page, hash }
         };
-        let pages: Vec<HashedPage> = pages.iter().zip(tokens.chunks(PAGE_TOKENS)).map(hashed).collect();
+        let pages: Vec<HashedPage> = pages.iter().zip(tokens.chunks(PAGE_TOKENS)).map(&mut take).collect();
         pages.iter().for_each(|held| self.notice_computed(held.hash));
-        change.taken.extend(pages.iter().map(|held| (held.page, held.hash)));
         self.pages += pages.len();
         let node = self.node_mut(at);
         if node.is_leaf() && !node.is_root() {
@@ -93,9 +105,10 @@ impl PrefixTree {
             return;
         }
         self.drop_unfilled(at, tokens, change);
-        let hash = self.node(at).last_hash().next(tokens);
+        let parent = self.node(at).last_hash();
+        let hash = parent.next(tokens);
         self.pages += 1;
-        change.taken.push((page, hash));
+        change.taken.push(TakenPage { page, number: self.node(at).end() / PAGE_TOKENS, hash, parent });
         self.add_child(at, tokens, vec![HashedPage { page, hash }]);
     }
 

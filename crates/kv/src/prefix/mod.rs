@@ -14,7 +14,7 @@ mod tree;
 
 pub use branch::TextNamespaces;
 pub use find::{Divergence, Found};
-pub use insert::Change;
+pub use insert::{Change, TakenPage};
 pub use key::{Namespace, PageHash};
 pub use tree::PrefixTree;
 

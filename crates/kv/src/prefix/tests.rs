@@ -29,10 +29,12 @@ impl Owner {
         for page in &change.dropped {
             self.held.remove(page).expect("only pages that the tree held are dropped");
         }
-        for (page, hash) in &change.taken {
+        for TakenPage { page, number, hash, parent } in &change.taken {
             let at = pages.iter().position(|own| own == page).expect("only pages that were offered are taken");
+            assert_eq!(*number, at);
             let end = tokens.len().min((at + 1) * PAGE_TOKENS);
-            assert_eq!(*hash, tokens[..end].chunks(PAGE_TOKENS).fold(namespace.root(), PageHash::next));
+            let hash_of = |tokens: &[u32]| tokens.chunks(PAGE_TOKENS).fold(namespace.root(), PageHash::next);
+            assert_eq!((*hash, *parent), (hash_of(&tokens[..end]), hash_of(&tokens[..at * PAGE_TOKENS])));
             assert!(self.held.insert(*page, (namespace, tokens[..end].to_vec())).is_none());
         }
         change
@@ -106,7 +108,7 @@ proptest! {
 fn a_text_that_goes_on_replaces_its_unfilled_page() {
     let mut owner = Owner::default();
     let tokens: Vec<u32> = (0..40).collect();
-    let taken = |change: &Change| change.taken.iter().map(|(page, _)| *page).collect::<Vec<_>>();
+    let taken = |change: &Change| change.taken.iter().map(|taken| taken.page).collect::<Vec<_>>();
     assert_eq!(taken(&owner.insert(namespace("a"), &tokens[..20])), [PageId(0), PageId(1)]);
     let change = owner.insert(namespace("a"), &tokens);
     assert_eq!((taken(&change), change.dropped), (vec![PageId(3), PageId(4)], vec![PageId(1)]));

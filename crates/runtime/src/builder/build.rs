@@ -120,7 +120,7 @@ impl EngineBuilder {
         }
         let disk_folder = self.disk.as_ref().map(|disk| disk.folder().to_owned());
         let (outputs, encoder) = text_steps(text, context)?;
-        let thread = EngineThread::start(core, self.step_metrics).map_err(BuildError::Thread)?;
+        let thread = EngineThread::start(core, self.step_metrics, self.prefix_listener).map_err(BuildError::Thread)?;
         Ok(Engine::new(LoadedModel {
             outputs,
             encoder,

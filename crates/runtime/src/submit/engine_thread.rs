@@ -12,11 +12,13 @@ use std::{io, thread};
 
 use metrics::Histogram;
 use ruvllm_engine::{
-    CacheStats, Constraint, Core, Event, LookupStats, Observed, Request, SequenceId, StepError, SubmitError, Tenant,
-    TextToObserve, TokenId,
+    CacheStats, Constraint, Core, Event, LookupStats, Observed, PrefixEvent, Request, SequenceId, StepError,
+    SubmitError, Tenant, TextToObserve, TokenId,
 };
 use ruvllm_runner::PageFormat;
 use tokio::sync::{mpsc, oneshot};
+
+use super::prefix_listener::PrefixListener;
 
 /// Interval at which cached pages are queued for the disk while the engine is idle.
 const SAVE_EVERY: Duration = Duration::from_millis(5);
@@ -98,6 +100,8 @@ impl Default for StepMetrics {
 pub struct EngineStatus {
     pub running: usize,
     pub waiting: usize,
+    /// Tokens of those that wait.
+    pub waiting_tokens: usize,
     /// Number of preemptions so far.
     pub pauses: u64,
     pub cache: CacheStats,
@@ -135,7 +139,14 @@ pub(crate) struct EngineThread {
 }
 
 impl EngineThread {
-    pub(crate) fn start(core: Core, step_metrics: StepMetrics) -> io::Result<Self> {
+    pub(crate) fn start(
+        mut core: Core,
+        step_metrics: StepMetrics,
+        listener: Option<PrefixListener>,
+    ) -> io::Result<Self> {
+        if listener.is_some() {
+            core.record_prefix_events();
+        }
         let status = Arc::new(Mutex::new(status(&core)));
         let core = Arc::new(Mutex::new(core));
         let (commands, received) = channel();
@@ -149,6 +160,7 @@ impl EngineThread {
             status: Arc::clone(&status),
             status_at: Instant::now(),
             step_metrics,
+            listener,
         };
         let thread = thread::Builder::new().name("ruvllm-engine".into()).spawn(move || work.run())?;
         Ok(Self { core, status, commands: Some(commands), thread: Some(thread) })
@@ -223,6 +235,7 @@ struct Work {
     status: Arc<Mutex<EngineStatus>>,
     status_at: Instant,
     step_metrics: StepMetrics,
+    listener: Option<PrefixListener>,
 }
 
 impl Work {
@@ -232,8 +245,12 @@ impl Work {
         while self.take_commands(started).is_ok() {
             if catch_unwind(AssertUnwindSafe(|| self.work(started))).is_err() {
                 tracing::error!("the engine has failed; what was running is lost, and the model must be loaded again");
-                return;
+                break;
             }
+        }
+        // The memory goes with the engine.
+        if let Some(listener) = &mut self.listener {
+            listener.tell(vec![PrefixEvent::Cleared]);
         }
     }
 
@@ -263,6 +280,7 @@ impl Work {
         let before = core.observed_rows();
         let outcome = core.observe(if is_busy { OBSERVED_ROWS_BESIDE } else { OBSERVED_ROWS });
         self.observed_at = Instant::now();
+        self.publish(&mut core);
         let outcome = match outcome {
             Ok(Some(observed)) => Ok(observed),
             Ok(None) if is_busy || core.observed_rows() > before => {
@@ -353,8 +371,11 @@ impl Work {
         self.publish(core);
     }
 
-    /// Publishes the status.
-    fn publish(&mut self, core: &Core) {
+    /// Publishes the status, and how cached prefixes have changed.
+    fn publish(&mut self, core: &mut Core) {
+        if let Some(listener) = &mut self.listener {
+            listener.tell(core.take_prefix_events());
+        }
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status(core);
         self.status_at = Instant::now();
     }
@@ -390,7 +411,7 @@ impl Work {
             }
         }
         if core.is_idle() || self.status_at.elapsed() > STATUS_AGE_MAX {
-            self.publish(&core);
+            self.publish(&mut core);
         }
     }
 }
@@ -399,6 +420,7 @@ fn status(core: &Core) -> EngineStatus {
     EngineStatus {
         running: core.running(),
         waiting: core.waiting(),
+        waiting_tokens: core.waiting_tokens(),
         pauses: core.preemptions(),
         cache: core.cache_stats(),
     }

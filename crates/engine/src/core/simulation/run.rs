@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::super::{Core, CoreOptions, Observation, Observed};
 use super::setting::{CONTEXT, Setting, VOCABULARY};
+use super::told::Told;
 use crate::random::Random;
 use crate::{
     Event, HiddenStates, PrefixUse, Request, Sampling, SequenceId, Speculation, StepError, Tenant, TextToObserve,
@@ -129,6 +130,8 @@ pub struct Seen {
     pub interrupted: usize,
     pub drafted_by_model: usize,
     pub accepted_by_model: usize,
+    /// Pages whose storing was told.
+    pub told: usize,
 }
 
 /// Runs all steps of a setting.
@@ -151,6 +154,7 @@ struct Run {
     seen: Seen,
     first_observed: Option<Observed>,
     observed_rows: usize,
+    told: Told,
     /// Of the disk tier.
     folder: TempDir,
 }
@@ -172,6 +176,7 @@ impl Run {
             ..CoreOptions::new(0)
         };
         let (mut core, faults) = setting.core_with_faults(options);
+        core.record_prefix_events();
         let draft_faults = setting.has_draft.then(|| setting.add_draft(&mut core));
         Self {
             core,
@@ -183,6 +188,7 @@ impl Run {
             seen: Seen::default(),
             first_observed: None,
             observed_rows: 0,
+            told: Told::default(),
             folder,
             setting,
         }
@@ -214,6 +220,7 @@ impl Run {
         if self.setting.observes {
             self.observe(step);
         }
+        self.told.listen(&mut self.core);
         self.core.audit().unwrap_or_else(|fault| panic!("{}: {fault}", self.place(step)));
     }
 
@@ -314,7 +321,7 @@ impl Run {
     fn end(mut self) -> Seen {
         let draft_is_gone = self.core.draft_model.is_none();
         assert!(self.draft_faults.is_none() || draft_is_gone && self.core.take_draft_failure().is_some());
-        self.seen.steps_alone = self.alone.steps;
+        (self.seen.steps_alone, self.seen.told) = (self.alone.steps, self.told.stored);
         self.seen.preemptions = self.core.preemptions();
         let stats = self.core.cache_stats();
         (self.seen.evicted, self.seen.cooled, self.seen.trimmed) =
