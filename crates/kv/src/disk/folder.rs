@@ -69,6 +69,12 @@ impl Folder {
         Ok(found)
     }
 
+    /// A page, if it is there.
+    pub(super) fn find(&self, name: PageName) -> Option<FoundPage> {
+        let data = fs::metadata(self.file(name)).ok()?;
+        Some(FoundPage { used: data.modified().unwrap_or(SystemTime::UNIX_EPOCH), name, bytes: data.len() })
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.0
     }

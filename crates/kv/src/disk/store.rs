@@ -101,8 +101,10 @@ impl DiskStore {
         !self.shared.queue().is_writing()
     }
 
+    /// Whether a page is there, whichever process has written it.
     pub(super) fn contains(&self, hash: PageHash) -> bool {
-        self.shared.index().contains(self.name(hash))
+        let name = self.name(hash);
+        self.shared.index().contains(name) || self.shared.find(name)
     }
 
     /// Bytes of the files of these pages, as far as there are any.
@@ -122,7 +124,8 @@ impl DiskStore {
     /// queued: one that is on disk already is only marked as used.
     pub(super) fn write(&self, hash: PageHash, format: Option<PageFormat>, page: Cow<'_, [u8]>) -> bool {
         let name = self.name(hash);
-        if self.touch(name) {
+        // Another process may have computed the same.
+        if self.contains(hash) && self.touch(name) {
             return false;
         }
         let bytes = page_file::file_bytes(page.len());
@@ -254,6 +257,17 @@ impl Shared {
             self.push(Job::Remove(oldest));
             self.removed.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Looks for a page that another process has written since the folder was looked at. Returns whether it is there.
+    fn find(&self, name: PageName) -> bool {
+        let queue = self.queue();
+        // One that is to be removed is there for a moment longer.
+        if queue.names().any(|other| other == name) {
+            return false;
+        }
+        let found = self.folder.find(name);
+        found.inspect(|page| self.index().add(*page)).is_some()
     }
 
     /// Looks at the folder again where enough was written since the last time, so that its size holds whoever writes to it.

@@ -304,6 +304,25 @@ fn the_budget_holds_for_the_folder_whoever_writes_to_it() {
 }
 
 #[test]
+fn what_another_process_writes_is_found_at_once_and_not_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    // Two processes could not share an index either.
+    let [mut one, mut other] = [open(folder.path(), 1 << 20), open(folder.path(), 1 << 20)];
+    assert!(!other.contains(hash(1)));
+    one.write(hash(1), PageFormat::Q8, page(1));
+    one.flush();
+    assert!(other.contains(hash(1)));
+    assert_eq!(other.stats().bytes, one.stats().bytes);
+    other.write(hash(1), PageFormat::Q8, page(1));
+    assert_eq!(other.stats().written, 0);
+    assert_eq!(other.read(hash(1)), Some(SavedPage { format: Some(PageFormat::Q8), bytes: page(1) }));
+    // Removed by the one, it is gone for the other as well.
+    fs::remove_file(&files(&one)[0]).unwrap();
+    assert_eq!(other.read(hash(1)), None);
+    assert!(!other.contains(hash(1)));
+}
+
+#[test]
 fn what_is_no_folder_to_write_to_cannot_be_opened() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
