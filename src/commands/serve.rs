@@ -103,7 +103,8 @@ impl Serve {
         let tls = self.listen.tls()?;
         let gate = Gate::open(keys::key_file()?, local_token(&default_home()?)?)?;
         let gate = Arc::new(gate.with_learning(self.memory.learns()));
-        let (metrics, lifecycle) = (Arc::new(Metrics::default()), Lifecycle::default());
+        let metrics = Arc::new(Metrics::default());
+        let lifecycle = Lifecycle::default().with_drain_delay(self.listen.drain_delay.unwrap_or_default());
         let bound = Bound::bind(&self.listen.host, self.listen.port, "--port").await?;
         let admin_bound = match self.listen.admin_port {
             Some(port) => Some(Bound::bind(&self.listen.admin_host, port, "--admin-port").await?),

@@ -164,6 +164,25 @@ fn an_answer_that_runs_is_finished_when_the_server_is_asked_to_stop() {
 }
 
 #[test]
+fn a_server_that_is_drained_answers_until_others_have_noticed_and_ends() {
+    let home = home();
+    let server = start(&home, &["smollm2", "--context", "1024", "--drain-delay", "2s"]);
+    let mut body = question(100);
+    body["stream"] = json!(true);
+    let mut stream = server.send("/v1/chat/completions", "", &body);
+    let mut answer = vec![0; 300];
+    stream.read_exact(&mut answer).expect("it has begun");
+    assert_eq!(server.post("/admin/drain", "", &json!({})).0, 403, "not everybody may");
+    let (status, said) = server.post("/admin/drain", &server.operator(), &json!({}));
+    assert_eq!((status, &said["requests"]), (202, &json!(1)), "{said}");
+    assert!(server.get("/ready", "").starts_with("HTTP/1.1 503"));
+    assert_eq!(server.post("/v1/chat/completions", "", &question(1)).0, 200, "somebody who has not noticed");
+    stream.read_to_end(&mut answer).expect("it ends properly");
+    assert!(String::from_utf8_lossy(&answer).contains("data: [DONE]"), "the answer is whole");
+    assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
 fn tenants_do_not_share_prefixes_and_keys_have_limits() {
     let home = home();
     let key = |name: &str, more: &[&str]| {

@@ -1,6 +1,7 @@
-//! Phases of the server: starting, ready, draining, ended. They only advance.
+//! Phases of the server: starting, ready, leaving, draining, ended. They only advance.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -9,6 +10,8 @@ pub enum Phase {
     /// Listening, but models are still being loaded.
     Starting,
     Ready,
+    /// `/ready` says no, so that those who distribute requests go elsewhere; whoever comes all the same is answered.
+    Leaving,
     /// No new connections; running requests may finish.
     Draining,
     /// Everything that still runs must end now.
@@ -19,15 +22,22 @@ pub enum Phase {
 #[derive(Clone, Debug)]
 pub struct Lifecycle {
     phase: Arc<watch::Sender<Phase>>,
+    /// How long it leaves before it drains.
+    drain_delay: Duration,
 }
 
 impl Default for Lifecycle {
     fn default() -> Self {
-        Self { phase: Arc::new(watch::Sender::new(Phase::Starting)) }
+        Self { phase: Arc::new(watch::Sender::new(Phase::Starting)), drain_delay: Duration::ZERO }
     }
 }
 
 impl Lifecycle {
+    /// For those who need so long to notice that `/ready` says no.
+    pub fn with_drain_delay(self, drain_delay: Duration) -> Self {
+        Self { drain_delay, ..self }
+    }
+
     pub fn phase(&self) -> Phase {
         *self.phase.borrow()
     }
@@ -38,6 +48,19 @@ impl Lifecycle {
             let is_later = to > *phase;
             *phase = to.max(*phase);
             is_later
+        });
+    }
+
+    /// Lets the server end once running requests have. Must be called within the runtime, unless there is no delay.
+    pub fn drain(&self) {
+        if self.drain_delay.is_zero() {
+            return self.advance(Phase::Draining);
+        }
+        self.advance(Phase::Leaving);
+        let lifecycle = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(lifecycle.drain_delay).await;
+            lifecycle.advance(Phase::Draining);
         });
     }
 

@@ -58,7 +58,7 @@ async fn ready(State(lifecycle): State<Lifecycle>) -> Response {
     let (code, status) = match lifecycle.phase() {
         Phase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting"),
         Phase::Ready => (StatusCode::OK, "ok"),
-        Phase::Draining | Phase::Ended => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+        Phase::Leaving | Phase::Draining | Phase::Ended => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
     };
     (code, Json(Status { status })).into_response()
 }

@@ -35,6 +35,10 @@ pub struct ListenFlags {
     /// Allow web pages of this origin to call the API, such as https://chat.example; can be repeated, * is all
     #[arg(long, value_name = "ORIGIN")]
     cors_origin: Vec<String>,
+    /// How long the server goes on as usual before it stops, while /ready says 503, so that load balancers and routers
+    /// notice first
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub drain_delay: Option<Duration>,
     /// How long running answers may take to finish when the server stops
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub drain_timeout: Duration,

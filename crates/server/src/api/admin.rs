@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -29,6 +30,12 @@ pub struct ModelName {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Draining {
+    /// That run or wait.
+    requests: usize,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CacheReport {
     models: Vec<ModelCache>,
 }
@@ -44,6 +51,8 @@ pub(crate) struct ModelCache {
     /// Pages of 16 tokens in use, and those of them that are cached prefixes.
     pages: usize,
     cached_pages: usize,
+    /// Of these, the filled ones, which KV events tell of.
+    whole_pages: usize,
     evicted_pages: u64,
     /// Evicted pages that had to be computed again: many of them mean that the budget is too small.
     regretted_pages: u64,
@@ -85,6 +94,7 @@ impl Api {
             .routes(routes!(unload_model))
             .routes(routes!(reload_model))
             .routes(routes!(cache))
+            .routes(routes!(drain))
             .with_state(self.clone())
             .merge(feedback::admin_router(self.clone()))
             .merge(learned::admin_router(self.clone()))
@@ -137,6 +147,17 @@ async fn reload_model(
     Ok(loaded_models(State(api)).await)
 }
 
+/// End the server once running answers have, as SIGTERM does
+#[utoipa::path(post, path = "/admin/drain", tag = "admin",
+    responses((status = 202, description = "It will end", body = Draining)))]
+async fn drain(State(api): State<Api>) -> (StatusCode, Json<Draining>) {
+    tracing::info!("shutting down, as an operator asks: running answers may finish");
+    let describe = |model: &LoadedModel| model.running + model.waiting;
+    let requests = api.models.describe().iter().map(describe).sum();
+    api.lifecycle.drain();
+    (StatusCode::ACCEPTED, Json(Draining { requests }))
+}
+
 /// Show what the prefix caches hold and save, by tenant
 #[utoipa::path(get, path = "/v1/cache", tag = "admin",
     responses((status = 200, description = "The cache of each loaded model", body = CacheReport)))]
@@ -154,6 +175,7 @@ async fn cache(State(api): State<Api>) -> Json<CacheReport> {
             bookkeeping_bytes: cache.bookkeeping_bytes,
             pages: cache.pages,
             cached_pages: cache.cached_pages,
+            whole_pages: cache.whole_pages,
             evicted_pages: cache.evicted_pages,
             regretted_pages: cache.regretted_pages,
             cooled_pages: cache.cooled_pages,

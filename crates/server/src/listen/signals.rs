@@ -23,7 +23,7 @@ pub fn advance_on_signals(lifecycle: Lifecycle) -> io::Result<()> {
     tokio::spawn(async move {
         signals.next().await;
         tracing::info!("shutting down: running answers may finish; a second signal ends them");
-        lifecycle.advance(Phase::Draining);
+        lifecycle.drain();
         signals.next().await;
         tracing::info!("shutting down at once");
         lifecycle.advance(Phase::Ended);

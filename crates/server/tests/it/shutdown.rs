@@ -49,6 +49,18 @@ fn a_stream_that_does_not_end_is_ended_when_the_time_is_up() {
 }
 
 #[test]
+fn a_server_that_leaves_says_so_and_answers_whoever_comes() {
+    let mut server = start();
+    server.lifecycle.advance(Phase::Leaving);
+    let mut client = server.client();
+    let ready = client.get("/ready");
+    assert_eq!((ready.status, ready.json()["status"].as_str()), (503, Some("draining")));
+    assert_eq!(server.client().get("/health").status, 200);
+    server.lifecycle.advance(Phase::Draining);
+    server.join();
+}
+
+#[test]
 fn the_second_call_ends_at_once() {
     let mut server = start();
     let mut client = server.client();
