@@ -128,6 +128,11 @@ impl Adapters {
         self.0.lock().registered.get(&id).cloned()
     }
 
+    /// Returns up to `count` adapters that are in memory, those first that were used last.
+    pub fn recent(&self, count: usize) -> Vec<AdapterId> {
+        self.0.lock().hot.recent().take(count).collect()
+    }
+
     /// Forgets an adapter. Requests that hold it go on with it; its memory is free when the last of them has ended and another
     /// adapter is asked for.
     pub fn unregister(&self, id: AdapterId) {

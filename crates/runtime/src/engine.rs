@@ -10,8 +10,8 @@ use crate::constrain::OutputCompiler;
 use crate::encode::PromptEncoder;
 use crate::submit::{EngineStopped, EngineThread};
 use crate::{
-    Adapters, ColdFormat, EngineBuilder, EngineStatus, FastPrefill, GenerateError, KernelPacks, ModelMemory, Prompt,
-    SamplingDefaults, Tools,
+    Adapters, CancellationToken, ColdFormat, EngineBuilder, EngineStatus, FastPrefill, GenerateError, KernelPacks,
+    ModelMemory, Prompt, Request, SamplingDefaults, Tools,
 };
 
 /// A loaded model, ready to answer. Clones share one engine; dropping the last of them unloads the model.
@@ -73,6 +73,16 @@ impl Engine {
     /// Returns the token ids of a prompt that offers tools to the model.
     pub fn encode_with_tools(&self, prompt: &Prompt, tools: &Tools) -> Result<Vec<TokenId>, GenerateError> {
         Ok(self.0.encoder.encode(prompt, tools)?.tokens)
+    }
+
+    /// Returns the token ids that a request asks the model to continue, truncated as it allows. A session's turns and what is
+    /// remembered come later.
+    pub fn encode_request(
+        &self,
+        request: &Request,
+        cancellation: &CancellationToken,
+    ) -> Result<Vec<TokenId>, GenerateError> {
+        Ok(self.0.encoder.encode_request(request, cancellation)?.tokens)
     }
 
     /// Returns what identifies the model's file, in hexadecimal digits.

@@ -42,6 +42,7 @@ mod tokens;
 mod tools;
 mod typed;
 mod usage;
+mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +102,15 @@ impl Api {
             .routes(routes!(model_list::show_model))
             .routes(routes!(adapters::list_lora_adapters))
             .routes(routes!(tokens::tokenize))
-            .routes(routes!(tokens::detokenize));
+            .routes(routes!(tokens::detokenize))
+            .routes(routes!(worker::version))
+            .routes(routes!(worker::server_info))
+            .routes(routes!(worker::get_server_info))
+            .routes(routes!(worker::model_info))
+            .routes(routes!(worker::get_model_info))
+            .routes(routes!(worker::get_load))
+            .routes(routes!(worker::render_chat))
+            .routes(routes!(worker::render_completion));
         others.with_state(self).merge(responses).merge(memory).merge(feedback).merge(ollama)
     }
 

@@ -3,13 +3,14 @@
 //! There is no global recorder: code that counts is given [`Metrics`], or the [`ModelMetrics`] of a model. Counters of
 //! engines are copied at each scrape ([`ModelSnapshot`]).
 
+mod info;
 mod model;
 mod names;
 mod snapshot;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusRecorder};
@@ -18,6 +19,7 @@ use ruvllm_runtime::{RecallStats, hardware};
 
 use crate::log::lost_lines;
 use crate::memory_budget::MemoryReport;
+use crate::models::unix_s;
 
 pub use model::{Finished, FinishedReason, ModelMetrics};
 pub use snapshot::{DiskSnapshot, KernelSnapshot, ModelSnapshot};
@@ -85,7 +87,9 @@ impl Metrics {
     /// Renders the text for Prometheus.
     pub fn render(&self, snapshots: &[ModelSnapshot]) -> String {
         self.take_over(snapshots);
-        self.recorder.handle().render()
+        let mut text = self.recorder.handle().render();
+        info::write(snapshots, unix_s(SystemTime::now()), &mut text);
+        text
     }
 
     /// Copies the counters of the memory's recorder, at each scrape.

@@ -56,6 +56,11 @@ impl HotAdapters {
         Some(Arc::clone(&found.reserved))
     }
 
+    /// The adapters in memory that were used last, latest first.
+    pub(super) fn recent(&self) -> impl Iterator<Item = AdapterId> {
+        self.by_use.values().rev().copied()
+    }
+
     pub(super) fn is_loading(&self, id: AdapterId) -> bool {
         self.all.get(&id).is_some_and(|hot| hot.is_loading)
     }
@@ -176,6 +181,7 @@ mod tests {
         }
         assert!(hot.find(id(2)).is_some());
         load(&mut hot, 4, &mut dropped).unwrap();
+        assert_eq!(hot.recent().collect::<Vec<_>>(), [id(4), id(2), id(1)]);
         assert_eq!(dropped, [id(3)], "1 is held, 2 was used since");
         let (_two, _four) = (hot.find(id(2)), hot.find(id(4)));
         let refused = load(&mut hot, 5, &mut dropped).unwrap_err();

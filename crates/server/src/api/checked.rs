@@ -23,9 +23,11 @@ use crate::error::ApiError;
 use crate::ignored::IgnoredParams;
 
 /// The endpoints with a body.
-pub const PATHS: [&str; 23] = [
+pub const PATHS: [&str; 25] = [
     "/v1/chat/completions",
+    "/v1/chat/completions/render",
     "/v1/completions",
+    "/v1/completions/render",
     "/v1/responses",
     "/v1/messages",
     "/v1/messages/count_tokens",
@@ -62,12 +64,12 @@ pub fn requests_and_ignored(path: &str, body: &[u8]) -> Result<(Vec<Request>, Ve
 
 fn ignoring(path: &str, body: &[u8], ignored: &IgnoredParams) -> Result<Vec<Request>, ApiError> {
     match path {
-        "/v1/chat/completions" => {
+        "/v1/chat/completions" | "/v1/chat/completions/render" => {
             let request = parse::<ChatRequest>(body, ignored)?;
             request.adapters()?;
             Ok(vec![request.request(ignored)?])
         }
-        "/v1/completions" => {
+        "/v1/completions" | "/v1/completions/render" => {
             let request = parse::<CompletionRequest>(body, ignored)?;
             request.adapters()?;
             request.requests(ignored)

@@ -135,8 +135,8 @@ const COUNTERS: &[(&str, &str)] = &[
 const GAUGES: &[(&str, &str)] = &[
     (RUNNING, "Running sequences."),
     (WAITING, "Waiting requests."),
-    (KV_USAGE, "Fraction of the KV memory in use; 1 is all."),
-    (KV_BYTES, "KV memory in use."),
+    (KV_USAGE, "Fraction of the KV memory that running sequences use; 1 is all."),
+    (KV_BYTES, "KV memory in use, with cached prefixes."),
     (KV_BUDGET_BYTES, "Maximum KV memory."),
     (KV_PAGES, "KV pages in use."),
     (KV_CACHED_PAGES, "KV pages of cached prefixes."),

@@ -12,6 +12,10 @@ pub struct ModelSnapshot {
     pub running: usize,
     pub waiting: usize,
     pub kv_used_bytes: usize,
+    /// Of these, cached prefixes that no sequence uses.
+    pub kv_idle_bytes: usize,
+    /// Of a page in the format that new ones have; 0 for models without a cache.
+    pub kv_page_bytes: usize,
     pub kv_budget_bytes: usize,
     pub kv_pages: usize,
     pub kv_cached_pages: usize,
@@ -30,6 +34,8 @@ pub struct ModelSnapshot {
     /// `None` without a disk tier.
     pub disk: Option<DiskSnapshot>,
     pub adapters: LoadedAdapters,
+    /// Names of adapters in memory, those first that were used last.
+    pub recent_adapters: Vec<String>,
     pub kernels: Vec<KernelSnapshot>,
     /// Kernel packs that were taken back because they failed or were slow.
     pub kernel_packs_withdrawn: u64,
@@ -74,7 +80,9 @@ impl Metrics {
     fn take_over_model(&self, snapshot: &ModelSnapshot) {
         let model = [("model_name", snapshot.name.as_str())];
         let budget_bytes = snapshot.kv_budget_bytes as f64;
-        let usage = if budget_bytes > 0.0 { snapshot.kv_used_bytes as f64 / budget_bytes } else { 0.0 };
+        // Without what goes where room is needed: routers avoid workers that look full.
+        let needed_bytes = snapshot.kv_used_bytes.saturating_sub(snapshot.kv_idle_bytes) as f64;
+        let usage = if budget_bytes > 0.0 { needed_bytes / budget_bytes } else { 0.0 };
         for (name, value) in [
             (names::RUNNING, snapshot.running as f64),
             (names::WAITING, snapshot.waiting as f64),

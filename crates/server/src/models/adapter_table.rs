@@ -99,6 +99,12 @@ impl AdapterTable {
         }
     }
 
+    /// Returns a name of a content.
+    pub fn name_of(&self, id: AdapterId) -> Option<Arc<str>> {
+        let named = self.by_number.values().find(|adapter| adapter.id == id);
+        named.map(|adapter| Arc::clone(&adapter.name))
+    }
+
     /// Takes out what has the adapter's number now: it may have been replaced since it was found.
     pub fn remove(&mut self, adapter: &ServedAdapter) -> Option<Arc<ServedAdapter>> {
         let current = self.by_number.get(&adapter.number).cloned()?;

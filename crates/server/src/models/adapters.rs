@@ -10,6 +10,7 @@ mod load;
 use std::path::Path;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+use ruvllm_runtime::AdapterId;
 use ruvllm_store::{ListedAdapter, StoredAdapter};
 
 use super::adapter_table::{AdapterTable, ServedAdapter, fault_of_name};
@@ -65,6 +66,11 @@ impl Models {
             }
         };
         Ok(model.with_adapters(adapters))
+    }
+
+    /// Returns a name of an adapter by the digest of its content.
+    pub fn adapter_name(&self, id: AdapterId) -> Option<Arc<str>> {
+        self.table().name_of(id)
     }
 
     /// Returns the adapters that a tenant may use, by name.

@@ -1,6 +1,8 @@
 //! The models that `auto` stands for.
 
-use super::{ModelInUse, Models, RunnerKind};
+use std::sync::Arc;
+
+use super::{ModelInUse, Models, RunnerKind, ServedModel};
 
 /// What requests name that leave the model to the server.
 pub(crate) const AUTO: &str = "auto";
@@ -24,6 +26,12 @@ impl Models {
         }
         let loaded = self.generating();
         loaded.iter().max_by_key(|model| model.uses()).map(|model| model.name.to_string())
+    }
+
+    /// Returns the model that stands for the server where only one can: the default one, if it is loaded.
+    pub(crate) fn first_loaded(&self) -> Option<Arc<ServedModel>> {
+        let default = self.default_model().and_then(|name| self.loaded_as(&name));
+        default.or_else(|| Some(Arc::clone(&self.all_loaded().first()?.model)))
     }
 
     /// Returns the loaded models that can be chosen: those named at the start, or without any all. What one client has

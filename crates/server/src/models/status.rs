@@ -4,8 +4,11 @@ use ruvllm_runtime::{AdapterStats, DiskStats, Engine, KernelStatus};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{Models, Runner, ServedModel, unix_s};
+use super::{ModelInUse, Models, Runner, ServedModel, unix_s};
 use crate::metrics::{DiskSnapshot, KernelSnapshot, ModelSnapshot};
+
+/// Adapters that metrics name at most: the longest list that a scrape should carry.
+const RECENT_ADAPTERS: usize = 64;
 
 /// A loaded model, for operators.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
@@ -52,6 +55,12 @@ pub struct LoadedAdapters {
 }
 
 impl LoadedAdapters {
+    /// Returns how many fit into memory, if all are as large as those there; of none, how many can be named.
+    pub(crate) fn fitting(&self) -> usize {
+        let bytes = self.hot_bytes / self.hot.max(1);
+        self.budget_bytes.checked_div(bytes).unwrap_or(self.registered)
+    }
+
     fn of(engine: &Engine) -> Self {
         let AdapterStats { registered, hot, hot_bytes, buffer_bytes, budget_bytes, loads, evictions, hits } =
             engine.adapters().stats();
@@ -89,6 +98,8 @@ impl ServedModel {
             running: status.running,
             waiting: status.waiting,
             kv_used_bytes: cache.used_bytes,
+            kv_idle_bytes: cache.idle_bytes,
+            kv_page_bytes: cache.page_bytes,
             kv_budget_bytes: cache.budget_bytes,
             kv_pages: cache.pages,
             kv_cached_pages: cache.cached_pages,
@@ -104,6 +115,7 @@ impl ServedModel {
             tier_pages: status.tier_pages().map(|(format, pages)| (format, pages as u64)).collect(),
             disk: cache.disk.map(disk),
             adapters: LoadedAdapters::of(engine),
+            recent_adapters: Vec::new(),
             kernels: kernel_snapshots(engine),
             kernel_packs_withdrawn: engine.kernel_packs().withdrawn(),
         }
@@ -145,7 +157,13 @@ impl ServedModel {
 impl Models {
     /// Returns the state for a scrape of metrics.
     pub fn snapshots(&self) -> Vec<ModelSnapshot> {
-        self.all_loaded().iter().map(|model| model.snapshot()).collect()
+        let snapshot = |model: &ModelInUse| {
+            let recent = model.runner.generator().map(|engine| engine.adapters().recent(RECENT_ADAPTERS));
+            let name = |id| Some(self.adapter_name(id)?.to_string());
+            let recent_adapters = recent.unwrap_or_default().into_iter().filter_map(name).collect();
+            ModelSnapshot { recent_adapters, ..model.snapshot() }
+        };
+        self.all_loaded().iter().map(snapshot).collect()
     }
 
     /// Returns whether requests are answered now, or wait for that.
