@@ -3,6 +3,7 @@
 mod adapters;
 mod budget;
 mod describe;
+mod kv_events;
 mod learning;
 mod listen_flags;
 mod log_flags;
@@ -29,6 +30,7 @@ use tokio::time::interval;
 use crate::commands::keys;
 use crate::config::FlagValues;
 use crate::output;
+use kv_events::KvEventFlags;
 use learning::{LearningFlags, Served};
 use listen_flags::{LimitFlags, ListenFlags};
 use log_flags::LogFlags;
@@ -63,6 +65,8 @@ pub struct Serve {
     models: ModelsFlags,
     #[command(flatten)]
     listen: ListenFlags,
+    #[command(flatten)]
+    kv_events: KvEventFlags,
     #[command(flatten)]
     limits: LimitFlags,
     /// Refuse parameters that have no effect. By default they are accepted and named in the response header
@@ -120,7 +124,8 @@ impl Serve {
         }
         let memory = tokio::task::block_in_place(|| self.memory.start())?;
         let body_limits = self.limits.body();
-        let flags = self.models.clone();
+        let (listened_to, heard) = self.kv_events.listen().unzip();
+        let flags = self.models.clone().listened_to(listened_to);
         let models = flags.endpoints(
             self.model.clone(),
             &metrics,
@@ -140,6 +145,10 @@ impl Serve {
             ..App::new(Arc::clone(&gate), Arc::clone(&metrics), lifecycle.clone())
         };
         let addresses = Addresses::new(&bound, admin_bound.as_ref(), ollama_bound.as_ref(), tls.as_ref());
+        if let Some(heard) = heard {
+            let named = (addresses.api.as_str(), self.model.first().map(String::as_str));
+            self.kv_events.publish(heard, Arc::clone(&models.adapter_names), named).await?;
+        }
         let bound = [Some(bound), ollama_bound].into_iter().flatten().collect();
         let listeners = self.listeners(app, bound, admin_bound, tls);
         listen::advance_on_signals(lifecycle.clone())?;

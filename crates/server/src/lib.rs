@@ -22,6 +22,7 @@ mod body_budget;
 mod body_limits;
 pub mod error;
 mod ignored;
+pub mod kv_events;
 mod lifecycle;
 pub mod listen;
 pub mod log;

@@ -13,6 +13,7 @@ use ruvllm_runtime::hardware::Hardware;
 use ruvllm_runtime::{
     Cores, Engine, EngineBuilder, LearnedFiles, LoadedPack, ModelMemory, Quota, RequestRecorder, StepMetrics, Tenant,
 };
+use ruvllm_server::kv_events::AdapterNames;
 use ruvllm_server::metrics::{Metrics, Snapshots};
 use ruvllm_server::models::{LoadFailure, Loader, ModelDescription, Models, ModelsOptions, Runner, RunnerKind};
 use ruvllm_server::{Api, BodyBudget, Lifecycle, OpenApiRouter, Preparing};
@@ -20,6 +21,7 @@ use ruvllm_server::{Api, BodyBudget, Lifecycle, OpenApiRouter, Preparing};
 use super::adapters::AdapterFlags;
 use super::budget::FixedParts;
 use super::describe::describe;
+use super::kv_events::ListenedTo;
 use super::ollama::OllamaEnvironment;
 use super::router::RouterFlags;
 use crate::flags::backend::{BackendFlag, parse_backend_of};
@@ -81,6 +83,9 @@ pub struct ModelsFlags {
     /// Memory for all models together.
     #[arg(skip)]
     for_models: Option<u64>,
+    /// Set if somebody is told of cached prefixes.
+    #[arg(skip)]
+    listened_to: Option<ListenedTo>,
 }
 
 /// The endpoints and what drives them.
@@ -92,6 +97,8 @@ pub struct Endpoints {
     /// Returns the state of all loaded models, for `/metrics`.
     pub snapshots: Snapshots,
     pub body_budget: Arc<BodyBudget>,
+    /// Returns the names of adapters.
+    pub adapter_names: AdapterNames,
     /// Returns whether requests are answered now.
     pub is_busy: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Called periodically, on a thread that may block.
@@ -188,6 +195,10 @@ impl ModelsFlags {
                 })
             },
             body_budget,
+            adapter_names: {
+                let models = Arc::clone(&models);
+                Arc::new(move |id| models.adapter_name(id).map(|name| name.to_string()))
+            },
             is_busy: {
                 let models = Arc::clone(&models);
                 Arc::new(move || models.is_busy())
@@ -229,6 +240,11 @@ impl ModelsFlags {
             self.engine.context = Some(context);
             tracing::info!(context, "OLLAMA_CONTEXT_LENGTH is used for --context");
         }
+    }
+
+    /// Has somebody told of cached prefixes.
+    pub fn listened_to(self, by: Option<ListenedTo>) -> Self {
+        Self { listened_to: by, ..self }
     }
 
     fn builder(&self, file: &Path) -> Result<EngineBuilder> {
@@ -291,7 +307,8 @@ impl ModelsFlags {
                 Purpose::Reranking => Runner::Reranker(Arc::new(CrossEncoder::open(file)?)),
             });
         }
-        Ok(Runner::Generator(build(self.builder(file)?.step_metrics(steps))?))
+        let listener = self.listened_to.as_ref().and_then(|listened_to| listened_to.listener_of(file));
+        Ok(Runner::Generator(build(self.builder(file)?.step_metrics(steps).prefix_listener(listener))?))
     }
 }
 

@@ -39,6 +39,11 @@ impl Bound {
         self.address
     }
 
+    /// For a protocol other than HTTP.
+    pub fn into_socket(self) -> TcpListener {
+        self.socket
+    }
+
     /// Whether other machines can reach it.
     pub fn is_public(&self) -> bool {
         !self.address.ip().to_canonical().is_loopback()
