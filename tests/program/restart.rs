@@ -3,9 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::support::smollm2;
-use serde_json::Value;
+use crate::server::{Server, start};
+use crate::support::{home, smollm2};
+use serde_json::{Value, json};
 
 /// About 2,000 tokens of instructions.
 fn system() -> &'static str {
@@ -81,6 +84,35 @@ fn a_chat_that_was_killed_is_found_again() {
     let (again, loaded, remarks) = answer(folder);
     assert_eq!((again, remarks), (text, String::new()), "what was damaged is computed and saved again");
     assert!(loaded >= 1900, "{loaded} tokens were loaded");
+}
+
+#[test]
+fn another_server_goes_on_with_what_one_has_computed() {
+    let (home, folder) = (home(), tempfile::tempdir().expect("a folder"));
+    let path = folder.path().to_str().expect("UTF-8");
+    let arguments = ["smollm2", "--context", "4096", "--no-memory", "--kv-disk", path];
+    // Both look at the folder while it is empty.
+    let servers = [start(&home, &arguments), start(&home, &arguments)];
+    let messages = json!([{ "role": "system", "content": system() }, { "role": "user", "content": QUESTION }]);
+    let body = json!({ "model": "smollm2", "messages": messages, "temperature": 0, "max_tokens": 24 });
+    let ask = |server: &Server| {
+        let (status, answer) = server.post("/v1/chat/completions", "", &body);
+        assert_eq!(status, 200, "{answer}");
+        let usage = &answer["usage"];
+        let tokens = (usage["prompt_tokens"].as_u64(), usage["prompt_tokens_details"]["cached_tokens"].as_u64());
+        (answer["choices"][0]["message"]["content"].clone(), tokens)
+    };
+    let (text, tokens) = ask(&servers[0]);
+    let (Some(prompt), Some(0)) = tokens else { panic!("{tokens:?}") };
+    let began = Instant::now();
+    while pages(folder.path()).len() < prompt as usize / 16 {
+        assert!(began.elapsed() < Duration::from_secs(60), "not all pages are written");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let (moved, tokens) = ask(&servers[1]);
+    assert_eq!(moved, text);
+    let cached = tokens.1.expect("a count");
+    assert!(cached + 16 >= prompt, "{cached} of {prompt} tokens were found");
 }
 
 #[test]

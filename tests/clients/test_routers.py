@@ -1,0 +1,251 @@
+"""Workers behind the routers that exist: sglang-router and vllm-router, as they are published."""
+
+import concurrent.futures
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import httpx
+import openai
+import pytest
+
+WORKERS = 2
+ROUTERS = {
+    "sglang": [sys.executable, "-m", "sglang_router.launch_router"],
+    "vllm": [os.path.join(os.path.dirname(sys.executable), "vllm-router")],
+}
+COLOURS = [{"role": "user", "content": "Name three colours."}]
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather of a city",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}}, "required": ["city"]},
+    },
+}
+CHATS = {
+    "plain": {"messages": COLOURS},
+    "sampled": {"messages": COLOURS, "temperature": 0.9, "top_p": 0.9, "seed": 7},
+    "stopped": {"messages": COLOURS, "stop": ["\n", "and"]},
+    "several": {"messages": COLOURS, "n": 2, "seed": 3, "temperature": 0.7},
+    "probabilities": {"messages": COLOURS, "logprobs": True, "top_logprobs": 2},
+    "schema": {
+        "messages": [{"role": "user", "content": "Invent a person."}],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}},
+        "max_completion_tokens": 60,
+    },
+    "tool": {
+        "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
+        "tools": [WEATHER],
+        "tool_choice": {"type": "function", "function": {"name": "get_weather"}},
+        "max_completion_tokens": 60,
+    },
+    "conversation": {
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            *COLOURS,
+            {"role": "assistant", "content": "Red, green and blue."},
+            {"role": "user", "content": "And a fourth?"},
+        ]
+    },
+}
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+class Worker:
+    """A server with one thread, as one of several on this machine."""
+
+    def __init__(self, folder, number):
+        self.log = open(os.path.join(folder, f"worker-{number}.log"), "w+")
+        memory = os.path.join(folder, f"memory-{number}")
+        arguments = ["serve", "smollm2", "--port", "0", "--threads", "1", "--context", "2048", "--memory-folder", memory]
+        self.process = subprocess.Popen([os.environ["RUVLLM_BIN"], *arguments], stderr=self.log, stdout=self.log)
+
+    def wait(self):
+        for _ in range(1200):
+            self.log.seek(0)
+            found = re.search(r"^listening on (\S+)$", self.log.read(), re.MULTILINE)
+            if found:
+                self.url = found[1]
+                return self
+            assert self.process.poll() is None, "the worker has ended"
+            time.sleep(0.1)
+        raise AssertionError("the worker does not start")
+
+    def end(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        return self.process.wait(timeout=120)
+
+
+@contextlib.contextmanager
+def workers(count):
+    with tempfile.TemporaryDirectory() as folder:
+        started = [Worker(folder, number) for number in range(count)]
+        try:
+            yield [worker.wait() for worker in started]
+        finally:
+            for worker in started:
+                if worker.process.poll() is None:
+                    worker.end(signal.SIGKILL)
+                worker.log.close()
+
+
+@contextlib.contextmanager
+def router(kind, urls, policy="round_robin"):
+    port = free_port()
+    arguments = ["--host", "127.0.0.1", "--port", str(port), "--worker-urls", *urls, "--policy", policy, "--prometheus-port", str(free_port())]
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen([*ROUTERS[kind], *arguments], stdout=log, stderr=log, start_new_session=True)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            for _ in range(600):
+                log.seek(0)
+                assert process.poll() is None, log.read()
+                with contextlib.suppress(httpx.HTTPError):
+                    if is_serving(url):
+                        break
+                time.sleep(0.2)
+            else:
+                log.seek(0)
+                raise AssertionError(log.read())
+            yield url
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def is_serving(url):
+    body = {"model": "smollm2", "messages": COLOURS, "max_tokens": 1}
+    return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with workers(WORKERS) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module", params=list(ROUTERS))
+def routed(request, pair):
+    with router(request.param, [worker.url for worker in pair]) as url:
+        yield url
+
+
+def client(url):
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=300)
+
+
+def essence(said):
+    """What does not depend on when and where an answer was made."""
+    if isinstance(said, dict):
+        left_out = ("id", "created", "timings", "usage", "system_fingerprint")
+        return {name: essence(value) for name, value in said.items() if name not in left_out and value is not None}
+    return [essence(value) for value in said] if isinstance(said, list) else said
+
+
+def asked(url, fields):
+    body = {"model": "smollm2", "max_completion_tokens": 16, "temperature": 0} | fields
+    return client(url).chat.completions.create(**body)
+
+
+@pytest.mark.parametrize("name", CHATS)
+def test_answers_are_those_of_the_worker(name, pair, routed):
+    direct = asked(pair[0].url, CHATS[name]).to_dict()
+    # Each of the workers, in turn.
+    for _ in range(WORKERS):
+        assert essence(asked(routed, CHATS[name]).to_dict()) == essence(direct)
+
+
+def test_chunks_are_those_of_the_worker(pair, routed):
+    def text(url):
+        chunks = asked(url, {"messages": COLOURS, "stream": True, "max_completion_tokens": 24})
+        return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+
+    assert text(routed) == text(pair[0].url) != ""
+
+
+def test_texts_are_continued(pair, routed):
+    fields = {"model": "smollm2", "prompt": "The capital of France is", "max_tokens": 8, "temperature": 0}
+    direct, through = (client(url).completions.create(**fields).choices[0].text for url in (pair[0].url, routed))
+    assert through == direct
+
+
+def test_errors_come_through(routed):
+    refused = httpx.post(f"{routed}/v1/chat/completions", json={"model": "smollm2", "messages": COLOURS, "temperature": "hot"}, timeout=60)
+    # One router checks the types itself.
+    assert refused.status_code in (400, 422) and "temperature" in refused.text or refused.status_code == 422
+
+
+@pytest.mark.parametrize("kind", ROUTERS)
+def test_a_worker_that_dies_takes_nobody_with_it(kind):
+    """It is killed in the middle of its answers: those of the other end, and the next request is answered."""
+    with workers(WORKERS) as pair, router(kind, [worker.url for worker in pair]) as url:
+        body = {"model": "smollm2", "prompt": "Once upon a time", "max_tokens": 200, "ignore_eos": True, "stream": True}
+
+        def stream(_):
+            data = 0
+            try:
+                with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=120) as answer:
+                    for line in answer.iter_lines():
+                        data += line.startswith("data: {")
+                        if line == "data: [DONE]":
+                            return "whole", data
+            except httpx.HTTPError:
+                pass
+            return "broken", data
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            answers = [pool.submit(stream, number) for number in range(4)]
+            until_busy(pair)
+            pair[0].end(signal.SIGKILL)
+            outcomes = [answer.result() for answer in answers]
+        assert sum(outcome == "whole" for outcome, _ in outcomes) >= 2, outcomes
+        # Routers notice within a few requests that nobody is there.
+        answered = [is_serving(url) for _ in range(6)]
+        assert answered[-1] and sum(answered) >= 4, answered
+
+
+@pytest.mark.parametrize("kind", ROUTERS)
+def test_a_drained_worker_loses_no_answer(kind):
+    with workers(WORKERS) as pair, router(kind, [worker.url for worker in pair]) as url:
+        body = {"model": "smollm2", "prompt": "Once upon a time", "max_tokens": 150, "temperature": 0}
+        whole = httpx.post(f"{pair[1].url}/v1/completions", json=body, timeout=120).json()["choices"][0]["text"]
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            answers = [pool.submit(httpx.post, f"{url}/v1/completions", json=body, timeout=120) for _ in range(4)]
+            until_busy(pair)
+            assert pair[0].end() == 0
+            for answer in answers:
+                assert answer.result().json()["choices"][0]["text"] == whole
+        # Routers try another worker where nobody listens.
+        assert all(is_serving(url) for _ in range(6))
+
+
+def until_busy(pair):
+    """Waits until each of the workers has something to do."""
+    for _ in range(600):
+        if all(httpx.get(f"{worker.url}/get_load", timeout=60).json()[0]["num_reqs"] >= 1 for worker in pair):
+            return
+        time.sleep(0.05)
+    raise AssertionError("a worker has nothing to do")
+
+
+def test_a_worker_with_another_model_does_not_answer_under_its_name(routed):
+    refused = httpx.post(f"{routed}/v1/chat/completions", json={"model": "nobody", "messages": COLOURS}, timeout=60)
+    assert refused.status_code in (404, 503), refused.text
