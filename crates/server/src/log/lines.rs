@@ -158,8 +158,13 @@ mod tests {
         let ((permit, permits), (written, read)) = (channel(), channel());
         let (lines, guard) = Lines::start(Slow { permits, written }).expect("a thread");
         let before = lost_lines();
-        let line = [b'x'; 1000];
-        (0..500).for_each(|_| lines.make_writer().write_all(&line).expect("it never fails"));
+        let put = || lines.make_writer().write_all(&[b'x'; 1000]).expect("it never fails");
+        put();
+        // What is taken from now on waits for a reader.
+        while !lines.queue().lines.is_empty() {
+            thread::yield_now();
+        }
+        (1..500).for_each(|_| put());
         let lost = lost_lines() - before;
         assert!((200..=500 - 262).contains(&lost), "{lost}: 262 lines wait");
         // From here on somebody reads.
