@@ -167,8 +167,8 @@ fn an_answer_that_runs_is_finished_when_the_server_is_asked_to_stop() {
 fn a_server_that_is_drained_answers_until_others_have_noticed_and_ends() {
     let home = home();
     let server = start(&home, &["smollm2", "--context", "1024", "--drain-delay", "2s"]);
-    let mut body = question(100);
-    body["stream"] = json!(true);
+    let mut body = question(400);
+    (body["stream"], body["ignore_eos"]) = (json!(true), json!(true));
     let mut stream = server.send("/v1/chat/completions", "", &body);
     let mut answer = vec![0; 300];
     stream.read_exact(&mut answer).expect("it has begun");
