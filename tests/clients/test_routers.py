@@ -187,6 +187,11 @@ def test_texts_are_continued(pair, routed):
     assert through == direct
 
 
+def test_the_model_is_known_by_its_name(routed):
+    listed = httpx.get(f"{routed}/v1/models", timeout=60).raise_for_status().json()["data"]
+    assert "smollm2" in [card["id"] for card in listed]
+
+
 def test_errors_come_through(routed):
     refused = httpx.post(f"{routed}/v1/chat/completions", json={"model": "smollm2", "messages": COLOURS, "temperature": "hot"}, timeout=60)
     # One router checks the types itself.

@@ -23,14 +23,12 @@ pub(crate) struct Version {
     version: &'static str,
 }
 
-/// The model that stands for the server where only one can: the first that generates.
+/// The model that stands for the server where only one can: the first that generates. Without `model_path`: routers would look for
+/// its tokenizer there, and on the hub if there is nothing.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ServerInfo {
     version: &'static str,
     served_model_name: String,
-    /// Its name once more: where files are on this machine concerns nobody else.
-    model_path: String,
-    tokenizer_path: String,
     /// Context length in tokens.
     context_length: usize,
     /// Tokens whose keys and values fit into memory.
@@ -43,8 +41,8 @@ pub(crate) struct ServerInfo {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ModelInfo {
+    /// Its name: where files are on this machine concerns nobody else.
     model_path: String,
-    tokenizer_path: String,
     /// Whether it generates text.
     is_generation: bool,
     /// The architecture as its file calls it, such as `llama`.
@@ -87,8 +85,6 @@ pub(crate) async fn server_info(State(api): State<Api>) -> Result<Json<ServerInf
     Ok(Json(ServerInfo {
         version: env!("CARGO_PKG_VERSION"),
         served_model_name: model.name.to_string(),
-        tokenizer_path: model.name.to_string(),
-        model_path: model.name.to_string(),
         context_length: model.runner.context(),
         max_total_num_tokens: cache.budget_bytes.checked_div(cache.page_bytes).unwrap_or_default() * PAGE_TOKENS,
         page_size: PAGE_TOKENS,
@@ -115,7 +111,6 @@ pub(crate) async fn model_info(State(api): State<Api>) -> Result<Json<ModelInfo>
     let read = tokio::task::spawn_blocking(move || {
         let described = api.models.description(&model.name, &model.file)?;
         Ok(ModelInfo {
-            tokenizer_path: model.name.to_string(),
             model_path: model.name.to_string(),
             is_generation: model.runner.generator().is_some(),
             model_type: described.architecture.clone(),
