@@ -202,7 +202,7 @@ def events(options):
         threading.Thread(target=listen, daemon=True).start()
         for at in range(options.rounds):
             for url, rates in ((plain, silent), (telling, told))[:: 1 if at % 2 == 0 else -1]:
-                rates.append(load(options, url, "unique")["requests_s"])
+                rates.append(load(options, url, "unique", requests=4)["requests_s"])
     ratios = [a / b for a, b in zip(told, silent)]
     return {"without": median(silent), "with": median(told), "ratio": median(ratios), "messages": len(messages)}
 
