@@ -7,8 +7,8 @@ Without --trace, people hold conversations: each begins with one of some common 
 A trace has one JSON object in a line, as published ones have it: `timestamp` (ms), `input_length`, `output_length` (tokens), and
 `hash_ids`, a number for each block of the prompt that is the same wherever all tokens up to it are.
 
-A worker computes prompts one after the other and answers up to 16 requests at once. The rates are those of one core with the
-default model (benches/scale/measure.py), and its cache gives up what was not used for longest. Policies:
+A worker computes prompts one after the other and answers up to 16 requests at once. The rates are assumed, near those of one
+core with the default model, and its cache gives up what was not used for longest. Policies:
 
     round_robin  one after the other
     least        the worker with the fewest requests

@@ -134,13 +134,19 @@ def ask(url, model, text):
     return tuple(rendered["token_ids"])
 
 
+def hears_of(subscriber, consumer, url, model, about):
+    """Asks about something that nobody has asked about, and waits until it is told; returns its whole pages' tokens."""
+    tokens = ask(url, model, f"{time.time_ns()}: {about * 20}")
+    whole = tokens[: len(tokens) // WHOLE * WHOLE]
+    consumer.hears(subscriber, lambda consumer: whole in consumer.pages.values())
+    return whole
+
+
 def test_a_subscriber_knows_the_pages_of_a_prompt(url, model, addresses, connect):
     subscriber = connect(zmq.SUB, addresses[0], b"kv@")
     consumer = replayed(connect, addresses[1])
     time.sleep(1)
-    tokens = ask(url, model, f"A text that nobody else sends, {time.time_ns()}: " + "one two three four five " * 20)
-    whole = tokens[: len(tokens) // WHOLE * WHOLE]
-    consumer.hears(subscriber, lambda consumer: whole in consumer.pages.values())
+    whole = hears_of(subscriber, consumer, url, model, "one two three four five ")
     every = [whole[:end] for end in range(WHOLE, len(whole) + 1, WHOLE)]
     known = set(consumer.pages.values())
     assert all(beginning in known for beginning in every)
@@ -196,6 +202,4 @@ def test_peers_that_speak_something_else_do_no_harm(url, model, addresses, conne
     subscriber = connect(zmq.SUB, addresses[0], b"")
     consumer = replayed(connect, addresses[1])
     time.sleep(1)
-    tokens = ask(url, model, f"A fourth, {time.time_ns()}: " + "bread and butter " * 20)
-    whole = tokens[: len(tokens) // WHOLE * WHOLE]
-    consumer.hears(subscriber, lambda consumer: whole in consumer.pages.values())
+    hears_of(subscriber, consumer, url, model, "bread and butter ")

@@ -14,33 +14,19 @@ import time
 import httpx
 import openai
 import pytest
+from test_openai import PERSON, QUESTION, WEATHER
 
 WORKERS = 2
 ROUTERS = {
     "sglang": [sys.executable, "-m", "sglang_router.launch_router"],
     "vllm": [os.path.join(os.path.dirname(sys.executable), "vllm-router")],
 }
-COLOURS = [{"role": "user", "content": "Name three colours."}]
-PERSON = {
-    "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
-    "required": ["name", "age"],
-    "additionalProperties": False,
-}
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The weather of a city",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}}, "required": ["city"]},
-    },
-}
 CHATS = {
-    "plain": {"messages": COLOURS},
-    "sampled": {"messages": COLOURS, "temperature": 0.9, "top_p": 0.9, "seed": 7},
-    "stopped": {"messages": COLOURS, "stop": ["\n", "and"]},
-    "several": {"messages": COLOURS, "n": 2, "seed": 3, "temperature": 0.7},
-    "probabilities": {"messages": COLOURS, "logprobs": True, "top_logprobs": 2},
+    "plain": {"messages": QUESTION},
+    "sampled": {"messages": QUESTION, "temperature": 0.9, "top_p": 0.9, "seed": 7},
+    "stopped": {"messages": QUESTION, "stop": ["\n", "and"]},
+    "several": {"messages": QUESTION, "n": 2, "seed": 3, "temperature": 0.7},
+    "probabilities": {"messages": QUESTION, "logprobs": True, "top_logprobs": 2},
     "schema": {
         "messages": [{"role": "user", "content": "Invent a person."}],
         "response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON, "strict": True}},
@@ -55,7 +41,7 @@ CHATS = {
     "conversation": {
         "messages": [
             {"role": "system", "content": "Be brief."},
-            *COLOURS,
+            *QUESTION,
             {"role": "assistant", "content": "Red, green and blue."},
             {"role": "user", "content": "And a fourth?"},
         ]
@@ -132,7 +118,7 @@ def router(kind, urls, policy="round_robin"):
 
 
 def is_serving(url):
-    body = {"model": "smollm2", "messages": COLOURS, "max_tokens": 1}
+    body = {"model": "smollm2", "messages": QUESTION, "max_tokens": 1}
     return httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).status_code == 200
 
 
@@ -175,7 +161,7 @@ def test_answers_are_those_of_the_worker(name, pair, routed):
 
 def test_chunks_are_those_of_the_worker(pair, routed):
     def text(url):
-        chunks = asked(url, {"messages": COLOURS, "stream": True, "max_completion_tokens": 24})
+        chunks = asked(url, {"messages": QUESTION, "stream": True, "max_completion_tokens": 24})
         return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
 
     assert text(routed) == text(pair[0].url) != ""
@@ -193,7 +179,7 @@ def test_the_model_is_known_by_its_name(routed):
 
 
 def test_errors_come_through(routed):
-    refused = httpx.post(f"{routed}/v1/chat/completions", json={"model": "smollm2", "messages": COLOURS, "temperature": "hot"}, timeout=60)
+    refused = httpx.post(f"{routed}/v1/chat/completions", json={"model": "smollm2", "messages": QUESTION, "temperature": "hot"}, timeout=60)
     # One router checks the types itself.
     assert refused.status_code in (400, 422) and "temperature" in refused.text or refused.status_code == 422
 
@@ -252,5 +238,5 @@ def until_busy(pair):
 
 
 def test_a_worker_with_another_model_does_not_answer_under_its_name(routed):
-    refused = httpx.post(f"{routed}/v1/chat/completions", json={"model": "nobody", "messages": COLOURS}, timeout=60)
+    refused = httpx.post(f"{routed}/v1/chat/completions", json={"model": "nobody", "messages": QUESTION}, timeout=60)
     assert refused.status_code in (404, 503), refused.text

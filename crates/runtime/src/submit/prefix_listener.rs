@@ -11,7 +11,7 @@ const UNTAKEN_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct PrefixListener {
     told: mpsc::Sender<Vec<PrefixEvent>>,
-    /// Whether something could not be told since the last message.
+    /// Whether what the listener knows does not count: something could not be told, or it is of an engine before this one.
     has_lost: bool,
 }
 
@@ -19,7 +19,7 @@ impl PrefixListener {
     /// Makes a listener and what it hears.
     pub fn new() -> (Self, mpsc::Receiver<Vec<PrefixEvent>>) {
         let (told, heard) = mpsc::channel(UNTAKEN_MAX);
-        (Self { told, has_lost: false }, heard)
+        (Self { told, has_lost: true }, heard)
     }
 
     pub(crate) fn tell(&mut self, mut events: Vec<PrefixEvent>) {
@@ -45,7 +45,8 @@ mod tests {
         for _ in 0..UNTAKEN_MAX + 2 {
             listener.tell(vec![removed.clone()]);
         }
-        for _ in 0..UNTAKEN_MAX {
+        assert_eq!(heard.try_recv().as_deref(), Ok(&[PrefixEvent::Cleared, removed.clone()][..]), "at first, too");
+        for _ in 1..UNTAKEN_MAX {
             assert_eq!(heard.try_recv().as_deref(), Ok(std::slice::from_ref(&removed)));
         }
         assert!(heard.try_recv().is_err());
