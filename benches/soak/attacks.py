@@ -45,6 +45,8 @@ def different_schemas(client, number):
 def unfinished_body(client, _):
     """All of a large body but its last byte."""
     connection = client.connect()
+    # What waits on this side would be in the attacker's own machine.
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
     for part in [f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {client.key}\r\n".encode(),
                  f"content-type: application/json\r\ncontent-length: {len(BODY)}\r\n\r\n".encode()]:
         connection.sock.sendall(part)
