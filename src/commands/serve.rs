@@ -124,16 +124,15 @@ impl Serve {
         }
         let memory = tokio::task::block_in_place(|| self.memory.start())?;
         let body_limits = self.limits.body();
+        let addresses = Addresses::new(&bound, admin_bound.as_ref(), ollama_bound.as_ref(), tls.as_ref());
         let (listened_to, heard) = self.kv_events.listen().unzip();
-        let flags = self.models.clone().listened_to(listened_to);
-        let models = flags.endpoints(
-            self.model.clone(),
-            &metrics,
-            &lifecycle,
-            (memory.clone(), self.memory.learned_files()?),
-            body_limits.bytes_max,
-            ollama.as_ref(),
-        )?;
+        let flags = self.models.clone().listened_to(listened_to).reached_at(&addresses.elsewhere);
+        let learned = self.memory.learned_files()?;
+        // Reads the memory.
+        let models = tokio::task::block_in_place(|| {
+            let (names, memory) = (self.model.clone(), (memory.clone(), learned));
+            flags.endpoints(names, &metrics, &lifecycle, memory, body_limits.bytes_max, ollama.as_ref())
+        })?;
         let app = App {
             body_limits,
             body_budget: models.body_budget,
@@ -144,7 +143,6 @@ impl Serve {
             admin: models.admin,
             ..App::new(Arc::clone(&gate), Arc::clone(&metrics), lifecycle.clone())
         };
-        let addresses = Addresses::new(&bound, admin_bound.as_ref(), ollama_bound.as_ref(), tls.as_ref());
         if let Some(heard) = heard {
             let named = (addresses.api.as_str(), self.model.first().map(String::as_str));
             self.kv_events.publish(heard, Arc::clone(&models.adapter_names), named).await?;
@@ -189,7 +187,10 @@ impl Serve {
                 served = &mut serving => {
                     gate.save_usage();
                     if let Some(memory) = &memory {
-                        tokio::task::block_in_place(|| flush(memory));
+                        tokio::task::block_in_place(|| {
+                            flush(memory);
+                            models.fleet.leave();
+                        });
                     }
                     return served.context("the server failed");
                 }
@@ -231,6 +232,14 @@ impl Serve {
     }
 }
 
+/// Returns the name of this machine.
+fn host_name() -> Option<String> {
+    #[cfg(unix)]
+    return rustix::system::uname().nodename().to_str().ok().map(str::to_owned);
+    #[cfg(not(unix))]
+    return std::env::var("COMPUTERNAME").ok();
+}
+
 /// Returns the operator's token. A home folder that cannot be written has none; a token that others may know is an
 /// error.
 fn local_token(home: &Path) -> Result<Option<LocalToken>> {
@@ -270,6 +279,8 @@ fn warn_if_open(bound: &Bound, gate: &Gate, tls: Option<&Tls>) {
 /// Addresses of the server, as shown to its operator.
 struct Addresses {
     api: String,
+    /// The same for other machines.
+    elsewhere: String,
     admin: Option<String>,
     ollama: Option<String>,
 }
@@ -287,7 +298,12 @@ impl Addresses {
             }
             format!("{scheme}://{address}")
         };
-        Self { api: url(bound), admin: admin.map(url), ollama: ollama.map(url) }
+        let api = url(bound);
+        let elsewhere = match host_name().filter(|_| bound.address().ip().is_unspecified()) {
+            Some(host) => format!("{scheme}://{host}:{}", bound.address().port()),
+            None => api.clone(),
+        };
+        Self { api, elsewhere, admin: admin.map(url), ollama: ollama.map(url) }
     }
 
     /// `model` is a loaded one.

@@ -58,10 +58,10 @@ def free_port():
 class Worker:
     """A server with one thread, as one of several on this machine."""
 
-    def __init__(self, folder, number):
+    def __init__(self, folder, number, model="smollm2", memory=None):
         self.log = open(os.path.join(folder, f"worker-{number}.log"), "w+")
-        memory = os.path.join(folder, f"memory-{number}")
-        arguments = ["serve", "smollm2", "--port", "0", "--threads", "1", "--context", "2048", "--memory-folder", memory]
+        memory = memory or ["--memory-folder", os.path.join(folder, f"memory-{number}")]
+        arguments = ["serve", model, "--port", "0", "--threads", "1", "--context", "2048", *memory]
         self.process = subprocess.Popen([os.environ["RUVLLM_BIN"], *arguments], stderr=self.log, stdout=self.log)
 
     def wait(self):

@@ -61,6 +61,8 @@ pub trait Database: Send + Sync + fmt::Debug {
     fn read(&self, patience: Duration, work: &mut dyn FnMut(&mut dyn Reading) -> Result<()>) -> Result<()>;
     fn write(&self, work: &mut dyn FnMut(&mut dyn Writing) -> Result<()>) -> Result<()>;
     fn nearest(&self, vector: &[f32], count: usize, filter: &Filter) -> Result<Vec<Neighbor>>;
+    /// Returns whether several processes can use it at once.
+    fn is_shared(&self) -> bool;
     /// Says what is encrypted, by whom, and what is not. For people to read.
     fn encryption(&self) -> String;
     /// Returns the size on disk, with everything that belongs to the database.

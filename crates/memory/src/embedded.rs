@@ -140,6 +140,10 @@ impl Database for Embedded {
         self.index.nearest(vector, count, filter)
     }
 
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     fn encryption(&self) -> String {
         "everything in the file, its journal and its backups, by RuvLLM (SQLCipher, AES-256); the key lies elsewhere"
             .to_owned()

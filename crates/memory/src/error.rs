@@ -35,6 +35,11 @@ pub enum MemoryError {
          them with `ruvllm memory forget-embeddings`, or go on with them"
     )]
     OtherEmbedding { stored: String, given: String },
+    #[error(
+        "the worker at {address} shares this memory and serves another file as {model:?}; serve the same file, or give \
+         one of them a memory of its own (--memory-postgres, --memory-folder)"
+    )]
+    OtherModel { model: String, address: String },
     #[error("{field}: {problem}")]
     Invalid { field: &'static str, problem: String },
     #[error("there is no {kind} {name:?}{}", if *.is_tenants { " of this tenant" } else { "" })]

@@ -24,6 +24,7 @@ mod users;
 pub mod vector;
 mod witness;
 mod words;
+mod workers;
 mod write_buffer;
 
 pub use embedded::Durability;
@@ -52,3 +53,4 @@ pub use witness::{
     WitnessEntry, WitnessLog, WitnessQuery, WitnessRecord, WitnessStats,
 };
 pub use words::{Range, parse_bytes, parse_span};
+pub use workers::{SeenWorker, Worker, WorkerModel, WorkerStore};

@@ -22,6 +22,7 @@ use crate::schema::{meta, set_meta};
 use crate::sessions::SessionStore;
 use crate::vector::{DIMENSION_DEFAULT, VectorCode};
 use crate::witness::{Retention, WitnessLog};
+use crate::workers::WorkerStore;
 
 pub use backup::restore_backup;
 pub use recall::{Item, Recalled};
@@ -127,6 +128,10 @@ impl Memory {
 
     pub fn learning(&self) -> LearningStore<'_> {
         LearningStore(self)
+    }
+
+    pub fn workers(&self) -> WorkerStore<'_> {
+        WorkerStore(self)
     }
 
     pub fn retention(&self) -> &Retention {

@@ -173,6 +173,10 @@ impl Database for Postgres {
         Ok(found)
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn encryption(&self) -> String {
         let way = if self.connector.is_encrypted() {
             "the connection is encrypted (TLS)"

@@ -10,7 +10,7 @@ use crate::sessions;
 /// entries are stored apart, so that aggregates need not read them, and for the same reason the summaries of sessions are
 /// stored apart from their messages. End users are no names: there may be any number of them. `ID` stands for the
 /// database's type of a primary key.
-const STEPS: [&[&str]; 5] = [
+const STEPS: [&[&str]; 6] = [
     &[
         "CREATE TABLE counters (name TEXT PRIMARY KEY, value BIGINT NOT NULL)",
         "INSERT INTO counters (name, value) VALUES ('entry', 0), ('name', 0)",
@@ -62,6 +62,10 @@ const STEPS: [&[&str]; 5] = [
     &[
         "ALTER TABLE witness ADD COLUMN choice BIGINT",
         "CREATE INDEX witness_by_choice ON witness (tenant, id) WHERE choice IS NOT NULL",
+    ],
+    &[
+        "CREATE TABLE workers (worker TEXT PRIMARY KEY, seen_ms BIGINT NOT NULL, body TEXT NOT NULL)",
+        "INSERT INTO counters (name, value) VALUES ('workers', 0)",
     ],
 ];
 

@@ -18,6 +18,7 @@ mod encoding;
 mod failure;
 mod feedback;
 mod fields;
+mod fleet;
 mod generation;
 mod ids;
 mod keep_alive;
@@ -59,6 +60,7 @@ pub use self::preparing::Preparing;
 pub use self::responses::store::STORED_RESPONSES_BYTES_MAX;
 use crate::access::{Caller, Scope};
 use crate::error::ApiError;
+use crate::fleet::Fleet;
 use crate::lifecycle::Lifecycle;
 use crate::models::{AskedAdapters, ModelInUse, Models};
 
@@ -76,6 +78,8 @@ pub struct Api {
     pub memory: Option<RequestRecorder>,
     /// Chooses between models for requests that leave that open, unless the memory is turned off.
     pub router: Option<Arc<ModelRouter>>,
+    /// The servers that share the memory.
+    pub fleet: Arc<Fleet>,
     /// Limits how many long prompts are prepared concurrently.
     pub preparing: Preparing,
     /// Whether programs on this machine may change the store by Ollama's API without a key.

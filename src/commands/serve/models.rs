@@ -16,7 +16,7 @@ use ruvllm_runtime::{
 use ruvllm_server::kv_events::AdapterNames;
 use ruvllm_server::metrics::{Metrics, Snapshots};
 use ruvllm_server::models::{LoadFailure, Loader, ModelDescription, Models, ModelsOptions, Runner, RunnerKind};
-use ruvllm_server::{Api, BodyBudget, Lifecycle, OpenApiRouter, Preparing};
+use ruvllm_server::{Api, BodyBudget, Fleet, Lifecycle, OpenApiRouter, Preparing};
 
 use super::adapters::AdapterFlags;
 use super::budget::FixedParts;
@@ -86,6 +86,9 @@ pub struct ModelsFlags {
     /// Set if somebody is told of cached prefixes.
     #[arg(skip)]
     listened_to: Option<ListenedTo>,
+    /// Where other machines reach this server.
+    #[arg(skip)]
+    address: String,
 }
 
 /// The endpoints and what drives them.
@@ -101,6 +104,8 @@ pub struct Endpoints {
     pub adapter_names: AdapterNames,
     /// Returns whether requests are answered now.
     pub is_busy: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// The servers that share the memory.
+    pub fleet: Arc<Fleet>,
     /// Called periodically, on a thread that may block.
     pub maintain: Arc<dyn Fn() + Send + Sync>,
     /// Called several times a second: withdraws kernel packs that fail or are slow.
@@ -170,12 +175,15 @@ impl ModelsFlags {
         let (lifecycle, answer_time_max) = (lifecycle.clone(), Some(answer_time_max));
         let preparing = Preparing::default();
         let router = self.router.start(memory.as_ref())?;
+        let shared = memory.as_ref().map(|memory| Arc::clone(memory.memory()));
+        let fleet = Arc::new(Fleet::new(Arc::clone(&models), shared, self.address.clone()));
         let api = Api {
             models: Arc::clone(&models),
             lifecycle,
             answer_time_max,
             memory: memory.clone(),
             router,
+            fleet: Arc::clone(&fleet),
             preparing,
             allows_local_changes: ollama.is_some(),
         };
@@ -204,7 +212,7 @@ impl ModelsFlags {
                 Arc::new(move || models.is_busy())
             },
             maintain: {
-                let (models, memory) = (Arc::clone(&models), remembering.clone());
+                let (models, memory, fleet) = (Arc::clone(&models), remembering.clone(), Arc::clone(&fleet));
                 let is_told = AtomicBool::new(false);
                 Arc::new(move || {
                     if let Some(memory) = &memory {
@@ -215,16 +223,19 @@ impl ModelsFlags {
                         is_told.store(refreshed.is_err(), Ordering::Relaxed);
                     }
                     models.maintain();
+                    fleet.announce();
                 })
             },
             watch_kernel_packs: {
                 let models = Arc::clone(&models);
                 Box::new(move || models.watch_kernel_packs())
             },
+            fleet: Arc::clone(&fleet),
             load: Box::new(move || {
                 let ready = names.iter().map(|name| self.load(name, &models, remembering.as_ref()));
                 let ready = ready.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
                 self.adapters.load(&models)?;
+                fleet.join()?;
                 Ok(ready)
             }),
         })
@@ -240,6 +251,11 @@ impl ModelsFlags {
             self.engine.context = Some(context);
             tracing::info!(context, "OLLAMA_CONTEXT_LENGTH is used for --context");
         }
+    }
+
+    /// Tells the servers that share the memory where this one is reached.
+    pub fn reached_at(self, address: &str) -> Self {
+        Self { address: address.to_owned(), ..self }
     }
 
     /// Has somebody told of cached prefixes.

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::api::{Api, adapters, feedback, kernels, learned};
+use crate::api::{Api, adapters, feedback, fleet, kernels, learned};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::memory_budget::MemoryReport;
@@ -96,6 +96,7 @@ impl Api {
             .routes(routes!(cache))
             .routes(routes!(drain))
             .with_state(self.clone())
+            .merge(fleet::admin_router(self.clone()))
             .merge(feedback::admin_router(self.clone()))
             .merge(learned::admin_router(self.clone()))
             .merge(kernels::admin_router(self.clone()))

@@ -3,12 +3,14 @@
 mod choices;
 mod learning;
 mod versions;
+mod workers;
 
 use std::time::Duration;
 
 pub use choices::*;
 pub use learning::*;
 pub use versions::*;
+pub use workers::*;
 
 use ruvllm_memory::{
     DimensionStats, EdgeKind, ErrorFilter, Item, Kind, Memory, MemoryError, Policy, PolicyQuery, PolicySource, Range,
@@ -35,7 +37,8 @@ macro_rules! suite {
                a_user_and_a_tenant_are_forgotten_everywhere, versions_are_promoted_rolled_back_and_forced,
                versions_that_were_learned_from_what_is_forgotten_are_withdrawn,
                changes_are_annotations_that_name_the_adapter, choices_are_found_by_tenant_with_what_came_of_them,
-               a_router_is_a_version_that_goes_with_what_it_was_learned_from);
+               a_router_is_a_version_that_goes_with_what_it_was_learned_from, workers_come_and_go,
+               workers_that_share_a_memory_serve_the_same_file_under_a_name);
     };
     ($open:path: $($test:ident),*) => {
         $(#[test]

@@ -12,7 +12,7 @@ use ruvllm_runtime::{Engine, EngineBuilder, LoadedPack, ModelMemory, StepMetrics
 use ruvllm_server::access::{Gate, KeyFile, NewKey, Scope, Scopes, StoredKey};
 use ruvllm_server::metrics::Metrics;
 use ruvllm_server::models::{LoadFailure, Loader, ModelDescription, ModelError, Models, ModelsOptions, Runner};
-use ruvllm_server::{Api, App, Lifecycle, MemoryBudget, Phase, Preparing};
+use ruvllm_server::{Api, App, Fleet, Lifecycle, MemoryBudget, Phase, Preparing};
 use ruvllm_store::{Store, default_home};
 use serde_json::Value;
 use tower::Service;
@@ -82,8 +82,10 @@ impl Served {
             ShortContext.load(&model.path, steps).map_err(|error| ModelError::Load { name: String::new(), error })
         };
         models.pin(&model, "smollm2", open).expect("the default model loads").expect("it fits");
+        let models = Arc::new(models);
         let api = Api {
-            models: Arc::new(models),
+            fleet: Arc::new(Fleet::new(Arc::clone(&models), None, String::new())),
+            models,
             lifecycle: lifecycle.clone(),
             answer_time_max: None,
             memory: None,
