@@ -12,6 +12,11 @@ use crate::schema::take_numbers;
 const ALIVE_MS: i64 = 30_000;
 /// How long one that is gone is listed.
 const LISTED_MS: i64 = 24 * 60 * 60 * 1000;
+/// What is beyond these no worker wrote: the table is not only ours. Names are shown on terminals.
+const WORKERS_MAX: i64 = 1000;
+const BODY_CHARACTERS_MAX: i64 = 1 << 18;
+const MODELS_MAX: usize = 256;
+const TEXT_BYTES_MAX: usize = 512;
 
 /// A server, as it describes itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +98,26 @@ impl WorkerStore<'_> {
     }
 }
 
+impl Worker {
+    /// Reads a row. `None` if no worker can have written it.
+    fn read(id: &str, body: &str) -> Option<Self> {
+        let worker: Self = serde_json::from_str(body).ok()?;
+        let is_sound = worker.id == id && worker.started_ms >= 0 && worker.models.len() <= MODELS_MAX;
+        let is_sound = is_sound && worker.texts().all(is_shown);
+        is_sound.then_some(worker)
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        let of_models = self.models.iter().flat_map(|model| [&model.name, &model.fingerprint]);
+        of_models.chain([&self.id, &self.address, &self.version]).map(String::as_str)
+    }
+}
+
+/// Returns whether a text can be shown on a terminal.
+fn is_shown(text: &str) -> bool {
+    text.len() <= TEXT_BYTES_MAX && !text.contains(char::is_control)
+}
+
 /// Returns the name of a model of which the workers have different files.
 fn clash(worker: &Worker, other: &SeenWorker) -> Option<String> {
     let differs = |mine: &&WorkerModel| {
@@ -105,7 +130,8 @@ fn clash(worker: &Worker, other: &SeenWorker) -> Option<String> {
 fn put(writing: &mut dyn Writing, worker: &Worker) -> Result<()> {
     let now = now_ms();
     let body = serde_json::to_string(worker).map_err(|error| MemoryError::damaged(error.to_string()))?;
-    writing.execute("DELETE FROM workers WHERE seen_ms < $1", &[(now - LISTED_MS).into()])?;
+    let sql = "DELETE FROM workers WHERE seen_ms < $1 OR seen_ms > $2";
+    writing.execute(sql, &[(now - LISTED_MS).into(), (now + LISTED_MS).into()])?;
     let sql = "INSERT INTO workers (worker, seen_ms, body) VALUES ($1, $2, $3) \
                ON CONFLICT (worker) DO UPDATE SET seen_ms = excluded.seen_ms, body = excluded.body";
     writing.execute(sql, &[worker.id.as_str().into(), now.into(), body.into()]).map(drop)
@@ -113,14 +139,26 @@ fn put(writing: &mut dyn Writing, worker: &Worker) -> Result<()> {
 
 fn list(reading: &mut dyn Reading, now: i64) -> Result<Vec<SeenWorker>> {
     let mut found = Vec::new();
-    let sql = "SELECT seen_ms, body FROM workers ORDER BY seen_ms DESC, worker";
-    reading.rows(sql, &[], &mut |row| {
-        let seen_ms = row[0].integer()?;
-        let worker = serde_json::from_str(row[1].as_text()?);
-        let worker = worker.map_err(|error| MemoryError::damaged(format!("a worker's description: {error}")))?;
-        found.push(SeenWorker { worker, seen_ms, is_alive: now - seen_ms < ALIVE_MS });
+    let mut unread = 0;
+    // PostgreSQL's lengths have 32 bits, and so would the parameter beside one.
+    let sql = "SELECT worker, seen_ms, body FROM workers \
+               WHERE seen_ms <= $1 AND CAST(length(body) AS BIGINT) <= $2 ORDER BY seen_ms DESC, worker LIMIT $3";
+    reading.rows(sql, &[(now + LISTED_MS).into(), BODY_CHARACTERS_MAX.into(), WORKERS_MAX.into()], &mut |row| {
+        let seen_ms = row[1].integer()?;
+        // One that says it was seen later than now is as far from alive as one that fell silent.
+        let is_alive = now.abs_diff(seen_ms) < ALIVE_MS.unsigned_abs();
+        match Worker::read(row[0].as_text()?, row[2].as_text()?) {
+            Some(worker) => found.push(SeenWorker { worker, seen_ms, is_alive }),
+            None => unread += 1,
+        }
         Ok(())
     })?;
+    if unread > 0 {
+        tracing::warn!(
+            rows = unread,
+            "the table of workers has rows that no worker can have written; they are left out"
+        );
+    }
     Ok(found)
 }
 
@@ -141,5 +179,54 @@ mod tests {
         memory.workers().put(&Worker { id: "b".to_owned(), ..Worker::default() }).unwrap();
         let ids: Vec<String> = memory.workers().list().unwrap().into_iter().map(|seen| seen.worker.id).collect();
         assert_eq!(ids, ["b"]);
+    }
+
+    #[test]
+    fn rows_that_no_worker_has_written_are_left_out_and_stop_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let memory = Memory::open(MemoryOptions::in_folder(folder.path())).unwrap();
+        let model = WorkerModel { name: "m".to_owned(), fingerprint: "f".to_owned(), ..WorkerModel::default() };
+        let me = Worker { id: "me".to_owned(), models: vec![model], ..Worker::default() };
+        let whole = serde_json::to_value(&me).unwrap();
+        let with = |field: &str, value: serde_json::Value| {
+            let mut changed = whole.clone();
+            changed["models"][0]["fingerprint"] = "another".into();
+            *changed.pointer_mut(field).unwrap() = value;
+            changed.to_string()
+        };
+        let forged = [
+            String::new(),
+            "[]".to_owned(),
+            "[".repeat(100_000),
+            with("/id", "somebody".into()),
+            with("/models", 7.into()),
+            with("/models/0/name", "\u{1b}[2J".into()),
+            with("/address", "a".repeat(600).into()),
+            with("/version", "v".repeat(BODY_CHARACTERS_MAX as usize).into()),
+            with("/started_ms", (-1).into()),
+            with("/models/0/running", (-1).into()),
+            with("/models/0/kv_used_bytes", 1e300.into()),
+        ];
+        let insert = |id: &str, seen_ms: i64, body: &str| {
+            let sql = "INSERT INTO workers (worker, seen_ms, body) VALUES ($1, $2, $3)";
+            memory.write(|writing| writing.execute(sql, &[id.into(), seen_ms.into(), body.into()])).unwrap();
+        };
+        for (number, body) in forged.iter().enumerate() {
+            insert(&format!("forged-{number}"), now_ms(), body);
+        }
+        // Sound but for their time: they would forbid every model for ever.
+        for (id, seen_ms) in [("first", i64::MIN), ("last", i64::MAX), ("soon", now_ms() + 10 * ALIVE_MS)] {
+            insert(id, seen_ms, &with("/id", id.into()));
+        }
+        memory.workers().join(&me).unwrap();
+        let listed = memory.workers().list().unwrap();
+        let alive: Vec<&str> = listed.iter().filter(|seen| seen.is_alive).map(|seen| seen.worker.id.as_str()).collect();
+        assert_eq!(alive, ["me"], "{listed:?}");
+        assert!(listed.iter().all(|seen| ["me", "soon"].contains(&seen.worker.id.as_str())), "{listed:?}");
+        // Numbers may be as large as they like.
+        let large =
+            with("/models/0/kv_budget_bytes", u64::MAX.into()).replace("another", "f").replace("\"me\"", "\"large\"");
+        insert("large", now_ms(), &large);
+        assert_eq!(memory.workers().list().unwrap().len(), 3);
     }
 }
