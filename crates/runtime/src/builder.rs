@@ -12,6 +12,7 @@ mod model_file;
 mod model_memory;
 mod options_in_use;
 mod prefill;
+mod tokenizer_files;
 mod vocabulary;
 
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ pub(crate) use model_file::open_prompt_encoder;
 pub use model_file::open_tokenizer;
 pub use model_memory::ModelMemory;
 pub use prefill::Prefill;
+pub use tokenizer_files::provide_tokenizer_files;
 
 use crate::backend::{BackendChoice, OtherBackends};
 use crate::{PrefixListener, StepMetrics};

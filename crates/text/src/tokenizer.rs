@@ -15,6 +15,7 @@ mod run_cache;
 mod sentence_piece;
 mod special_tokens;
 mod token_table;
+mod tokenizer_json;
 
 use std::ops::Range;
 
@@ -46,6 +47,12 @@ pub enum TokenizerError {
     MissingPreTokenizer,
     #[error("{count} special tokens cannot be searched for: {reason}")]
     SpecialTokens { count: usize, reason: String },
+    #[error(
+        "the tokenizer model {model:?} cannot be written as tokenizer.json; use the one that the model was published with"
+    )]
+    NotWritable { model: String },
+    #[error("tokenizer.json is not the model's: {reason}")]
+    OtherTokenizer { reason: String },
     #[error("tokenizer.json cannot be read: {reason}")]
     TokenizerJson { reason: String },
 }

@@ -33,6 +33,8 @@ pub enum BuildError {
     Vocabulary(String),
     #[error("the model's tokenizer cannot be built: {0}")]
     Tokenizer(#[from] TokenizerError),
+    #[error("{}: {problem}", path.display())]
+    TokenizerFile { path: PathBuf, problem: String },
     #[error("the model's chat template cannot be used: {0}")]
     Template(#[from] ChatTemplateError),
     #[error("the tokenizer has {tokenizer} tokens and the model {model}: the file is damaged")]
