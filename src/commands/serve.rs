@@ -3,6 +3,7 @@
 mod adapters;
 mod budget;
 mod describe;
+mod grpc;
 mod kv_events;
 mod learning;
 mod listen_flags;
@@ -13,6 +14,7 @@ mod ollama;
 mod pause;
 mod router;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +32,7 @@ use tokio::time::interval;
 use crate::commands::keys;
 use crate::config::FlagValues;
 use crate::output;
+use grpc::GrpcFlags;
 use kv_events::KvEventFlags;
 use learning::{LearningFlags, Served};
 use listen_flags::{LimitFlags, ListenFlags};
@@ -65,6 +68,8 @@ pub struct Serve {
     models: ModelsFlags,
     #[command(flatten)]
     listen: ListenFlags,
+    #[command(flatten)]
+    grpc: GrpcFlags,
     #[command(flatten)]
     kv_events: KvEventFlags,
     #[command(flatten)]
@@ -114,19 +119,22 @@ impl Serve {
             Some(port) => Some(Bound::bind(&self.listen.admin_host, port, "--admin-port").await?),
             None => None,
         };
+        let grpc_bound = self.grpc.bind(&self.listen.host).await?;
         let ollama = self.ollama.environment()?;
         let ollama_bound = match &ollama {
             Some(ollama) => self.bind_ollama(ollama, &bound).await?,
             None => None,
         };
-        for bound in [Some(&bound), ollama_bound.as_ref()].into_iter().flatten() {
+        for bound in [Some(&bound), ollama_bound.as_ref(), grpc_bound.as_ref()].into_iter().flatten() {
             warn_if_open(bound, &gate, tls.as_ref());
         }
         let memory = tokio::task::block_in_place(|| self.memory.start())?;
         let body_limits = self.limits.body();
         let addresses = Addresses::new(&bound, admin_bound.as_ref(), ollama_bound.as_ref(), tls.as_ref());
+        let addresses = Addresses { grpc: grpc_bound.as_ref().map(Bound::address), ..addresses };
         let (listened_to, heard) = self.kv_events.listen().unzip();
         let flags = self.models.clone().listened_to(listened_to).reached_at(&addresses.elsewhere);
+        let flags = flags.tokenizer_for_routers(self.grpc.tokenizer()?);
         let learned = self.memory.learned_files()?;
         // Reads the memory.
         let models = tokio::task::block_in_place(|| {
@@ -141,6 +149,7 @@ impl Serve {
             snapshots: models.snapshots,
             inference: models.inference,
             admin: models.admin,
+            grpc: models.grpc,
             ..App::new(Arc::clone(&gate), Arc::clone(&metrics), lifecycle.clone())
         };
         if let Some(heard) = heard {
@@ -148,7 +157,7 @@ impl Serve {
             self.kv_events.publish(heard, Arc::clone(&models.adapter_names), named).await?;
         }
         let bound = [Some(bound), ollama_bound].into_iter().flatten().collect();
-        let listeners = self.listeners(app, bound, admin_bound, tls);
+        let listeners = self.listeners(app, bound, grpc_bound, admin_bound, tls);
         listen::advance_on_signals(lifecycle.clone())?;
         if self.until_input_ends {
             listen::drain_at_end_of_input(lifecycle.clone());
@@ -216,12 +225,20 @@ impl Serve {
         Ok(Some(bound.context("cannot take Ollama's place (--ollama)")?))
     }
 
-    fn listeners(&self, app: App, bound: Vec<Bound>, admin_bound: Option<Bound>, tls: Option<Tls>) -> Vec<Listener> {
+    fn listeners(
+        &self,
+        app: App,
+        bound: Vec<Bound>,
+        grpc_bound: Option<Bound>,
+        admin_bound: Option<Bound>,
+        tls: Option<Tls>,
+    ) -> Vec<Listener> {
         let limits = self.limits.connections();
-        let Services { api, admin } = if admin_bound.is_some() { app.build_with_admin_listener() } else { app.build() };
-        let listener =
-            |bound| Listener { bound, router: api.clone(), tls: tls.clone(), limits, until: Phase::Draining };
-        let mut listeners: Vec<Listener> = bound.into_iter().map(listener).collect();
+        let Services { api, admin, grpc } =
+            if admin_bound.is_some() { app.build_with_admin_listener() } else { app.build() };
+        let bound = bound.into_iter().map(|bound| (bound, api.clone())).chain(grpc_bound.map(|bound| (bound, grpc)));
+        let listener = |(bound, router)| Listener { bound, router, tls: tls.clone(), limits, until: Phase::Draining };
+        let mut listeners: Vec<Listener> = bound.map(listener).collect();
         if let (Some(bound), Some(router)) = (admin_bound, admin) {
             let connections_max = ADMIN_CONNECTIONS_MAX.min(limits.connections_max);
             let limits = ConnectionLimits { connections_max, ..limits };
@@ -283,6 +300,7 @@ struct Addresses {
     elsewhere: String,
     admin: Option<String>,
     ollama: Option<String>,
+    grpc: Option<SocketAddr>,
 }
 
 impl Addresses {
@@ -303,12 +321,15 @@ impl Addresses {
             Some(host) => format!("{scheme}://{host}:{}", bound.address().port()),
             None => api.clone(),
         };
-        Self { api, elsewhere, admin: admin.map(url), ollama: ollama.map(url) }
+        Self { api, elsewhere, admin: admin.map(url), ollama: ollama.map(url), grpc: None }
     }
 
     /// `model` is a loaded one.
     fn announce(&self, needs_key: bool, model: Option<&Ready>) {
         let key = if needs_key { " -H \"Authorization: Bearer $RUVLLM_KEY\"" } else { "" };
+        if let Some(grpc) = &self.grpc {
+            output::remark(&format!("gRPC on {grpc}"));
+        }
         output::remark(&format!("listening on {}", self.api));
         if let Some(admin) = &self.admin {
             output::remark(&format!("administration on {admin}"));

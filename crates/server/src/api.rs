@@ -20,6 +20,7 @@ mod feedback;
 mod fields;
 mod fleet;
 mod generation;
+mod grpc;
 mod ids;
 mod keep_alive;
 mod kernels;

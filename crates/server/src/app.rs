@@ -36,6 +36,8 @@ pub struct App {
     pub inference: OpenApiRouter,
     /// Needs the scope `admin`, or the token of the local operator.
     pub admin: OpenApiRouter,
+    /// The services of gRPC.
+    pub grpc: GrpcServices,
 }
 
 impl std::fmt::Debug for App {
@@ -50,6 +52,17 @@ pub struct Services {
     pub api: Router,
     /// Set if administration has its own listener.
     pub admin: Option<Router>,
+    /// For the listener of gRPC: routers tell by what a port answers which of the two it speaks.
+    pub grpc: Router,
+}
+
+/// Services of gRPC by required scope.
+#[derive(Debug, Default)]
+pub struct GrpcServices {
+    /// For everybody.
+    pub public: Router,
+    /// Needs the scope `inference`; subject to the limits of the key.
+    pub inference: Router,
 }
 
 impl App {
@@ -66,6 +79,7 @@ impl App {
             snapshots: Arc::new(Vec::new),
             inference: OpenApiRouter::new(),
             admin: OpenApiRouter::new(),
+            grpc: GrpcServices::default(),
         }
     }
 
@@ -73,14 +87,14 @@ impl App {
     pub fn build(mut self) -> Services {
         let mut routes = self.probes();
         routes = routes.merge(self.guarded_inference()).merge(self.guarded_admin());
-        Services { api: self.finish(routes), admin: None }
+        Services { api: self.finish(routes), admin: None, grpc: self.grpc() }
     }
 
     /// Builds administration and metrics for a listener of their own, and only there.
     pub fn build_with_admin_listener(mut self) -> Services {
         let api = self.probes().merge(self.guarded_inference());
         let admin = self.probes().merge(self.guarded_admin());
-        Services { api: self.finish(api), admin: Some(self.finish(admin)) }
+        Services { api: self.finish(api), admin: Some(self.finish(admin)), grpc: self.grpc() }
     }
 
     fn probes(&self) -> OpenApiRouter {
@@ -106,11 +120,23 @@ impl App {
         routes.route_layer(from_fn_with_state(Guard { gate: Arc::clone(&self.gate), scope }, guard))
     }
 
-    /// The last layer is the first that a request meets.
+    fn grpc(&mut self) -> Router {
+        let GrpcServices { public, inference } = std::mem::take(&mut self.grpc);
+        if !inference.has_routes() {
+            return public;
+        }
+        let guard = from_fn_with_state(Guard { gate: Arc::clone(&self.gate), scope: Scope::Inference }, guard);
+        self.layered(public.merge(inference.route_layer(guard)))
+    }
+
     fn finish(&self, routes: OpenApiRouter) -> Router {
         let (router, document) = routes.split_for_parts();
+        self.layered(router.route("/openapi.json", get(async move || Json(document))))
+    }
+
+    /// The last layer is the first that a request meets.
+    fn layered(&self, router: Router) -> Router {
         let router = router
-            .route("/openapi.json", get(async move || Json(document)))
             .fallback(no_such_path)
             .method_not_allowed_fallback(wrong_method)
             .layer(from_fn_with_state((self.body_limits, Arc::clone(&self.body_budget)), limit))

@@ -44,12 +44,20 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Li
     }
 }
 
-/// Reads a body within its limits.
+/// Reads JSON within its limits.
 async fn extract<T: Send + 'static>(
     request: Request,
     parse: fn(&[u8], &IgnoredParams) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
     check_content_type(request.headers())?;
+    read_within_limits(request, parse).await
+}
+
+/// Reads a body of any type within its limits.
+pub(crate) async fn read_within_limits<T: Send + 'static>(
+    request: Request,
+    parse: fn(&[u8], &IgnoredParams) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
     let (parts, body) = request.into_parts();
     let holder = Holder::of(&parts.extensions);
     let permit = parts.extensions.get::<BodyPermit>().cloned();

@@ -1,4 +1,4 @@
-//! The HTTP server: the only crate that knows HTTP, JSON on the wire and status codes.
+//! The HTTP server: the only crate that knows HTTP, gRPC, JSON on the wire and status codes.
 //!
 //! The way of a request:
 //! | step | where |
@@ -22,6 +22,7 @@ mod body_budget;
 mod body_limits;
 pub mod error;
 mod fleet;
+mod grpc;
 mod ignored;
 pub mod kv_events;
 mod lifecycle;
@@ -38,7 +39,7 @@ mod request_id;
 mod shape;
 
 pub use api::{Api, Preparing, STORED_RESPONSES_BYTES_MAX, apply_model_settings, parse_go_duration};
-pub use app::{App, Services};
+pub use app::{App, GrpcServices, Services};
 pub use body::Body;
 pub use body_budget::BodyBudget;
 pub use body_limits::BodyLimits;

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use ruvllm_runtime::{NotEnforced, RecallUse, RoutedModel};
 
+use crate::error::ApiError;
 use crate::ignored::{self, IgnoredParams};
 use crate::metrics::{HttpRequest, Metrics};
 use crate::request_id::{self, RequestId};
@@ -178,7 +179,9 @@ pub(crate) async fn observe(State(observer): State<Observer>, mut request: Reque
     #[cfg(feature = "otel")]
     let handled = tracing::Instrument::instrument(handled, record.span.clone());
     let mut response = handled.await;
-    record.status = Some(response.status().as_u16());
+    // gRPC has a status of its own, in the trailers.
+    let status = response.extensions().get::<ApiError>().map_or(response.status(), |error| error.status);
+    record.status = Some(status.as_u16());
     if let Some(value) = id.header() {
         response.headers_mut().insert(request_id::HEADER, value);
     }
@@ -190,6 +193,8 @@ pub(crate) async fn observe(State(observer): State<Observer>, mut request: Reque
     if let Ok(value) = HeaderValue::from_str(&took) {
         response.headers_mut().insert("server-timing", value);
     }
+    // One without a body is not read.
+    record.is_complete = response.body().is_end_stream();
     response.map(|inner| Body::new(Observed { inner, record }))
 }
 
@@ -273,7 +278,8 @@ impl HttpBody for Observed {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
         self.record.is_complete = match &frame {
             None => true,
-            Some(Ok(_)) => self.inner.is_end_stream(),
+            // Nothing comes after trailers.
+            Some(Ok(frame)) => frame.is_trailers() || self.inner.is_end_stream(),
             Some(Err(_)) => false,
         };
         Poll::Ready(frame)

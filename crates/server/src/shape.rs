@@ -9,13 +9,14 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::error::ApiError;
+use crate::grpc::{self, is_grpc};
 use crate::request_id::RequestId;
 
 /// Maximum length of a message that did not come as an [`ApiError`].
 const FOREIGN_MESSAGE_BYTES_MAX: usize = 4096;
 
 pub(crate) async fn shape(request: Request, next: Next) -> Response {
-    let format = Format::of(request.uri().path());
+    let format = if is_grpc(request.headers()) { Format::Grpc } else { Format::of(request.uri().path()) };
     let request_id = request.extensions().get::<RequestId>().cloned().unwrap_or_default();
     let mut response = next.run(request).await;
     if !is_failure(response.status()) {
@@ -27,11 +28,19 @@ pub(crate) async fn shape(request: Request, next: Next) -> Response {
     if format == Format::OpenAi {
         return response;
     }
+    if format == Format::Grpc {
+        // It stays in the extensions: the log says what the status does not.
+        if let Some(error) = response.extensions().get::<ApiError>().cloned() {
+            response.headers_mut().remove(CONTENT_LENGTH);
+            grpc::shape(&error, &mut response);
+        }
+        return response;
+    }
     if let Some(error) = response.extensions_mut().remove::<ApiError>() {
         let body = match format {
             Format::Anthropic => error.to_anthropic(request_id.as_str()),
             Format::Ollama => error.to_ollama(),
-            Format::OpenAi => error.to_openai(),
+            Format::OpenAi | Format::Grpc => error.to_openai(),
         };
         response.headers_mut().remove(CONTENT_LENGTH);
         *response.body_mut() = Body::from(body.to_string());
@@ -45,6 +54,8 @@ enum Format {
     OpenAi,
     Anthropic,
     Ollama,
+    /// Told by the type of the request's body.
+    Grpc,
 }
 
 impl Format {

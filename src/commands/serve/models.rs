@@ -1,7 +1,7 @@
 //! The models of a server: which ones, how they run, and their endpoints.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,11 +12,12 @@ use ruvllm_backends::{CrossEncoder, Encoder, EncoderFacts, Purpose, is_encoder};
 use ruvllm_runtime::hardware::Hardware;
 use ruvllm_runtime::{
     Cores, Engine, EngineBuilder, LearnedFiles, LoadedPack, ModelMemory, Quota, RequestRecorder, StepMetrics, Tenant,
+    provide_tokenizer_files,
 };
 use ruvllm_server::kv_events::AdapterNames;
 use ruvllm_server::metrics::{Metrics, Snapshots};
 use ruvllm_server::models::{LoadFailure, Loader, ModelDescription, Models, ModelsOptions, Runner, RunnerKind};
-use ruvllm_server::{Api, BodyBudget, Fleet, Lifecycle, OpenApiRouter, Preparing};
+use ruvllm_server::{Api, BodyBudget, Fleet, GrpcServices, Lifecycle, OpenApiRouter, Preparing};
 
 use super::adapters::AdapterFlags;
 use super::budget::FixedParts;
@@ -89,6 +90,9 @@ pub struct ModelsFlags {
     /// Where other machines reach this server.
     #[arg(skip)]
     address: String,
+    /// Folder where routers find the tokenizer.
+    #[arg(skip)]
+    tokenizer: Option<PathBuf>,
 }
 
 /// The endpoints and what drives them.
@@ -97,6 +101,7 @@ pub struct Endpoints {
     pub inference: OpenApiRouter,
     /// For administrators.
     pub admin: OpenApiRouter,
+    pub grpc: GrpcServices,
     /// Returns the state of all loaded models, for `/metrics`.
     pub snapshots: Snapshots,
     pub body_budget: Arc<BodyBudget>,
@@ -190,6 +195,7 @@ impl ModelsFlags {
         let remembering = memory.clone();
         Ok(Endpoints {
             inference: api.clone().router(),
+            grpc: api.grpc(self.tokenizer.as_deref()),
             admin: api.admin_router(),
             snapshots: {
                 let (models, metrics, bodies) = (Arc::clone(&models), Arc::clone(metrics), Arc::clone(&body_budget));
@@ -235,6 +241,7 @@ impl ModelsFlags {
                 let ready = names.iter().map(|name| self.load(name, &models, remembering.as_ref()));
                 let ready = ready.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
                 self.adapters.load(&models)?;
+                self.provide_tokenizer(&models)?;
                 fleet.join()?;
                 Ok(ready)
             }),
@@ -261,6 +268,17 @@ impl ModelsFlags {
     /// Has somebody told of cached prefixes.
     pub fn listened_to(self, by: Option<ListenedTo>) -> Self {
         Self { listened_to: by, ..self }
+    }
+
+    /// Puts the tokenizer of the first generating model into this folder.
+    pub fn tokenizer_for_routers(self, folder: Option<PathBuf>) -> Self {
+        Self { tokenizer: folder, ..self }
+    }
+
+    fn provide_tokenizer(&self, models: &Models) -> Result<()> {
+        let Some(folder) = &self.tokenizer else { return Ok(()) };
+        let file = models.default_file().context("--grpc-tokenizer needs a generating model; name one")?;
+        provide_tokenizer_files(&file, folder).context("--grpc-tokenizer: routers would have no tokenizer")
     }
 
     fn builder(&self, file: &Path) -> Result<EngineBuilder> {

@@ -31,15 +31,20 @@ pub(crate) async fn embeddings(
     Extension(caller): Extension<Caller>,
     Body(request): Body<EmbeddingRequest>,
 ) -> Result<Json<EmbeddingList>, ApiError> {
+    let embeddings = answer(&api, &caller, &request).await?;
+    Ok(Json(EmbeddingList::new(embeddings, &request)))
+}
+
+/// Does what a request asks for.
+pub(crate) async fn answer(api: &Api, caller: &Caller, request: &EmbeddingRequest) -> Result<Embeddings, ApiError> {
     let work = request.work()?;
     caller.note_user("user", request.user.as_deref())?;
     let model = api.models.get(&request.model).await?;
     request.check_dimensions(model.encoder()?.dimensions())?;
-    let embeddings = embed(&api, &model, &caller, work).await.map_err(|error| match error {
+    embed(api, &model, caller, work).await.map_err(|error| match error {
         Failure::Model(error) => request.explain(&error),
         Failure::Other(error) => error,
-    })?;
-    Ok(Json(EmbeddingList::new(embeddings, &request)))
+    })
 }
 
 /// Computes embeddings in the time that an answer may take.

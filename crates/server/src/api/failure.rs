@@ -93,9 +93,14 @@ pub(crate) fn forgotten(error: &RequestError) -> ApiError {
 
 /// Renames fields in an error, for endpoints with other names for them: the name elsewhere, and the name there.
 pub(crate) fn renamed(mut error: ApiError, names: &[(&str, &str)]) -> ApiError {
-    let name = |param: &String| names.iter().find(|(elsewhere, _)| elsewhere == param).map(|(_, here)| *here);
+    // With the place in a list, if there is one: `input[1]`.
+    let renamed = |param: &String, (elsewhere, here): &(&str, &str)| {
+        let place = param.strip_prefix(elsewhere)?;
+        (place.is_empty() || place.starts_with('[')).then(|| format!("{here}{place}"))
+    };
+    let name = |param: &String| names.iter().find_map(|names| renamed(param, names));
     if let Some(name) = error.param.as_ref().and_then(name) {
-        error.param = Some(name.to_owned());
+        error.param = Some(name);
     }
     error
 }

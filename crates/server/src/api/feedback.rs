@@ -37,16 +37,16 @@ pub(super) fn admin_router(api: Api) -> OpenApiRouter {
 pub(crate) struct FeedbackRequest {
     /// The id of the request (the header `x-request-id`) or of the response (its `id`). `#2` behind it means the second choice.
     #[schema(example = "chatcmpl-0123456789abcdef", max_length = 512)]
-    request_id: String,
-    score: Option<ScoreField>,
+    pub(crate) request_id: String,
+    pub(crate) score: Option<ScoreField>,
     /// The answer that would have been right.
     #[schema(max_length = 262_144)]
-    correction: Option<String>,
+    pub(crate) correction: Option<String>,
     #[schema(max_length = 8192)]
-    reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// End user who says so.
     #[schema(max_length = 512)]
-    user: Option<String>,
+    pub(crate) user: Option<String>,
 }
 
 /// From -1 (wrong) to 1 (right), `"up"` or `"down"`, `true` or `false`.
@@ -90,13 +90,13 @@ pub(crate) struct AcceptedFeedback {
     /// `feedback`
     object: &'static str,
     /// Id of this entry in the witness log.
-    id: String,
+    pub(crate) id: String,
     /// The request that it is about, as the log knows it.
-    request_id: String,
+    pub(crate) request_id: String,
     /// `queued`: it is in the bounded queue of the witness log, which is written within a second.
     stored: &'static str,
     /// Texts that were given and are not kept, since those of the request are not kept either: see `--learn`.
-    withheld: Vec<String>,
+    pub(crate) withheld: Vec<String>,
 }
 
 /// Say what you think of an answer
@@ -113,31 +113,9 @@ pub(crate) struct AcceptedFeedback {
 async fn give_feedback(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Body(mut request): Body<FeedbackRequest>,
+    Body(request): Body<FeedbackRequest>,
 ) -> Result<(StatusCode, Json<AcceptedFeedback>), ApiError> {
-    caller.require_local("feedback", "request_id")?;
-    let feedback = request.feedback()?;
-    caller.note_user("user", request.user.as_deref())?;
-    let recorder = api.remembering()?.recorder().clone();
-    let known = api.known_request(&caller, &request.request_id).await?;
-    let feedback = if known.keeps_text { feedback } else { feedback.without_texts() };
-    let withheld = feedback.withheld.clone();
-    let annotation = Annotation {
-        request: caller.request.as_str().to_owned(),
-        at_ms: now_ms(),
-        tenant: known.tenant,
-        about: Some(known.request.clone()),
-        user: caller.user().map(str::to_owned),
-        model: known.model,
-        said: Said::Feedback(feedback),
-    };
-    if !recorder.annotate(annotation) {
-        return Err(ApiError::unavailable("the queue of the witness log is full; try again", Some(MEMORY_RETRY)));
-    }
-    api.remembering()?.feedback_given();
-    let id = caller.request.as_str().to_owned();
-    let accepted = AcceptedFeedback { object: "feedback", id, request_id: known.request, stored: "queued", withheld };
-    Ok((StatusCode::ACCEPTED, Json(accepted)))
+    Ok((StatusCode::ACCEPTED, Json(api.accept_feedback(&caller, request).await?)))
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -230,6 +208,36 @@ async fn status(State(api): State<Api>) -> Result<Json<Value>, ApiError> {
 }
 
 impl Api {
+    /// Keeps what somebody thinks of an answer.
+    pub(super) async fn accept_feedback(
+        &self,
+        caller: &Caller,
+        mut request: FeedbackRequest,
+    ) -> Result<AcceptedFeedback, ApiError> {
+        caller.require_local("feedback", "request_id")?;
+        let feedback = request.feedback()?;
+        caller.note_user("user", request.user.as_deref())?;
+        let recorder = self.remembering()?.recorder().clone();
+        let known = self.known_request(caller, &request.request_id).await?;
+        let feedback = if known.keeps_text { feedback } else { feedback.without_texts() };
+        let withheld = feedback.withheld.clone();
+        let annotation = Annotation {
+            request: caller.request.as_str().to_owned(),
+            at_ms: now_ms(),
+            tenant: known.tenant,
+            about: Some(known.request.clone()),
+            user: caller.user().map(str::to_owned),
+            model: known.model,
+            said: Said::Feedback(feedback),
+        };
+        if !recorder.annotate(annotation) {
+            return Err(ApiError::unavailable("the queue of the witness log is full; try again", Some(MEMORY_RETRY)));
+        }
+        self.remembering()?.feedback_given();
+        let id = caller.request.as_str().to_owned();
+        Ok(AcceptedFeedback { object: "feedback", id, request_id: known.request, stored: "queued", withheld })
+    }
+
     /// Finds a request of the caller's tenant: among those answered last, or in the store.
     async fn known_request(&self, caller: &Caller, id: &str) -> Result<KnownRequest, ApiError> {
         check_id(id)?;
@@ -265,7 +273,7 @@ impl Api {
     }
 }
 
-fn check_id(id: &str) -> Result<(), ApiError> {
+pub(super) fn check_id(id: &str) -> Result<(), ApiError> {
     let problem = match id {
         "" => "it is empty",
         id if id.len() > ID_BYTES_MAX => "no id is that long",

@@ -1,7 +1,7 @@
 //! Endpoints of the memory: a tenant sees its own entries; administrators see all.
 
 pub(crate) mod policies;
-mod search;
+pub(crate) mod search;
 mod sessions;
 mod witness;
 

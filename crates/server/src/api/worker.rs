@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use ruvllm_runtime::{EngineStatus, PAGE_TOKENS, Request};
+use ruvllm_runtime::{CacheStats, EngineStatus, PAGE_TOKENS, Request};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -86,7 +86,7 @@ pub(crate) async fn server_info(State(api): State<Api>) -> Result<Json<ServerInf
         version: env!("CARGO_PKG_VERSION"),
         served_model_name: model.name.to_string(),
         context_length: model.runner.context(),
-        max_total_num_tokens: cache.budget_bytes.checked_div(cache.page_bytes).unwrap_or_default() * PAGE_TOKENS,
+        max_total_num_tokens: tokens_max(&cache),
         page_size: PAGE_TOKENS,
         tp_size: 1,
         dp_size: 1,
@@ -107,17 +107,22 @@ pub(crate) async fn get_server_info(state: State<Api>) -> Result<Json<ServerInfo
               (status = 503, description = "No model is loaded", body = ErrorBody)))]
 pub(crate) async fn model_info(State(api): State<Api>) -> Result<Json<ModelInfo>, ApiError> {
     let model = first(&api)?;
+    let architecture = architecture(&api, &model).await?;
+    Ok(Json(ModelInfo {
+        model_path: model.name.to_string(),
+        is_generation: model.runner.generator().is_some(),
+        model_type: architecture.clone(),
+        architectures: vec![architecture],
+    }))
+}
+
+/// Returns a model's architecture as its file calls it.
+pub(super) async fn architecture(api: &Api, model: &Arc<ServedModel>) -> Result<String, ApiError> {
+    let (models, model) = (Arc::clone(&api.models), Arc::clone(model));
     // A file is read.
-    let read = tokio::task::spawn_blocking(move || {
-        let described = api.models.description(&model.name, &model.file)?;
-        Ok(ModelInfo {
-            model_path: model.name.to_string(),
-            is_generation: model.runner.generator().is_some(),
-            model_type: described.architecture.clone(),
-            architectures: vec![described.architecture.clone()],
-        })
-    });
-    read.await.map_err(|_| ApiError::internal("the model could not be described"))?.map(Json)
+    let read =
+        tokio::task::spawn_blocking(move || Ok(models.description(&model.name, &model.file)?.architecture.clone()));
+    read.await.map_err(|_| ApiError::internal("the model could not be described"))?
 }
 
 /// What kind of model this worker serves
@@ -210,17 +215,26 @@ impl Load {
 
 impl From<EngineStatus> for Load {
     fn from(status: EngineStatus) -> Self {
-        let cache = status.cache;
-        let running_pages = (cache.used_bytes - cache.idle_bytes).checked_div(cache.page_bytes).unwrap_or_default();
         Self {
             dp_rank: 0,
             num_reqs: status.running + status.waiting,
             num_waiting_reqs: status.waiting,
-            num_tokens: running_pages * PAGE_TOKENS + status.waiting_tokens,
+            num_tokens: running_tokens(&status.cache) + status.waiting_tokens,
         }
     }
 }
 
-fn first(api: &Api) -> Result<Arc<ServedModel>, ApiError> {
+/// Returns the model that stands for the server where only one can.
+pub(super) fn first(api: &Api) -> Result<Arc<ServedModel>, ApiError> {
     api.models.first_loaded().ok_or_else(|| ApiError::unavailable("no model is loaded", None))
+}
+
+/// Returns the number of tokens whose keys and values fit into memory.
+pub(super) fn tokens_max(cache: &CacheStats) -> usize {
+    cache.budget_bytes.checked_div(cache.page_bytes).unwrap_or_default() * PAGE_TOKENS
+}
+
+/// Returns about how many tokens of running sequences are there.
+pub(super) fn running_tokens(cache: &CacheStats) -> usize {
+    (cache.used_bytes - cache.idle_bytes).checked_div(cache.page_bytes).unwrap_or_default() * PAGE_TOKENS
 }

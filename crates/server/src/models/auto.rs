@@ -1,5 +1,6 @@
 //! The models that `auto` stands for.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{ModelInUse, Models, RunnerKind, ServedModel};
@@ -32,6 +33,12 @@ impl Models {
     pub(crate) fn first_loaded(&self) -> Option<Arc<ServedModel>> {
         let default = self.default_model().and_then(|name| self.loaded_as(&name));
         default.or_else(|| Some(Arc::clone(&self.all_loaded().first()?.model)))
+    }
+
+    /// Returns the file of the default model, if that is loaded and generates.
+    pub fn default_file(&self) -> Option<PathBuf> {
+        let model = self.loaded_as(&self.default_model()?)?;
+        model.runner.generator().map(|_| model.file.clone())
     }
 
     /// Returns the loaded models that can be chosen: those named at the start, or without any all. What one client has

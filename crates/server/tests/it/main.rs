@@ -8,6 +8,7 @@ mod support;
 mod bounded_work;
 mod errors;
 mod fuzz_corpus;
+mod grpc;
 mod keys;
 mod limits;
 mod messages;

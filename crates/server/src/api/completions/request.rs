@@ -14,7 +14,7 @@ const MAX_TOKENS_DEFAULT: usize = 16;
 
 sampling_fields::with_sampling_fields! {
     /// Texts to continue, without the model's chat template. Unknown parameters are ignored and named in the header `x-ruvllm-ignored`.
-    #[derive(Debug, Deserialize, ToSchema)]
+    #[derive(Debug, Default, Deserialize, ToSchema)]
         pub struct CompletionRequest {
         /// A model of this server; `GET /v1/models` lists them. `auto` leaves the choice to the server.
         #[schema(example = "smollm2")]
@@ -53,6 +53,12 @@ pub enum PromptField {
     Texts(Vec<String>),
     Tokens(Vec<u32>),
     TokenLists(Vec<Vec<u32>>),
+}
+
+impl Default for PromptField {
+    fn default() -> Self {
+        Self::Text(String::new())
+    }
 }
 
 impl PromptField {

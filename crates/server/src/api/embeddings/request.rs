@@ -11,7 +11,7 @@ use crate::error::ApiError;
 const INPUTS_MAX: usize = 2048;
 
 /// Texts to embed. Unknown parameters are ignored and named in the header `x-ruvllm-ignored`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 pub struct EmbeddingRequest {
     /// An embedding model; `GET /v1/models` lists all models.
     #[schema(example = "minilm")]

@@ -22,13 +22,13 @@ const COUNT_MAX: usize = 1000;
 #[into_params(parameter_in = Query)]
 pub(crate) struct SearchParams {
     /// Search text.
-    like: String,
+    pub(crate) like: String,
     /// `request`, `answer`, `session` or `policy`; all by default.
-    kind: Option<String>,
+    pub(crate) kind: Option<String>,
     /// Administrators may name one; others see their own.
-    tenant: Option<String>,
+    pub(crate) tenant: Option<String>,
     /// 10 by default, at most 1000.
-    limit: Option<usize>,
+    pub(crate) limit: Option<usize>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -40,11 +40,11 @@ pub(crate) struct RecalledList {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RecalledItem {
-    id: i64,
-    kind: &'static str,
-    similarity: f32,
+    pub(crate) id: i64,
+    pub(crate) kind: &'static str,
+    pub(crate) similarity: f32,
     #[schema(value_type = Object)]
-    item: Value,
+    pub(crate) item: Value,
 }
 
 /// Search the memory by meaning
@@ -57,19 +57,33 @@ pub(crate) async fn search(
     Extension(caller): Extension<Caller>,
     Params(params): Params<SearchParams>,
 ) -> Result<Json<RecalledList>, ApiError> {
-    let tenant = visible(&caller, params.tenant.as_deref())?;
-    let count_max = params.limit.unwrap_or(COUNT_DEFAULT);
-    if !(1..=COUNT_MAX).contains(&count_max) {
-        return Err(ApiError::invalid_param("limit", format!("limit must be from 1 to {COUNT_MAX}")));
+    Ok(Json(RecalledList { object: "list", data: api.search_memory(&caller, params).await? }))
+}
+
+impl Api {
+    /// Returns what is most similar to a text.
+    pub(in crate::api) async fn search_memory(
+        &self,
+        caller: &Caller,
+        params: SearchParams,
+    ) -> Result<Vec<RecalledItem>, ApiError> {
+        let tenant = visible(caller, params.tenant.as_deref())?;
+        let count_max = params.limit.unwrap_or(COUNT_DEFAULT);
+        if !(1..=COUNT_MAX).contains(&count_max) {
+            return Err(ApiError::invalid_param("limit", format!("limit must be from 1 to {COUNT_MAX}")));
+        }
+        let kinds: Vec<Kind> = match params.kind.as_deref().map(Kind::from_name) {
+            Some(Some(kind)) => vec![kind],
+            Some(None) => {
+                return Err(ApiError::invalid_param("kind", "kind must be request, answer, session or policy"));
+            }
+            None => Vec::new(),
+        };
+        let vector = self.vector(caller, "like", &params.like).await?;
+        let found =
+            self.with_memory(move |memory| memory.recall(&vector, &kinds, tenant.as_deref(), count_max)).await?;
+        Ok(found.into_iter().map(Into::into).collect())
     }
-    let kinds: Vec<Kind> = match params.kind.as_deref().map(Kind::from_name) {
-        Some(Some(kind)) => vec![kind],
-        Some(None) => return Err(ApiError::invalid_param("kind", "kind must be request, answer, session or policy")),
-        None => Vec::new(),
-    };
-    let vector = api.vector(&caller, "like", &params.like).await?;
-    let found = api.with_memory(move |memory| memory.recall(&vector, &kinds, tenant.as_deref(), count_max)).await?;
-    Ok(Json(RecalledList { object: "list", data: found.into_iter().map(Into::into).collect() }))
 }
 
 impl From<Recalled> for RecalledItem {

@@ -6,19 +6,21 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Method, Request, StatusCode};
+use axum::http::{Method, Request, StatusCode, request};
+use axum::response::Response;
 use http_body_util::BodyExt;
 use ruvllm_runtime::{Engine, EngineBuilder, LoadedPack, ModelMemory, StepMetrics};
 use ruvllm_server::access::{Gate, KeyFile, NewKey, Scope, Scopes, StoredKey};
 use ruvllm_server::metrics::Metrics;
 use ruvllm_server::models::{LoadFailure, Loader, ModelDescription, ModelError, Models, ModelsOptions, Runner};
-use ruvllm_server::{Api, App, Fleet, Lifecycle, MemoryBudget, Phase, Preparing};
+use ruvllm_server::{Api, App, Fleet, Lifecycle, MemoryBudget, Phase, Preparing, Services};
 use ruvllm_store::{Store, default_home};
 use serde_json::Value;
 use tower::Service;
 
 pub struct Served {
     router: Router,
+    grpc: Router,
     pub lifecycle: Lifecycle,
     /// Of each tenant; empty if none are needed.
     keys: BTreeMap<&'static str, String>,
@@ -95,9 +97,11 @@ impl Served {
         };
         let gate = Arc::new(Gate::open(file, None).expect("the keys can be read"));
         let mut app = App::new(gate, metrics, lifecycle.clone());
+        app.grpc = api.grpc(None);
         app.inference = api.router();
         lifecycle.advance(Phase::Ready);
-        Self { router: app.build().api, lifecycle, keys, _home: home }
+        let Services { api: router, grpc, .. } = app.build();
+        Self { router, grpc, lifecycle, keys, _home: home }
     }
 
     /// Sends a request on behalf of a tenant.
@@ -109,6 +113,17 @@ impl Served {
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
         let response = self.router.clone().call(request.body(body).expect("a request")).await.expect("it cannot fail");
         (response.status(), response.into_body())
+    }
+
+    /// Sends a message to a method of gRPC on behalf of a tenant.
+    pub async fn call(&self, tenant: &str, request: request::Builder, message: &[u8]) -> Response {
+        let mut request = request.method(Method::POST);
+        if let Some(key) = self.keys.get(tenant) {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
+        let body = [&[0], &length[..], message].concat();
+        self.grpc.clone().call(request.body(Body::from(body)).expect("a request")).await.expect("it cannot fail")
     }
 
     pub async fn json(&self, tenant: &str, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
