@@ -2,7 +2,9 @@
 
 import concurrent.futures
 import contextlib
+import json
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -59,17 +61,19 @@ class Worker:
     """A server with one thread, as one of several on this machine."""
 
     def __init__(self, folder, number, model="smollm2", memory=None):
+        tokenizer = os.path.join(folder, f"tokenizer-{number}")
         self.log = open(os.path.join(folder, f"worker-{number}.log"), "w+")
         memory = memory or ["--memory-folder", os.path.join(folder, f"memory-{number}")]
-        arguments = ["serve", model, "--port", "0", "--threads", "1", "--context", "2048", *memory]
+        grpc = ["--grpc-port", "0", "--grpc-tokenizer", tokenizer]
+        arguments = ["serve", model, "--port", "0", "--threads", "1", "--context", "2048", *grpc, *memory]
         self.process = subprocess.Popen([os.environ["RUVLLM_BIN"], *arguments], stderr=self.log, stdout=self.log)
 
     def wait(self):
         for _ in range(1200):
             self.log.seek(0)
-            found = re.search(r"^listening on (\S+)$", self.log.read(), re.MULTILINE)
+            found = re.search(r"^gRPC on (\S+)\nlistening on (\S+)$", self.log.read(), re.MULTILINE)
             if found:
-                self.url = found[1]
+                self.grpc, self.url = f"grpc://{found[1]}", found[2]
                 return self
             assert self.process.poll() is None, "the worker has ended"
             time.sleep(0.1)
@@ -94,11 +98,12 @@ def workers(count):
 
 
 @contextlib.contextmanager
-def router(kind, urls, policy="round_robin"):
+def router(kind, urls, policy="round_robin", **environment):
     port = free_port()
     arguments = ["--host", "127.0.0.1", "--port", str(port), "--worker-urls", *urls, "--policy", policy, "--prometheus-port", str(free_port())]
     with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen([*ROUTERS[kind], *arguments], stdout=log, stderr=log, start_new_session=True)
+        environment = os.environ | environment
+        process = subprocess.Popen([*ROUTERS[kind], *arguments], stdout=log, stderr=log, start_new_session=True, env=environment)
         try:
             url = f"http://127.0.0.1:{port}"
             for _ in range(600):
@@ -113,7 +118,8 @@ def router(kind, urls, policy="round_robin"):
                 raise AssertionError(log.read())
             yield url
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
@@ -131,6 +137,19 @@ def pair():
 @pytest.fixture(scope="module", params=list(ROUTERS))
 def routed(request, pair):
     with router(request.param, [worker.url for worker in pair]) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def routed_by_grpc(pair, tmp_path_factory):
+    # It loads the vocabulary of OpenAI's models before it takes workers of gRPC; here from a package, which has it in another form.
+    said = pathlib.Path(os.environ["RUVLLM_TEST_PROGRAMS"], "js-tiktoken/dist/ranks/o200k_base.cjs").read_text()
+    lines = json.loads(said[said.index("{") : said.rindex("}") + 1])["bpe_ranks"].split("\n")
+    folder = tmp_path_factory.mktemp("vocabulary")
+    with open(folder / "o200k_base.tiktoken", "w") as file:
+        for _, first, *tokens in (line.split(" ") for line in lines if line):
+            file.writelines(f"{token} {rank}\n" for rank, token in enumerate(tokens, int(first)))
+    with router("sglang", [worker.grpc for worker in pair], TIKTOKEN_ENCODINGS_BASE=str(folder)) as url:
         yield url
 
 
@@ -182,6 +201,36 @@ def test_errors_come_through(routed):
     refused = httpx.post(f"{routed}/v1/chat/completions", json={"model": "smollm2", "messages": QUESTION, "temperature": "hot"}, timeout=60)
     # One router checks the types itself.
     assert refused.status_code in (400, 422) and "temperature" in refused.text or refused.status_code == 422
+
+
+def said_by_a_router(answer):
+    """What the router makes of tokens; fields that only one of the two has are left out."""
+    said = essence(answer.to_dict())
+    for choice in said["choices"]:
+        choice.pop("matched_stop", None)
+        choice["message"].pop("reasoning_content", None)
+    return said
+
+
+@pytest.mark.parametrize("name", ["plain", "stopped", "probabilities", "schema", "conversation"])
+def test_tokens_by_grpc_become_the_answers_of_http(name, pair, routed_by_grpc):
+    direct = said_by_a_router(asked(pair[0].url, CHATS[name]))
+    for _ in range(WORKERS):
+        assert said_by_a_router(asked(routed_by_grpc, CHATS[name])) == direct
+
+
+def test_chunks_by_grpc_become_the_text_of_http(pair, routed_by_grpc):
+    def text(url):
+        chunks = asked(url, {"messages": QUESTION, "stream": True, "max_completion_tokens": 24})
+        return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+
+    assert text(routed_by_grpc) == text(pair[0].url) != ""
+
+
+def test_tools_and_several_answers_go_by_grpc(routed_by_grpc):
+    called = asked(routed_by_grpc, CHATS["tool"]).choices[0].message.tool_calls[0].function
+    assert called.name == "get_weather" and "city" in json.loads(called.arguments)
+    assert len(asked(routed_by_grpc, CHATS["several"]).choices) == 2
 
 
 @pytest.mark.parametrize("kind", ROUTERS)
