@@ -1,6 +1,6 @@
 """Measures several workers on this machine, and what routers and their events cost.
 
-    python -m venv venv && venv/bin/pip install sglang-router==0.3.2 pyzmq==27.3.0
+    python -m venv venv && venv/bin/pip install sglang-router==0.3.2 pyzmq==27.3.0 msgspec==0.22.0
     venv/bin/python benches/scale/measure.py target/release/ruvllm
 
 Each worker has one thread on a core of its own. Measures, in turns:
@@ -10,6 +10,7 @@ Each worker has one thread on a core of its own. Measures, in turns:
     overhead    what a router adds to a request, in milliseconds
     move        the first token of a text of 2,000 tokens that another worker has computed, by the shared disk tier, and without
     events      throughput with KV events and a subscriber, and without
+    replay      whether a consumer of KV events knows exactly what is cached after 10,000 random requests (--requests)
 """
 
 import argparse
@@ -207,7 +208,114 @@ def events(options):
     return {"without": median(silent), "with": median(told), "ratio": median(ratios), "messages": len(messages)}
 
 
-MEASURES = {measure.__name__: measure for measure in (throughput, hits, overhead, move, events)}
+class Pages:
+    """A consumer of KV events: the tokens that each cached page ends."""
+
+    def __init__(self):
+        self.tokens, self.removed, self.evicted = {}, [], 0
+
+    def take(self, payload):
+        import msgspec
+
+        for event in msgspec.msgpack.decode(payload)[1]:
+            if event["type"] == "AllBlocksCleared":
+                self.tokens.clear()
+            elif event["type"] == "BlockRemoved":
+                for page in event["block_hashes"]:
+                    self.removed.append(self.tokens.pop(page))
+                    self.evicted += 1
+                del self.removed[:-1000]
+            else:
+                before, size = self.tokens.get(event["parent_block_hash"], ()), event["block_size"]
+                for at, page in enumerate(event["block_hashes"]):
+                    before = (*before, *event["token_ids"][at * size : (at + 1) * size])
+                    assert page not in self.tokens, "a page is told of twice"
+                    self.tokens[page] = before
+
+
+def listen(address, pages):
+    """Follows the events in a thread of its own."""
+    import zmq
+
+    subscriber = zmq.Context().socket(zmq.SUB)
+    subscriber.rcvhwm = 0
+    subscriber.subscribe(b"")
+    subscriber.connect(address)
+
+    def follow():
+        expected = None
+        while True:
+            _, number, payload = subscriber.recv_multipart()
+            number = int.from_bytes(number, "big")
+            assert expected in (None, number), "a message is missing"
+            expected = number + 1
+            pages.take(payload)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def replay(options):
+    """Short prompts that part from each other anywhere, in a cache that is too small for them."""
+    import random
+
+    chance = random.Random(1)
+    stems = [[chance.randrange(300, 40000) for _ in range(chance.randrange(8, 160))] for _ in range(300)]
+    token = subprocess.run([options.program, "keys", "token"], check=True, capture_output=True, text=True).stdout.strip()
+    pages, lock, failures = Pages(), threading.Lock(), []
+    with worker(options, 0, "--kv-memory", "128M", "--kv", "f16", "--kv-events", "127.0.0.1:0") as (url, said):
+        listen(re.search(r"^KV events on (\S+)$", said, re.MULTILINE)[1], pages)
+        time.sleep(1)
+
+        def prompt():
+            with lock:
+                stem = chance.choice(stems)
+                return stem[: chance.randrange(1, len(stem) + 1)] + [chance.randrange(300, 40000) for _ in range(chance.randrange(0, 20))]
+
+        def one(client, tokens):
+            body = {"model": "smollm2", "prompt": tokens, "max_tokens": 1, "temperature": 0}
+            return json.loads(client.post("/v1/completions", body).read())["usage"]
+
+        def many(count):
+            try:
+                client = Client(url)
+                for _ in range(count):
+                    one(client, prompt())
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=many, args=(options.requests // 8,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        time.sleep(2)
+        if failures:
+            sys.exit(f"a request failed: {failures[0]}")
+
+        def cached_pages():
+            connection = http.client.HTTPConnection(urllib.parse.urlsplit(url).netloc)
+            connection.request("GET", "/v1/cache", headers={"Authorization": f"Bearer {token}"})
+            [cache] = json.loads(connection.getresponse().read())["models"]
+            return cache["whole_pages"]
+
+        known, there, evicted = len(pages.tokens), cached_pages(), pages.evicted
+        # What it knows is found, and what it heard is gone is not: each is asked for, with one more token. Asking changes the cache,
+        # so what is known is looked up again for each.
+        client, wrong, asked = Client(url), 0, 0
+        for _ in range(min(300, options.requests)):
+            tokens = chance.choice(list(pages.tokens.values()))
+            asked += 1
+            wrong += one(client, [*tokens, 299])["prompt_tokens_details"]["cached_tokens"] < len(tokens)
+            time.sleep(0.02)
+            tokens = chance.choice(pages.removed) if pages.removed else ()
+            if tokens and tokens not in set(pages.tokens.values()):
+                asked += 1
+                wrong += one(client, [*tokens, 299])["prompt_tokens_details"]["cached_tokens"] >= len(tokens)
+                time.sleep(0.02)
+    return {"requests": options.requests, "known": known, "cached": there, "evicted": evicted, "asked": asked, "wrong": wrong}
+
+
+MEASURES = {measure.__name__: measure for measure in (throughput, hits, overhead, move, events, replay)}
 
 
 def main():
@@ -215,6 +323,7 @@ def main():
     parser.add_argument("program", help="the ruvllm program")
     parser.add_argument("measures", nargs="*", choices=[[], *MEASURES], default=list(MEASURES), metavar="MEASURE")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=10_000)
     options = parser.parse_args()
     for name in options.measures or MEASURES:
         print(json.dumps({name: MEASURES[name](options)}), flush=True)
