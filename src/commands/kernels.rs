@@ -5,6 +5,7 @@ mod list;
 mod make;
 mod serving;
 mod show;
+mod why;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -48,6 +49,7 @@ enum What {
     Load(serving::Load),
     Unload(serving::Unload),
     Status(serving::Status),
+    Why(why::Why),
 }
 
 /// Check a pack as it would be checked before it is used: signature, hashes, versions, then compiled and compared with the reference
@@ -127,6 +129,7 @@ impl Kernels {
             What::Load(load) => load.execute(),
             What::Unload(unload) => unload.execute(),
             What::Status(status) => status.execute(),
+            What::Why(why) => why.execute(),
             What::Disable(Disable { name }) => {
                 installed_packs()?.enable(&name, false, None)?;
                 output::line(&format!("{name} is disabled"))

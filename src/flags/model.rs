@@ -96,7 +96,7 @@ impl EngineFlags {
         let chat_template = self.chat_template.as_deref().map(read_template).transpose()?;
         let builder = Engine::builder(file).threads(self.threads).context(self.context).chat_template(chat_template);
         let builder = builder.experts(self.experts.place()?).quantize(self.quantize).prefill(self.prefill);
-        let builder = self.backend.apply(builder)?.kernel_pack(self.pack.load()?);
+        let builder = self.backend.apply(builder)?.kernel_packs(self.pack.load()?, self.pack.choice());
         let builder = builder.draft_model(self.draft_model.find(file)?);
         Ok(self.kv.apply(builder)?.calibration_folder(loading::calibration_folder()?))
     }

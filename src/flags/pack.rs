@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ruvllm_packs::{InstalledPacks, LoadedPack, Pack, PublicKey, Sandbox, Trust};
+use ruvllm_runtime::KernelChoice;
 use ruvllm_store::default_home;
 use semver::Version;
 
@@ -26,13 +27,20 @@ impl TrustFlags {
     }
 }
 
-/// The kernel pack that models are run with.
+/// The kernel packs that models are run with.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PackFlags {
     /// Take norms, rotations and activations from a kernel pack: the name of an installed one (see `ruvllm kernels`), or the
-    /// path of a folder (with a slash) or a .tar.zst. Where one of its kernels fails, the native one computes instead
+    /// path of a folder (with a slash) or a .tar.zst. Where one of its kernels fails, the native one computes instead. Can be
+    /// repeated
     #[arg(long, value_name = "PACK")]
-    kernel_pack: Option<String>,
+    kernel_pack: Vec<String>,
+    /// What computes an operation that a kernel pack has a kernel for: `always` the pack, of several the one named first; or what
+    /// is `faster` on this machine, the native kernel or one of the packs'. That is measured when a model is loaded; a server
+    /// also keeps it in its memory and learns from running calls, and `ruvllm kernels why` explains it. Attention and products
+    /// of matrices are native in any case
+    #[arg(long, value_name = "CHOICE", value_parser = ["always", "faster"], default_value = KernelChoice::default().name())]
+    kernel_choice: String,
     #[command(flatten)]
     trust: TrustFlags,
     /// One for all models of a process, since it reserves much address space.
@@ -41,13 +49,19 @@ pub struct PackFlags {
 }
 
 impl PackFlags {
-    /// Returns the pack that was asked for, checked and compiled.
-    pub fn load(&self) -> Result<Option<Arc<LoadedPack>>> {
-        self.kernel_pack.as_deref().map(|spec| self.load_pack(&FoundPack::find(spec, &self.trust.trust())?)).transpose()
+    /// Returns the packs that were asked for, checked and compiled.
+    pub fn load(&self) -> Result<Vec<Arc<LoadedPack>>> {
+        let trust = self.trust.trust();
+        self.kernel_pack.iter().map(|spec| self.load_pack(&FoundPack::find(spec, &trust)?)).collect()
+    }
+
+    /// Returns what decides between the packs and the native kernels.
+    pub fn choice(&self) -> KernelChoice {
+        KernelChoice::from_name(&self.kernel_choice).unwrap_or_default()
     }
 
     pub fn is_set(&self) -> bool {
-        self.kernel_pack.is_some()
+        !self.kernel_pack.is_empty()
     }
 
     /// Returns an installed pack, checked and compiled. HTTP clients name it, so it is no path.

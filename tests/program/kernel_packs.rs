@@ -3,12 +3,14 @@
 use std::fs;
 use std::path::Path;
 use std::process::Output;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::server::{Server, ruvllm, start};
-use crate::support::{home, smollm2};
+use crate::support::{failing_kernels, home, smollm2};
 
 fn run(home: &TempDir, arguments: &[&str]) -> Output {
     ruvllm(home).args(arguments).output().expect("the program runs")
@@ -125,8 +127,10 @@ fn a_server_uses_a_pack_and_replaces_it_while_it_runs() {
     let server = start(&home, &["smollm2", "--kernel-pack", "standard", "--log-level", "warn"]);
     ask(&server);
     let used = server.get_json("/v1/kernels")["models"][0].clone();
-    assert_eq!((&used["pack"], &used["version"]), (&json!("standard"), &json!("1.0.0")), "{used}");
-    assert_eq!((&used["signer"], &used["unsigned"]), (&json!(key), &json!(false)), "{used}");
+    let at_work = &used["packs"][0];
+    assert_eq!((&at_work["pack"], &at_work["version"]), (&json!("standard"), &json!("1.0.0")), "{used}");
+    assert_eq!((&at_work["signer"], &at_work["unsigned"]), (&json!(key), &json!(false)), "{used}");
+    assert_eq!(used["choice"], "always");
     let kernels = used["kernels"].as_array().expect("kernels");
     for category in ["rms_norm", "rope", "swiglu"] {
         let kernel = kernels.iter().find(|kernel| kernel["category"] == category).expect(category);
@@ -138,19 +142,94 @@ fn a_server_uses_a_pack_and_replaces_it_while_it_runs() {
     let change = |what: &str, body: Value| server.post(&format!("/v1/kernels/{what}"), &server.operator(), &body);
     assert_eq!(server.post("/v1/kernels/unload", "", &json!({})).0, 403, "for operators only");
     let (status, list) = change("unload", json!({}));
-    assert_eq!((status, &list["models"][0]["pack"]), (200, &Value::Null), "{list}");
+    assert_eq!((status, &list["models"][0]["packs"]), (200, &json!([])), "{list}");
     ask(&server);
     let (status, list) = change("rollback", json!({ "model": "smollm2" }));
-    assert_eq!((status, &list["models"][0]["pack"]), (200, &json!("standard")), "{list}");
+    assert_eq!((status, &list["models"][0]["packs"][0]["pack"]), (200, &json!("standard")), "{list}");
     let url = format!("http://{}", server.address);
     let shown = printed(&home, &["kernels", "status", "--url", &url]);
     assert!(shown.contains("standard@1.0.0") && shown.contains("rms_norm_f32"), "{shown}");
     assert!(printed(&home, &["kernels", "unload", "--url", &url]).contains("native kernels"));
     assert!(printed(&home, &["kernels", "load", "--previous", "--url", &url]).contains("standard@1.0.0"));
-    let (status, error) = change("load", json!({ "pack": "../standard" }));
-    assert_eq!((status, &error["error"]["param"]), (400, &json!("pack")), "{error}");
-    assert_eq!(change("load", json!({ "pack": "standard", "model": "other" })).0, 404);
-    let (status, list) = change("load", json!({ "pack": "standard" }));
-    assert_eq!((status, &list["models"][0]["pack"]), (200, &json!("standard")), "{list}");
+    let (status, error) = change("load", json!({ "packs": ["../standard"] }));
+    assert_eq!((status, &error["error"]["param"]), (400, &json!("packs")), "{error}");
+    for packs in [json!([]), json!(vec!["standard"; 9])] {
+        assert_eq!(change("load", json!({ "packs": packs })).0, 400);
+    }
+    assert_eq!(change("load", json!({ "packs": ["standard"], "model": "other" })).0, 404);
+    // What is faster on this machine, which it remembers.
+    let (status, list) = change("load", json!({ "packs": ["standard"], "choice": "faster" }));
+    assert_eq!((status, &list["models"][0]["choice"]), (200, &json!("faster")), "{list}");
     ask(&server);
+    let chosen = list["models"][0]["operations"].as_array().expect("operations");
+    let why = printed_json(&home, &["kernels", "why", "--json"]);
+    let known = why["operations"].as_array().expect("operations");
+    assert_eq!((chosen.len(), known.len()), (3, 3), "{list} {why}");
+    for operation in known {
+        let same = chosen.iter().find(|other| other["operation"] == operation["operation"]).expect("it was chosen");
+        let [of_server, of_memory] = [same, operation].map(|of| ["numbers", "why"].map(|field| of[field].clone()));
+        assert_eq!(of_server, of_memory);
+        assert_eq!(
+            (&operation["is_here"], &operation["candidates"][1]["measured"]),
+            (&json!(true), &json!(1)),
+            "{why}"
+        );
+    }
+    let said = printed(&home, &["kernels", "why"]);
+    assert!(said.contains("rms_norm of 576 numbers: ") && said.contains("standard@1.0.0/rms_norm_f32"), "{said}");
+    assert!(printed(&home, &["kernels", "status", "--url", &url]).contains("smollm2: rms_norm by "));
+    the_guides_example_is_used(&home, &server, folder.path());
+    a_bad_pack_gives_way_by_itself(&home, &server, folder.path());
+}
+
+/// What docs/kernel-packs.md tells authors to do, with the example in Rust.
+fn the_guides_example_is_used(home: &TempDir, server: &Server, folder: &Path) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("packs/examples/rust");
+    let (out, archive, key_file) = (folder.join("mine"), folder.join("mine.tar.zst"), folder.join("secret.key"));
+    printed(home, &["kernels", "build", text(&source), "--out", text(&out)]);
+    let sign = ["kernels", "sign", text(&out), "--secret-key", text(&key_file), "--archive", text(&archive)];
+    printed(home, &sign);
+    let verified = printed(home, &["kernels", "verify", text(&archive)]);
+    assert!(verified.contains("norm-rust 1.0.0 is sound: 1 kernels"), "{verified}");
+    printed(home, &["kernels", "install", text(&archive)]);
+    let body = json!({ "packs": ["norm-rust", "standard"], "choice": "always" });
+    assert_eq!(server.post("/v1/kernels/load", &server.operator(), &body).0, 200);
+    ask(server);
+    let model = server.get_json("/v1/kernels")["models"][0].clone();
+    let kernel = |category: &str| {
+        let kernels = model["kernels"].as_array().expect("kernels");
+        kernels.iter().find(|kernel| kernel["category"] == category).expect(category).clone()
+    };
+    let [norm, rope] = [kernel("rms_norm"), kernel("rope")];
+    assert_eq!((&norm["pack"], &rope["pack"]), (&json!("norm-rust@1.0.0"), &json!("standard@1.0.0")), "{model}");
+    assert!(norm["calls"].as_u64() > Some(100) && norm["failed"] == 0, "{norm}");
+}
+
+/// It is sound while it is checked, and fails in its first answer.
+fn a_bad_pack_gives_way_by_itself(home: &TempDir, server: &Server, folder: &Path) {
+    let (source, out) = (failing_kernels(folder, 200), folder.join("bad"));
+    let manifest = fs::read_to_string(source.join("kernels.json")).expect("a manifest");
+    fs::write(source.join("kernels.json"), manifest.replace("\"standard\"", "\"bad\"")).expect("it is written");
+    printed(home, &["kernels", "build", text(&source), "--out", text(&out)]);
+    printed(home, &["kernels", "sign", text(&out), "--secret-key", text(&folder.join("secret.key"))]);
+    printed(home, &["kernels", "install", &format!("{}/", out.display())]);
+    let load = |packs: Value| {
+        let body = json!({ "packs": packs, "choice": "always" });
+        assert_eq!(server.post("/v1/kernels/load", &server.operator(), &body).0, 200);
+    };
+    load(json!(["standard"]));
+    load(json!(["bad"]));
+    ask(server);
+    // The server looks twice a second.
+    let began = Instant::now();
+    let model = loop {
+        let model = server.get_json("/v1/kernels")["models"][0].clone();
+        if model["withdrawn"] == 1 {
+            break model;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "{model}");
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(model["packs"][0]["pack"], "standard", "{model}");
+    ask(server);
 }

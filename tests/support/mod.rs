@@ -174,3 +174,26 @@ pub fn distance(a: &[f32], b: &[f32]) -> f64 {
     let squares: f64 = a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum();
     (squares / a.len() as f64).sqrt()
 }
+
+/// The sources of the included kernel pack in a folder, whose kernels fail from the call with this number on.
+pub fn failing_kernels(folder: &Path, calls: u32) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("packs/standard");
+    let copy = folder.join("failing");
+    std::fs::create_dir_all(copy.join("src")).expect("it is made");
+    std::fs::copy(source.join("kernels.json"), copy.join("kernels.json")).expect("it is copied");
+    for file in std::fs::read_dir(source.join("src")).expect("sources") {
+        let file = file.expect("a file");
+        std::fs::copy(file.path(), copy.join("src").join(file.file_name())).expect("it is copied");
+    }
+    let text = std::fs::read_to_string(copy.join("src/lib.rs")).expect("a file");
+    let counter = format!(
+        "static CALLS: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);\n
+        fn count() -> bool {{ CALLS.fetch_add(1, core::sync::atomic::Ordering::Relaxed) >= {calls} }}\n"
+    );
+    let body = "            if count() {\n                core::arch::wasm32::unreachable();\n            }\n";
+    let begin = "pub extern \"C\" fn $name(descriptor: u32) -> i32 {\n";
+    assert!(text.contains(begin));
+    let text = text.replace(begin, &format!("{begin}{body}"));
+    std::fs::write(copy.join("src/lib.rs"), format!("{text}\n{counter}")).expect("it is written");
+    copy
+}

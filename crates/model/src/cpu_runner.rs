@@ -96,6 +96,11 @@ impl CpuRunner {
         self.model.config()
     }
 
+    /// Returns how many gates of a row a thread activates at once, if kernels from outside can do that.
+    pub fn gated_cols(&self) -> Option<usize> {
+        self.model.gated_cols(self.threads())
+    }
+
     /// Returns where kernels from outside are put.
     pub fn row_kernels(&self) -> &Arc<RowKernelSlot> {
         &self.row_kernels

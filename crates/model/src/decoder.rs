@@ -148,6 +148,11 @@ impl Model {
         pool.has_bf16() && self.layers.iter().flat_map(Layer::weights).chain(inputs).all(Linear::can_take_bf16)
     }
 
+    /// Returns how many gates of a row a worker activates at once, if any layer has gates that kernels from outside can do.
+    pub fn gated_cols(&self, workers: usize) -> Option<usize> {
+        self.layers.iter().find_map(|layer| layer.feed_forward.gated_cols(workers))
+    }
+
     /// Writes the vector of a token to `out`.
     fn embed(&self, token: TokenId, out: &mut [f32]) {
         match &self.embedding {

@@ -21,20 +21,21 @@ const CALLS_PER_CHECK: u64 = 1024;
 const RELATIVE_TOLERANCE: f32 = 2e-3;
 const TOLERANCE_OF_LARGEST: f32 = 1e-4;
 
-/// The operations of a forward pass, in the order in which they are kept here.
-const OPERATIONS: [(RowOperation, Category); 4] = [
-    (RowOperation::RmsNorm, Category::RmsNorm),
-    (RowOperation::Rope, Category::Rope),
-    (RowOperation::Gated(Activation::Silu), Category::Swiglu),
-    (RowOperation::Gated(Activation::GeluTanh), Category::Geglu),
-];
+/// The categories that forward passes use, in the order in which they are kept here.
+pub(crate) const CATEGORIES: [Category; 4] = [Category::RmsNorm, Category::Rope, Category::Swiglu, Category::Geglu];
+
+/// Returns where the kernel of an operation is kept.
+pub(crate) fn slot_of(operation: RowOperation) -> Option<usize> {
+    let category = Category::of(operation)?;
+    CATEGORIES.iter().position(|known| *known == category)
+}
 
 /// A pack at work.
 #[derive(Debug)]
 pub struct PackKernels {
     pack: Arc<LoadedPack>,
     native: KernelSet,
-    slots: [Option<Slot>; OPERATIONS.len()],
+    slots: [Option<Slot>; CATEGORIES.len()],
     threads: Vec<Mutex<Thread>>,
 }
 
@@ -51,7 +52,7 @@ struct Slot {
 #[derive(Debug)]
 struct Thread {
     instances: Vec<Instance>,
-    counts: [Counts; OPERATIONS.len()],
+    counts: [Counts; CATEGORIES.len()],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,6 +68,7 @@ struct Counts {
 /// What became of a kernel so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelStatus {
+    pub pack: String,
     pub kernel: String,
     pub category: Category,
     pub calls: u64,
@@ -84,12 +86,12 @@ impl PackKernels {
     /// Makes the pack's kernels ready for so many threads, with the kernels that theirs are compared with. Those of operations
     /// that a pack does not have are not asked for.
     pub fn new(pack: Arc<LoadedPack>, threads: usize, native: KernelSet) -> Self {
-        let slot = |(_, category)| {
+        let slot = |category| {
             let kernel = pack.find(category, Dtype::F32)?;
             let (strikes, is_disabled, last_fault) = Default::default();
             Some(Slot { kernel, strikes, is_disabled, last_fault })
         };
-        let slots = OPERATIONS.map(slot);
+        let slots = CATEGORIES.map(slot);
         let thread = |_| Mutex::new(Thread { instances: pack.instances(), counts: Default::default() });
         let threads = (0..threads).map(thread).collect();
         Self { pack, native, slots, threads }
@@ -99,14 +101,20 @@ impl PackKernels {
         &self.pack
     }
 
+    /// Returns the id of the kernel of a category, if the pack has one that forward passes can use.
+    pub fn kernel(&self, category: Category) -> Option<&str> {
+        let index = CATEGORIES.iter().position(|known| *known == category)?;
+        Some(&self.pack.kernels[self.slots[index].as_ref()?.kernel].kernel.id)
+    }
+
     pub fn native(&self) -> KernelSet {
         self.native
     }
 
     /// Returns the state of each kernel that is at work.
     pub fn status(&self) -> Vec<KernelStatus> {
-        let slots = self.slots.iter().zip(OPERATIONS).enumerate();
-        let status = slots.filter_map(|(index, (slot, (_, category)))| {
+        let slots = self.slots.iter().zip(CATEGORIES).enumerate();
+        let status = slots.filter_map(|(index, (slot, category))| {
             let slot = slot.as_ref()?;
             let mut sum = Counts::default();
             for thread in &self.threads {
@@ -118,6 +126,7 @@ impl PackKernels {
                 sum.native_time = fastest(sum.native_time, counts.native_time);
             }
             Some(KernelStatus {
+                pack: self.pack.label(),
                 kernel: self.pack.kernels[slot.kernel].kernel.id.clone(),
                 category,
                 calls: sum.calls,
@@ -140,7 +149,7 @@ impl PackKernels {
         call: impl FnOnce(&LoadedPack, &mut [Instance], usize, &mut [u8]) -> Result<(), Fault>,
         native: impl FnOnce(&mut [f32]),
     ) -> bool {
-        let Some(index) = OPERATIONS.iter().position(|(known, _)| *known == operation) else { return false };
+        let Some(index) = slot_of(operation) else { return false };
         let (Some(slot), Some(thread)) = (&self.slots[index], self.threads.get(worker)) else { return false };
         if slot.is_disabled.load(Ordering::Relaxed) {
             return false;
@@ -223,8 +232,7 @@ pub(crate) fn rotate_native(heads: &mut [f32], head_dim: usize, rotations: &[[f3
 
 impl RowKernels for PackKernels {
     fn has(&self, operation: RowOperation) -> bool {
-        let index = OPERATIONS.iter().position(|(known, _)| *known == operation);
-        let slot = index.and_then(|index| self.slots[index].as_ref());
+        let slot = slot_of(operation).and_then(|index| self.slots[index].as_ref());
         slot.is_some_and(|slot| !slot.is_disabled.load(Ordering::Relaxed))
     }
 

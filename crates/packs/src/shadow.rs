@@ -1,34 +1,12 @@
-//! Compares the kernels of a pack with the reference on the shapes of a model, before anything depends on them; and measures
-//! them beside the native ones.
+//! Compares the kernels of a pack with the reference on the shapes of a model, before anything depends on them.
 
-use std::time::{Duration, Instant};
-
-use ruvllm_kernels::ops::slices::{gated, rms_norm};
 use ruvllm_kernels::ops::{Activation, RopeStyle, RowKernels, RowOperation};
 use ruvllm_kernels::reference;
 
 use crate::manifest::Category;
 use crate::row_kernels::{PackKernels, compare, rotate_native};
 use crate::sandbox::Fault;
-
-/// The sizes of a model that kernels see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ModelShapes {
-    pub hidden: usize,
-    pub heads: usize,
-    pub head_dim: usize,
-    /// Pairs of a head that are rotated.
-    pub pairs: usize,
-    pub rope_style: RopeStyle,
-    pub feed_forward: usize,
-}
-
-impl Default for ModelShapes {
-    /// Those of a small model.
-    fn default() -> Self {
-        Self { hidden: 576, heads: 12, head_dim: 64, pairs: 32, rope_style: RopeStyle::Interleaved, feed_forward: 1536 }
-    }
-}
+use crate::shapes::ModelShapes;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{category} differs from the reference on {len} numbers ({input}): {what}")]
@@ -39,17 +17,8 @@ pub struct ShadowError {
     pub what: String,
 }
 
-/// Time of one call, and of the native kernel for the same.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    pub category: Category,
-    pub len: usize,
-    pub pack: Duration,
-    pub native: Duration,
-}
-
 /// A number for each place.
-type Series = fn(u32) -> f32;
+pub(crate) type Series = fn(u32) -> f32;
 
 /// Numbers that activations look like, and ones that find mistakes.
 const INPUTS: [(&str, Series); 5] = [
@@ -61,12 +30,12 @@ const INPUTS: [(&str, Series); 5] = [
 ];
 
 /// A number between -1 and 1 that looks random.
-fn unit(seed: u32) -> f32 {
+pub(crate) fn unit(seed: u32) -> f32 {
     let mixed = seed.wrapping_mul(0x9e37_79b9) ^ (seed.wrapping_mul(0x85eb_ca6b) >> 13);
     (mixed.wrapping_mul(0xc2b2_ae35) >> 8) as f32 / (1 << 23) as f32 - 1.0
 }
 
-fn numbers(len: usize, from: u32, number: Series) -> Vec<f32> {
+pub(crate) fn numbers(len: usize, from: u32, number: Series) -> Vec<f32> {
     (0..len as u32).map(|i| number(from + i)).collect()
 }
 
@@ -83,7 +52,9 @@ pub fn shadow_check(kernels: &PackKernels, shapes: ModelShapes) -> Result<(), Sh
                 kernels.has(RowOperation::RmsNorm).then(|| kernels.rms_norm(0, &x, &weight, EPSILON, &mut out));
             judge(kernels, Category::RmsNorm, input, computed, &out, &expected)?;
         }
-        for style in [shapes.rope_style, RopeStyle::Interleaved, RopeStyle::Halves] {
+        // A model without positions rotates nothing.
+        let styles = [shapes.rope_style, RopeStyle::Interleaved, RopeStyle::Halves];
+        for style in styles.into_iter().filter(|_| shapes.pairs > 0) {
             let mut heads = numbers(shapes.heads * shapes.head_dim, 2, number);
             let rotations = rotations(shapes.pairs);
             let mut expected = heads.clone();
@@ -93,7 +64,7 @@ pub fn shadow_check(kernels: &PackKernels, shapes: ModelShapes) -> Result<(), Sh
             judge(kernels, Category::Rope, input, computed, &heads, &expected)?;
         }
         for (activation, category) in [(Activation::Silu, Category::Swiglu), (Activation::GeluTanh, Category::Geglu)] {
-            for len in [shapes.feed_forward, 32, 47] {
+            for len in [shapes.feed_forward, shapes.gated, 32, 47].into_iter().filter(|len| *len > 0) {
                 let (mut gate, up) = (numbers(len, 3, number), numbers(len, 9_000, unit));
                 let expected = reference::gated(activation, &up, &gate);
                 let has = kernels.has(RowOperation::Gated(activation));
@@ -105,7 +76,7 @@ pub fn shadow_check(kernels: &PackKernels, shapes: ModelShapes) -> Result<(), Sh
     Ok(())
 }
 
-fn rotations(pairs: usize) -> Vec<[f32; 2]> {
+pub(crate) fn rotations(pairs: usize) -> Vec<[f32; 2]> {
     (0..pairs).map(|i| (i as f32 * 0.7).sin_cos()).map(|(sine, cosine)| [cosine, sine]).collect()
 }
 
@@ -129,51 +100,4 @@ fn judge(
         }
         Some(true) => compare(got, expected).or_else(|fault| error(fault.to_string())),
     }
-}
-
-/// Measures each kernel beside the native one: medians of `rounds` batches of calls.
-pub fn measure(kernels: &PackKernels, shapes: ModelShapes, rounds: usize) -> Vec<Measured> {
-    let mut measured = Vec::new();
-    let native = kernels.native();
-    for len in [shapes.hidden, 4096] {
-        if kernels.has(RowOperation::RmsNorm) {
-            let (x, weight) = (numbers(len, 1, unit), numbers(len, 7_000, unit));
-            let mut out = vec![0.0; len];
-            let pack = median(rounds, || assert!(kernels.rms_norm(0, &x, &weight, 1e-5, &mut out), "it failed"));
-            let native = median(rounds, || rms_norm(native, &x, &weight, 1e-5, &mut out));
-            measured.push(Measured { category: Category::RmsNorm, len, pack, native });
-        }
-    }
-    if kernels.has(RowOperation::Rope) {
-        let ModelShapes { head_dim, rope_style, .. } = shapes;
-        let (mut heads, rotations) = (numbers(shapes.heads * head_dim, 2, unit), rotations(shapes.pairs));
-        let pack =
-            median(rounds, || assert!(kernels.rotate(0, &mut heads, head_dim, &rotations, rope_style), "it failed"));
-        let native = median(rounds, || rotate_native(&mut heads, head_dim, &rotations, rope_style));
-        measured.push(Measured { category: Category::Rope, len: heads.len(), pack, native });
-    }
-    for (activation, category) in [(Activation::Silu, Category::Swiglu), (Activation::GeluTanh, Category::Geglu)] {
-        if kernels.has(RowOperation::Gated(activation)) {
-            let len = shapes.feed_forward;
-            let (mut gate, up) = (numbers(len, 3, unit), vec![1.0; len]);
-            let pack = median(rounds, || assert!(kernels.gated(0, activation, &up, &mut gate), "it failed"));
-            let native = median(rounds, || gated(native, activation, &up, &mut gate));
-            measured.push(Measured { category, len, pack, native });
-        }
-    }
-    measured
-}
-
-/// Returns the median time of a call.
-fn median(rounds: usize, mut call: impl FnMut()) -> Duration {
-    const CALLS: u32 = 200;
-    let mut times: Vec<Duration> = (0..rounds.max(1))
-        .map(|_| {
-            let began = Instant::now();
-            (0..CALLS).for_each(|_| call());
-            began.elapsed() / CALLS
-        })
-        .collect();
-    times.sort();
-    times[times.len() / 2]
 }

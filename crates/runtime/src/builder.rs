@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use ruvllm_engine::{DiskStore, Quota, Tenant, Tiers};
 use ruvllm_kernels::{Cores, KernelSet};
+use ruvllm_memory::Memory;
 use ruvllm_model::quantize::Recipe;
 use ruvllm_packs::LoadedPack;
 use ruvllm_runner::PageFormat;
@@ -37,7 +38,7 @@ pub use prefill::Prefill;
 pub use tokenizer_files::provide_tokenizer_files;
 
 use crate::backend::{BackendChoice, OtherBackends};
-use crate::{PrefixListener, StepMetrics};
+use crate::{KernelChoice, PrefixListener, StepMetrics};
 
 /// Default number of rows of a forward pass: enough to use the weights well, few enough to stay in cache.
 const BATCH_ROWS: usize = 128;
@@ -69,7 +70,9 @@ pub struct EngineBuilder {
     draft_model: Option<PathBuf>,
     quantize: Option<Recipe>,
     prefill: Prefill,
-    kernel_pack: Option<Arc<LoadedPack>>,
+    kernel_packs: Vec<Arc<LoadedPack>>,
+    kernel_choice: KernelChoice,
+    kernel_memory: Option<Arc<Memory>>,
     step_metrics: StepMetrics,
     prefix_listener: Option<PrefixListener>,
 }
@@ -99,7 +102,9 @@ impl EngineBuilder {
             draft_model: None,
             quantize: None,
             prefill: Prefill::default(),
-            kernel_pack: None,
+            kernel_packs: Vec::new(),
+            kernel_choice: KernelChoice::default(),
+            kernel_memory: None,
             step_metrics: StepMetrics::default(),
             prefix_listener: None,
         }
@@ -224,9 +229,15 @@ impl EngineBuilder {
         self
     }
 
-    /// A kernel pack whose operations replace the native ones; none by default.
-    pub fn kernel_pack(mut self, pack: Option<Arc<LoadedPack>>) -> Self {
-        self.kernel_pack = pack;
+    /// Kernel packs, none by default, and what decides between their kernels and the native ones.
+    pub fn kernel_packs(mut self, packs: Vec<Arc<LoadedPack>>, choice: KernelChoice) -> Self {
+        (self.kernel_packs, self.kernel_choice) = (packs, choice);
+        self
+    }
+
+    /// Where what kernels took is kept, which is nowhere by default.
+    pub fn kernel_memory(mut self, memory: Option<Arc<Memory>>) -> Self {
+        self.kernel_memory = memory;
         self
     }
 

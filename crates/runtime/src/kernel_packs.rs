@@ -1,23 +1,28 @@
-//! The kernel pack of an engine, which can be replaced while it runs.
+//! The kernel packs of an engine, which can be replaced while it runs.
 //!
 //! A pack is compared with the reference on the model's own shapes before a forward pass uses it, is swapped in between two
-//! steps, and watched: if its kernels fail or are slow, the one before it comes back by itself.
+//! steps, and watched: if its kernels fail or are slow, what was used before comes back by itself.
+
+mod at_work;
+mod choice;
+mod experience;
+mod shapes;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ruvllm_kernels::KernelSet;
-use ruvllm_kernels::ops::{RopeStyle, RowKernels};
-use ruvllm_model::{Config, FeedForward, Mixer, RowKernelSlot};
+use ruvllm_memory::Memory;
+use ruvllm_model::RowKernelSlot;
 use ruvllm_packs::{KernelStatus, LoadedPack, ModelShapes, PackKernels, ShadowError, shadow_check};
 
-/// How long the pack before is kept to go back to.
+use at_work::AtWork;
+pub use choice::{KernelCandidate, KernelChoice, NATIVE_KERNEL, OperationChoice};
+pub use experience::{KernelExperience, Timing, kernel_experience};
+pub(crate) use shapes::shapes_of;
+
+/// How long what was used before is kept to go back to.
 const KEPT_FOR: Duration = Duration::from_secs(300);
-/// How much slower than the native kernel one may be, and the time of a call below which that does not matter.
-const SLOWER_MAX: u32 = 50;
-const CALL_TIME_MIN: Duration = Duration::from_micros(50);
-/// Calls that must have been compared before it counts.
-const COMPARED_MIN: u64 = 4;
 
 #[derive(Debug, thiserror::Error)]
 pub enum KernelPackError {
@@ -25,11 +30,13 @@ pub enum KernelPackError {
     Backend(&'static str),
     #[error("the kernel pack {pack} is not used: {error}")]
     Shadow { pack: String, error: ShadowError },
+    #[error("{0} kernel packs are named, and at most {max} can be at work", max = KernelPacks::PACKS_MAX)]
+    TooMany(usize),
     #[error("there is no kernel pack to go back to; one is kept for {} s", KEPT_FOR.as_secs())]
     NoPrevious,
 }
 
-/// The kernel pack of one engine. Clones share it.
+/// The kernel packs of one engine. Clones share them.
 #[derive(Clone, Debug)]
 pub struct KernelPacks(Arc<Inner>);
 
@@ -48,43 +55,58 @@ pub(crate) struct KernelPackBase {
     pub shapes: ModelShapes,
     pub threads: usize,
     pub kernels: KernelSet,
+    /// Keeps what kernels took.
+    pub memory: Option<Arc<Memory>>,
 }
 
-type AtWork = Option<Arc<PackKernels>>;
+impl KernelPackBase {
+    /// Makes a pack's kernels ready for all threads.
+    fn kernels_of(&self, pack: &Arc<LoadedPack>) -> PackKernels {
+        PackKernels::new(Arc::clone(pack), self.threads, self.kernels)
+    }
+}
 
 #[derive(Debug, Default)]
 struct State {
-    current: AtWork,
+    current: Option<Arc<AtWork>>,
     /// What was at work before, until when it is kept.
-    previous: Option<(AtWork, Instant)>,
-    /// How often a pack was taken back because of what it did.
+    previous: Option<(Option<Arc<AtWork>>, Instant)>,
+    /// How often packs were taken back because of what they did.
     withdrawn: u64,
 }
 
-/// A pack at work.
+/// Packs at work.
 #[derive(Clone, Debug)]
 pub struct KernelPackStatus {
-    pub pack: Arc<LoadedPack>,
+    /// In the order in which they were named.
+    pub packs: Vec<Arc<LoadedPack>>,
+    pub choice: KernelChoice,
+    /// What computes each operation of the model.
+    pub operations: Vec<OperationChoice>,
+    /// The kernels that were chosen.
     pub kernels: Vec<KernelStatus>,
 }
 
 impl KernelPacks {
+    /// Packs that can be at work together.
+    pub const PACKS_MAX: usize = 8;
+
     pub(crate) fn new(backend: &'static str, base: Option<KernelPackBase>) -> Self {
         Self(Arc::new(Inner { backend, base, state: Mutex::default() }))
     }
 
-    /// Has a pack used from the next step on, or none. What was used before can come back for 300 seconds.
-    pub fn set(&self, pack: Option<Arc<LoadedPack>>) -> Result<(), KernelPackError> {
+    /// Has packs used from the next step on, or none. What was used before can come back for 300 seconds.
+    pub fn set(&self, packs: Vec<Arc<LoadedPack>>, choice: KernelChoice) -> Result<(), KernelPackError> {
         let base = self.base()?;
-        let next = pack.map(|pack| {
-            let label = pack.label();
-            let at_work = |pack| PackKernels::new(pack, base.threads, base.kernels);
-            // With kernels of its own: what is counted from then on are calls of the engine.
-            let checked = shadow_check(&at_work(Arc::clone(&pack)), base.shapes);
-            checked.map_err(|error| KernelPackError::Shadow { pack: label, error })?;
-            Ok::<_, KernelPackError>(Arc::new(at_work(pack)))
-        });
-        let next = next.transpose()?;
+        if packs.len() > Self::PACKS_MAX {
+            return Err(KernelPackError::TooMany(packs.len()));
+        }
+        let checked: Vec<_> = packs.iter().map(|pack| Arc::new(base.kernels_of(pack))).collect();
+        for kernels in &checked {
+            let outcome = shadow_check(kernels, base.shapes);
+            outcome.map_err(|error| KernelPackError::Shadow { pack: kernels.pack().label(), error })?;
+        }
+        let next = (!packs.is_empty()).then(|| Arc::new(AtWork::new(base, &checked, choice)));
         let mut state = self.state();
         self.swap(&mut state, next, Some(Instant::now() + KEPT_FOR));
         Ok(())
@@ -99,51 +121,58 @@ impl KernelPacks {
         Ok(())
     }
 
-    /// Withdraws a pack that fails or is slow, and lets go of what was kept long enough. To be called several times a second.
+    /// Withdraws packs that fail or are slow, and lets go of what was kept long enough. To be called several times a second.
     pub fn maintain(&self) {
         let mut state = self.state();
         if state.previous.as_ref().is_some_and(|(_, until)| Instant::now() >= *until) {
             state.previous = None;
         }
-        let Some((current, fault)) = state.current.as_ref().and_then(|current| Some((current, ill_health(current)?)))
-        else {
-            return;
-        };
+        let Some((label, fault)) = state.current.as_ref().and_then(|current| current.ill_health()) else { return };
         // Where nothing is kept any more, kernels that fail are off already.
-        let label = current.pack().label();
         let Some((previous, _)) = state.previous.take() else { return };
         state.withdrawn += 1;
         tracing::error!("the kernel pack {label} is withdrawn: {fault}");
         self.swap(&mut state, previous, None);
     }
 
-    /// Returns the pack at work.
-    pub fn status(&self) -> Option<KernelPackStatus> {
-        let current = self.state().current.clone()?;
-        Some(KernelPackStatus { pack: Arc::clone(current.pack()), kernels: current.status() })
+    /// Keeps what running calls took, if `every` has passed since the last time, and chooses by it anew. Reads and writes the
+    /// memory.
+    pub fn remember(&self, every: Duration) {
+        let (Some(base), Some(current)) = (&self.0.base, self.state().current.clone()) else { return };
+        let Some(next) = current.learn(base, every) else { return };
+        let mut state = self.state();
+        // Unless it was replaced meanwhile. The same packs go on, so there is nothing to go back to.
+        if state.current.as_ref().is_some_and(|now| Arc::ptr_eq(now, &current)) {
+            let previous = state.previous.take();
+            self.swap(&mut state, Some(Arc::new(next)), None);
+            state.previous = previous;
+        }
     }
 
-    /// Returns how often a pack was withdrawn.
+    /// Returns the packs at work.
+    pub fn status(&self) -> Option<KernelPackStatus> {
+        self.state().current.clone().map(|current| current.status())
+    }
+
+    /// Returns how often packs were withdrawn.
     pub fn withdrawn(&self) -> u64 {
         self.state().withdrawn
     }
 
-    /// Returns what the witness log calls what computes: the backend, with the pack at work.
+    /// Returns what the witness log calls what computes: the backend, with the packs that something is taken from.
     pub(crate) fn backend_label(&self) -> String {
-        match &self.state().current {
-            Some(current) => format!("{} with {}", self.0.backend, current.pack().label()),
-            None => self.0.backend.to_owned(),
-        }
+        let labels = self.state().current.as_ref().map(|current| current.label()).unwrap_or_default();
+        if labels.is_empty() { self.0.backend.to_owned() } else { format!("{} with {labels}", self.0.backend) }
     }
 
     fn base(&self) -> Result<&KernelPackBase, KernelPackError> {
         self.0.base.as_ref().ok_or(KernelPackError::Backend(self.0.backend))
     }
 
-    fn swap(&self, state: &mut State, next: AtWork, kept_until: Option<Instant>) {
-        let row_kernels = next.clone().map(|next| next as Arc<dyn RowKernels>);
+    fn swap(&self, state: &mut State, next: Option<Arc<AtWork>>, kept_until: Option<Instant>) {
         if let Some(base) = &self.0.base {
-            base.slot.set(row_kernels);
+            // Where all is native, passes do not even ask.
+            base.slot.set(next.as_ref().and_then(|next| next.row_kernels()));
         }
         let before = std::mem::replace(&mut state.current, next);
         state.previous = kept_until.map(|until| (before, until));
@@ -151,45 +180,5 @@ impl KernelPacks {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Returns what is wrong with a pack at work, if anything is.
-fn ill_health(kernels: &PackKernels) -> Option<String> {
-    kernels.status().into_iter().find_map(|status| {
-        let kernel = &status.kernel;
-        if status.is_disabled {
-            let fault = status.last_fault.map_or_else(String::new, |fault| fault.to_string());
-            return Some(format!("kernel '{kernel}' failed repeatedly: {fault}"));
-        }
-        let (pack, native) = status.times.filter(|_| status.compared >= COMPARED_MIN)?;
-        let is_slow = pack > CALL_TIME_MIN && pack > native * SLOWER_MAX;
-        is_slow.then(|| format!("kernel '{kernel}' takes {pack:?}, where the native one takes {native:?}"))
-    })
-}
-
-/// Returns the sizes that kernels see in a model: those of its first layer with attention, and of its residual stream.
-pub(crate) fn shapes_of(config: &Config) -> ModelShapes {
-    let defaults = ModelShapes::default();
-    let attention = config.layers.iter().find_map(|layer| match &layer.mixer {
-        Mixer::Attention(attention) => Some(attention),
-        _ => None,
-    });
-    let Some(attention) = attention else { return ModelShapes { hidden: config.hidden, ..defaults } };
-    let rope = attention.rope.as_ref();
-    ModelShapes {
-        hidden: config.hidden,
-        heads: attention.heads,
-        head_dim: attention.head_dim,
-        pairs: rope.map_or(attention.head_dim / 2, |rope| rope.dims / 2),
-        rope_style: rope.map_or(RopeStyle::Interleaved, |rope| rope.style),
-        feed_forward: config.layers.first().map_or(defaults.feed_forward, |layer| width_of(&layer.feed_forward)),
-    }
-}
-
-fn width_of(feed_forward: &FeedForward) -> usize {
-    match feed_forward {
-        FeedForward::Dense(config) | FeedForward::DenseAndExperts(config, _) => config.width,
-        FeedForward::Experts(config) => config.width,
     }
 }

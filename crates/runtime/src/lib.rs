@@ -70,7 +70,10 @@ pub use embed::{
 pub use encode::Truncation;
 pub use engine::Engine;
 pub use error::{GenerateError, RequestError};
-pub use kernel_packs::{KernelPackError, KernelPackStatus, KernelPacks};
+pub use kernel_packs::{
+    KernelCandidate, KernelChoice, KernelExperience, KernelPackError, KernelPackStatus, KernelPacks, NATIVE_KERNEL,
+    OperationChoice, Timing as KernelTiming, kernel_experience,
+};
 pub use kv_calibration::ColdFormat;
 pub use learned_files::{LearnedFileError, LearnedFiles, digest_of as adapter_digest_of, id_of as adapter_id_of};
 pub use perplexity::{Perplexity, PerplexityError};

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ruvllm_runtime::{Embedder, Engine, LearnedFiles, LoadedPack, ModelMemory, Reranker, StepMetrics};
+use ruvllm_runtime::{Embedder, Engine, KernelChoice, LearnedFiles, LoadedPack, ModelMemory, Reranker, StepMetrics};
 use ruvllm_store::{Listed, ModelFile, ModelSettings, Store};
 use tokio::sync::{OnceCell, Semaphore};
 
@@ -58,6 +58,9 @@ pub trait Loader: Send + Sync {
 
     /// Checks and compiles an installed kernel pack.
     fn kernel_pack(&self, name: &str) -> Result<Arc<LoadedPack>, LoadFailure>;
+
+    /// Returns what decides between kernels of packs and native ones, where nobody says.
+    fn kernel_choice(&self) -> KernelChoice;
 
     /// Reads what a file says of its model, without loading it.
     fn describe(&self, file: &Path) -> Result<ModelDescription, LoadFailure>;

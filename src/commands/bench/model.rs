@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
 use ruvllm_engine::{Core, PrefixUse, Request, Speculation, StepError, SubmitError};
-use ruvllm_runtime::{Engine, HeldAdapter};
+use ruvllm_runtime::{Engine, HeldAdapter, KernelChoice};
 
 use self::adapter::{AdapterCosts, Switch};
 use self::first_token::FirstToken;
@@ -178,19 +178,19 @@ impl ModelBench {
         interrupted: &AtomicBool,
     ) -> Result<AllRates> {
         let packs = engine.kernel_packs().clone();
-        let pack = packs.status().map(|status| status.pack);
+        let has_packs = packs.status().is_some();
         let core = &mut engine.core();
         let (mut with, mut alone) = (Vec::new(), Vec::new());
         for round in 0..=self.flags.repeat {
             let rates = self.measure_round(core, adapters, interrupted)?;
             let mut model_alone = None;
-            if !adapters.is_empty() || pack.is_some() {
-                if pack.is_some() {
-                    packs.set(None)?;
+            if !adapters.is_empty() || has_packs {
+                if has_packs {
+                    packs.set(Vec::new(), KernelChoice::Always)?;
                 }
                 model_alone = Some(self.measure_round(core, &[], interrupted)?);
-                if pack.is_some() {
-                    packs.set(pack.clone())?;
+                if has_packs {
+                    packs.rollback()?;
                 }
             }
             if round > 0 {

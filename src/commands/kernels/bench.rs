@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use clap::Args;
-use ruvllm_packs::{Measured, ModelShapes, measure};
+use ruvllm_kernels::ops::Activation;
+use ruvllm_packs::{Measured, ModelShapes, Operation, measure};
 use serde_json::{Value, json};
 
 use super::checked;
@@ -21,7 +22,7 @@ pub struct Bench {
     /// Width of feed-forward blocks
     #[arg(long, value_name = "N", default_value_t = ModelShapes::default().feed_forward)]
     feed_forward: usize,
-    /// Rounds of 200 calls, of which the median is shown
+    /// Rounds of calls, of which the fastest is shown
     #[arg(long, value_name = "N", default_value_t = 51)]
     rounds: usize,
     #[command(flatten)]
@@ -34,8 +35,17 @@ pub struct Bench {
 impl Bench {
     pub fn execute(self) -> Result<()> {
         let kernels = checked(&FoundPack::find(&self.pack, &self.trust.trust())?)?;
-        let shapes = ModelShapes { hidden: self.hidden, feed_forward: self.feed_forward, ..ModelShapes::default() };
-        let measured = measure(&kernels, shapes, self.rounds);
+        let ModelShapes { heads, head_dim, pairs, rope_style: style, .. } = ModelShapes::default();
+        let gated = |activation| Operation::Gated { activation, len: self.feed_forward };
+        let operations = [
+            Operation::RmsNorm { len: self.hidden },
+            Operation::RmsNorm { len: 4096 },
+            Operation::Rope { heads, head_dim, pairs, style },
+            gated(Activation::Silu),
+            gated(Activation::GeluTanh),
+        ];
+        let measure = |operation| Some((operation, measure(&kernels, operation, self.rounds)?));
+        let measured: Vec<(Operation, Measured)> = operations.into_iter().filter_map(measure).collect();
         let compile_ms = kernels.pack().compile_time().as_secs_f64() * 1e3;
         if self.json {
             let rows: Vec<Value> = measured.iter().map(to_json).collect();
@@ -52,21 +62,25 @@ fn ratio(measured: &Measured) -> f64 {
     measured.pack.as_secs_f64() / measured.native.as_secs_f64().max(1e-9)
 }
 
-fn cells(measured: &Measured) -> Vec<String> {
+fn name(operation: &Operation) -> String {
+    operation.category().map_or_else(String::new, |category| category.to_string())
+}
+
+fn cells((operation, measured): &(Operation, Measured)) -> Vec<String> {
     let ns = |time: std::time::Duration| format!("{} ns", time.as_nanos());
     vec![
-        measured.category.to_string(),
-        measured.len.to_string(),
+        name(operation),
+        operation.numbers().to_string(),
         ns(measured.pack),
         ns(measured.native),
         format!("{:.2}", ratio(measured)),
     ]
 }
 
-fn to_json(measured: &Measured) -> Value {
+fn to_json((operation, measured): &(Operation, Measured)) -> Value {
     json!({
-        "operation": measured.category.to_string(),
-        "numbers": measured.len,
+        "operation": name(operation),
+        "numbers": operation.numbers(),
         "pack_ns": measured.pack.as_nanos() as u64,
         "native_ns": measured.native.as_nanos() as u64,
         "ratio": ratio(measured),

@@ -7,17 +7,22 @@ use serde_json::{Value, json};
 use crate::flags::server::ServerFlags;
 use crate::output;
 
-/// Have a running server use an installed pack, from its next step on
+/// Have a running server use installed packs, from its next step on
 ///
-/// The server verifies it, compiles it and compares it with the reference first. What it used before is kept for 300 seconds.
+/// The server verifies them, compiles them and compares them with the reference first. What it used before is kept for 300
+/// seconds.
 #[derive(Debug, Args)]
 pub struct Load {
-    /// Name of a pack that is installed on the server's machine
+    /// Names of packs that are installed on the server's machine
     #[arg(value_name = "PACK", required_unless_present = "previous")]
-    pack: Option<String>,
+    packs: Vec<String>,
     /// Go back to what was used before, up to 300 seconds after a change
-    #[arg(long, conflicts_with = "pack")]
+    #[arg(long, conflicts_with_all = ["packs", "kernel_choice"])]
     previous: bool,
+    /// What computes an operation that the packs have kernels for: `always` a pack, or what is `faster` on the server's machine,
+    /// the native kernel or a pack's [default: what the server was started with]
+    #[arg(long, value_name = "CHOICE", value_parser = ["always", "faster"])]
+    kernel_choice: Option<String>,
     /// Model that uses it [default: all that are loaded]
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
@@ -47,11 +52,11 @@ pub struct Status {
 
 impl Load {
     pub fn execute(self) -> Result<()> {
-        let (path, body) = match &self.pack {
-            Some(pack) => ("load", json!({ "pack": pack, "model": self.model })),
-            None => ("rollback", json!({ "model": self.model })),
-        };
-        change(self.server, path, &body)
+        let Self { packs, previous, kernel_choice, model, server } = self;
+        if previous {
+            return change(server, "rollback", &json!({ "model": model }));
+        }
+        change(server, "load", &json!({ "packs": packs, "model": model, "choice": kernel_choice }))
     }
 }
 
@@ -77,30 +82,40 @@ fn change(server: ServerFlags, what: &str, body: &Value) -> Result<()> {
     print(&serde_json::from_str(&text).context("the response is not JSON")?)
 }
 
+fn text(value: &Value) -> String {
+    output::printable(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+}
+
+fn each(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
 fn print(list: &Value) -> Result<()> {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let heading = ["MODEL", "PACK", "KERNEL", "CALLS", "FAILED", "STATE"].map(str::to_owned).to_vec();
     let mut rows = vec![heading];
-    for model in list["models"].as_array().into_iter().flatten() {
-        let name = output::printable(&text(&model["model"]));
-        if model["pack"].is_null() {
+    for model in each(&list["models"]) {
+        let name = text(&model["model"]);
+        let packs: Vec<String> = each(&model["packs"]).map(|pack| text(&pack["pack"])).collect();
+        if packs.is_empty() {
             rows.push(vec![name, "none: native kernels".to_owned()]);
-            continue;
+        } else if each(&model["kernels"]).next().is_none() {
+            rows.push(vec![name, format!("nothing of {}: native kernels", packs.join(", "))]);
         }
-        let unsigned = if model["unsigned"] == true { " (unsigned)" } else { "" };
-        let pack = format!("{}@{}{unsigned}", text(&model["pack"]), text(&model["version"]));
-        for kernel in model["kernels"].as_array().into_iter().flatten() {
+        for kernel in each(&model["kernels"]) {
             let state = match (&kernel["disabled"], &kernel["last_fault"]) {
                 (Value::Bool(true), fault) => format!("off: {}", text(fault)),
                 (_, Value::Null) => "on".to_owned(),
                 (_, fault) => format!("on; failed last: {}", text(fault)),
             };
-            let counts = ["id", "calls", "failed"].map(|field| text(&kernel[field]));
-            rows.push(
-                [vec![name.clone(), output::printable(&pack)], counts.to_vec(), vec![output::printable(&state)]]
-                    .concat(),
-            );
+            let of_kernel = ["pack", "id", "calls", "failed"].map(|field| text(&kernel[field]));
+            rows.push([vec![text(&model["model"])], of_kernel.to_vec(), vec![state]].concat());
         }
     }
-    output::table(&rows)
+    output::table(&rows)?;
+    each(&list["models"]).try_for_each(|model| {
+        each(&model["operations"]).try_for_each(|operation| {
+            let [operation, chosen, why] = ["operation", "chosen", "why"].map(|field| text(&operation[field]));
+            output::line(&format!("{}: {operation} by {chosen}: {why}", text(&model["model"])))
+        })
+    })
 }

@@ -9,10 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ruvllm_backends::{CrossEncoder, Encoder, EncoderFacts, Purpose, is_encoder};
+use ruvllm_memory::Memory;
 use ruvllm_runtime::hardware::Hardware;
 use ruvllm_runtime::{
-    Cores, Engine, EngineBuilder, LearnedFiles, LoadedPack, ModelMemory, Quota, RequestRecorder, StepMetrics, Tenant,
-    provide_tokenizer_files,
+    Cores, Engine, EngineBuilder, KernelChoice, LearnedFiles, LoadedPack, ModelMemory, Quota, RequestRecorder,
+    StepMetrics, Tenant, provide_tokenizer_files,
 };
 use ruvllm_server::kv_events::AdapterNames;
 use ruvllm_server::metrics::{Metrics, Snapshots};
@@ -78,6 +79,9 @@ pub struct ModelsFlags {
     /// Whether the memory needs hidden states.
     #[arg(skip)]
     keeps_hidden_states: bool,
+    /// Keeps what kernels of packs took.
+    #[arg(skip)]
+    memory_of_kernels: Option<Arc<Memory>>,
     /// Shared by all models, which take turns on them.
     #[arg(skip = Arc::new(Cores::new(Hardware::detect().cores)))]
     cores: Arc<Cores>,
@@ -149,6 +153,8 @@ impl ModelsFlags {
         if let Some(ollama) = ollama {
             self.apply_defaults(ollama);
         }
+        let shared = memory.as_ref().map(|memory| Arc::clone(memory.memory()));
+        self.memory_of_kernels.clone_from(&shared);
         self.keeps_hidden_states = memory.as_ref().is_some_and(RequestRecorder::uses_hidden_states);
         if names.len() > self.models_max {
             bail!("{} models are named and --models-max is {}; raise it", names.len(), self.models_max);
@@ -180,7 +186,6 @@ impl ModelsFlags {
         let (lifecycle, answer_time_max) = (lifecycle.clone(), Some(answer_time_max));
         let preparing = Preparing::default();
         let router = self.router.start(memory.as_ref())?;
-        let shared = memory.as_ref().map(|memory| Arc::clone(memory.memory()));
         let fleet = Arc::new(Fleet::new(Arc::clone(&models), shared, self.address.clone()));
         let api = Api {
             models: Arc::clone(&models),
@@ -229,6 +234,7 @@ impl ModelsFlags {
                         is_told.store(refreshed.is_err(), Ordering::Relaxed);
                     }
                     models.maintain();
+                    models.learn_of_kernel_packs();
                     fleet.announce();
                 })
             },
@@ -284,6 +290,7 @@ impl ModelsFlags {
     fn builder(&self, file: &Path) -> Result<EngineBuilder> {
         let builder = self.engine.builder(file)?.sequences(self.sequences).share_prefixes(self.share_prefixes);
         let builder = builder.keep_hidden_states(self.keeps_hidden_states).cores(Arc::clone(&self.cores));
+        let builder = builder.kernel_memory(self.memory_of_kernels.clone());
         let builder = builder.memory_bytes(self.for_models).draft_model(self.engine.draft_model.find_if_fitting(file)?);
         let builder = match self.backend_of(file)? {
             Some(backend) => backend.apply(builder)?,
@@ -366,6 +373,10 @@ impl Loader for ModelsFlags {
 
     fn kernel_pack(&self, name: &str) -> Result<Arc<LoadedPack>, LoadFailure> {
         Ok(self.engine.pack.load_installed(name)?)
+    }
+
+    fn kernel_choice(&self) -> KernelChoice {
+        self.engine.pack.choice()
     }
 
     fn describe(&self, file: &Path) -> Result<ModelDescription, LoadFailure> {

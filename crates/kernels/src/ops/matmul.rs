@@ -105,6 +105,12 @@ pub fn matmul_gated_by<'a>(
     gated(worker, &Group::of(weights, rows), low_rank, rows, gate_through, input, out);
 }
 
+/// Returns how many gates of a row a worker activates at once, of a few rows.
+pub fn gated_cols(gate_up: &Linear, workers: usize) -> usize {
+    let tiles = unit_tiles(gate_up.parts(), Path::Narrow, workers);
+    (tiles * TILE_ROWS).min(gate_up.rows() / 2)
+}
+
 /// Returns what multiplies one part of a row by its activated gate.
 fn native_gate(activation: Activation) -> impl Fn(&Worker<'_>, &[f32], &mut [f32]) {
     move |worker, up, gate| {

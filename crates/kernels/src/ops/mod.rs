@@ -40,7 +40,7 @@ pub use host_pages::HostPages;
 pub use host_states::{DeltaShape, HostStates, LayerState, StateShape, TAPS_MAX};
 pub use linear::{Linear, LinearError};
 pub use low_rank::{Adapted, Adapter, AdapterRows, LowRank, LowRankPiece};
-pub use matmul::{matmul, matmul_gated, matmul_gated_by, matmul_residual};
+pub use matmul::{gated_cols, matmul, matmul_gated, matmul_gated_by, matmul_residual};
 pub use matrix::Matrix;
 pub use ranges::keep_in_range;
 pub use rope::{RopeStyle, RopeTable};

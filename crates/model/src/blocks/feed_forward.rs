@@ -2,7 +2,8 @@
 
 use ruvllm_kernels::Worker;
 use ruvllm_kernels::ops::{
-    Activation, BatchRows, Experts, Linear, Routing, RowOperation, add_gated, matmul, matmul_gated, matmul_gated_by,
+    Activation, BatchRows, Experts, Linear, Routing, RowOperation, add_gated, gated_cols, matmul, matmul_gated,
+    matmul_gated_by,
 };
 
 use super::dense_and_experts::DenseAndExperts;
@@ -101,6 +102,14 @@ impl FeedForwardBlock {
                 worker.barrier();
             }
             Kind::DenseAndExperts(both) => both.run(worker, state, rows, next_norm),
+        }
+    }
+
+    /// Returns how many gates of a row a worker activates at once, if that can be done by kernels from outside.
+    pub(crate) fn gated_cols(&self, workers: usize) -> Option<usize> {
+        match &self.kind {
+            Kind::Dense { gate_up, .. } => Some(gated_cols(gate_up, workers)),
+            _ => None,
         }
     }
 

@@ -60,6 +60,20 @@ fn what_nobody_trusted_has_signed_is_refused() {
 }
 
 #[test]
+fn a_signature_that_claims_a_trusted_key_is_refused() {
+    let (pack, other) = (TestPack::new(), SecretKey::generate().unwrap());
+    // What somebody else has signed, under the name of the key that is trusted.
+    let forged = other.sign(&fs::read(pack.path(MANIFEST)).unwrap());
+    let (_, digits) = forged.split_once(' ').unwrap();
+    fs::write(pack.path(SIGNATURE), format!("{} {digits}", pack.key.public())).unwrap();
+    assert!(matches!(refusal(&pack), PackError::Signature(SignatureError::Wrong)));
+    // A key of which everybody knows a signature of everything.
+    let weak = format!("ed25519:01{} 01{}", "00".repeat(31), "00".repeat(63));
+    fs::write(pack.path(SIGNATURE), weak).unwrap();
+    assert!(matches!(refusal(&pack), PackError::Signature(SignatureError::NotASignature)));
+}
+
+#[test]
 fn a_pack_without_a_signature_needs_to_be_allowed() {
     let pack = TestPack::new();
     fs::remove_file(pack.path(SIGNATURE)).unwrap();

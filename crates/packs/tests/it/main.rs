@@ -3,8 +3,10 @@
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;
 
+mod examples;
 mod format;
 mod fuzz_corpus;
+mod greedy;
 mod hostile;
 mod sandbox;
 mod standard;

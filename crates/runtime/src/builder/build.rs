@@ -104,8 +104,8 @@ impl EngineBuilder {
         };
         let Loaded { runner, weights, draft, adapters, kernel_packs, threads, kernels } = loaded;
         let kernel_packs = KernelPacks::new(file.backend(), kernel_packs);
-        if let (Plan::Native(_), Some(pack)) = (&file.plan, &self.kernel_pack) {
-            kernel_packs.set(Some(Arc::clone(pack)))?;
+        if matches!(file.plan, Plan::Native(_)) && !self.kernel_packs.is_empty() {
+            kernel_packs.set(self.kernel_packs.clone(), self.kernel_choice)?;
         }
         let memory = self.model_memory(file, context, weights, kv);
         let caches_prefixes = runner.limits().caches_prefixes;
@@ -170,9 +170,10 @@ impl EngineBuilder {
         };
         let kernel_packs = KernelPackBase {
             slot: Arc::clone(runner.row_kernels()),
-            shapes: shapes_of(runner.config()),
+            shapes: shapes_of(&runner),
             threads: runner.threads(),
             kernels: machine.kernels,
+            memory: self.kernel_memory.clone(),
         };
         let (adapters, kernel_packs) = (Some(base), Some(kernel_packs));
         let kernels = machine.kernels.name();

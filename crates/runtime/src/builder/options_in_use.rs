@@ -24,7 +24,7 @@ impl EngineBuilder {
                 quantize: None,
                 threads: None,
                 prefill: Prefill::Exact,
-                kernel_pack: None,
+                kernel_packs: Vec::new(),
                 ..self
             },
         };
@@ -43,7 +43,7 @@ impl EngineBuilder {
             ("--quantize", self.quantize.is_some()),
             ("--prefill fast", self.prefill == Prefill::Fast),
             ("--threads", self.threads.is_some()),
-            ("--kernel-pack", self.kernel_pack.is_some()),
+            ("--kernel-pack", !self.kernel_packs.is_empty()),
         ];
         all.into_iter().filter_map(|(flag, is_set)| is_set.then_some(flag)).collect()
     }

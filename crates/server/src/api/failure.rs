@@ -171,7 +171,7 @@ impl From<ModelError> for ApiError {
             }
             ModelError::AdapterPath { .. } => ApiError::invalid_param("lora_path", message),
             ModelError::WhichModel { .. } => ApiError::invalid_param("model", message),
-            ModelError::KernelPack { .. } => ApiError::invalid_param("pack", message),
+            ModelError::KernelPack { .. } => ApiError::invalid_param("packs", message),
             ModelError::AdapterChanged { .. } => {
                 ApiError::new(StatusCode::CONFLICT, ErrorKind::InvalidRequest, message).with_param("adapter")
             }

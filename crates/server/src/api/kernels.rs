@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use ruvllm_runtime::{Engine, KernelStatus};
+use ruvllm_runtime::{Engine, KernelCandidate, KernelChoice, KernelPacks, KernelStatus, LoadedPack, OperationChoice};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -13,15 +13,27 @@ use crate::body::Body;
 use crate::error::ApiError;
 use crate::openapi::ErrorBody;
 
-/// A pack to use.
+/// Packs to use.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct KernelPackName {
-    /// Name of an installed pack.
-    #[schema(example = "standard")]
-    pub pack: String,
-    /// The model that uses it [default: all loaded ones]
+pub struct KernelPackNames {
+    /// Names of installed packs.
+    #[schema(example = json!(["standard"]))]
+    pub packs: Vec<String>,
+    /// The model that uses them [default: all loaded ones]
     pub model: Option<String>,
+    /// What decides where several kernels can compute the same [default: what the server was started with]
+    pub choice: Option<ChoiceName>,
+}
+
+/// What decides between the kernels of packs and native ones.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChoiceName {
+    /// The first pack that has a kernel.
+    Always,
+    /// What takes less time on this machine.
+    Faster,
 }
 
 /// The models that are meant.
@@ -34,27 +46,60 @@ pub struct KernelPackUsers {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct KernelPackList {
-    models: Vec<ModelKernelPack>,
+    models: Vec<ModelKernelPacks>,
 }
 
-/// The kernel pack of a model.
+/// The kernel packs of a model.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ModelKernelPack {
+pub(crate) struct ModelKernelPacks {
     model: String,
-    /// `null` if all kernels are native.
-    pack: Option<String>,
-    version: Option<String>,
-    digest: Option<String>,
-    /// `null` also if the pack is unsigned.
-    signer: Option<String>,
-    unsigned: bool,
+    /// None if all kernels are native.
+    packs: Vec<PackAtWork>,
+    /// `null` without packs.
+    choice: Option<ChoiceName>,
+    /// What computes each operation that packs may have kernels for. Without packs all are native.
+    operations: Vec<OperationAtWork>,
+    /// The kernels that were chosen.
     kernels: Vec<KernelAtWork>,
-    /// How often a pack was taken back because it failed or was slow.
+    /// How often packs were taken back because they failed or were slow.
     withdrawn: u64,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PackAtWork {
+    pack: String,
+    version: String,
+    digest: String,
+    /// `null` if the pack is unsigned.
+    signer: Option<String>,
+    unsigned: bool,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OperationAtWork {
+    operation: String,
+    /// What one call gets.
+    numbers: usize,
+    /// `native`, or the pack with its version and the kernel.
+    chosen: String,
+    why: String,
+    candidates: Vec<Candidate>,
+}
+
+/// A kernel that can compute an operation.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Candidate {
+    kernel: String,
+    /// Time of a call; `null` if it was not measured.
+    ns: Option<f64>,
+    /// How often it was measured on machines like this one.
+    measured: u32,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct KernelAtWork {
+    /// With its version.
+    pack: String,
     id: String,
     category: String,
     calls: u64,
@@ -85,25 +130,29 @@ async fn kernel_packs(State(api): State<Api>) -> Json<KernelPackList> {
     let loaded = api.models.all_loaded();
     let models = loaded.iter().filter_map(|model| {
         let engine = model.runner.generator()?;
-        Some(ModelKernelPack::of(model.name.to_string(), engine))
+        Some(ModelKernelPacks::of(model.name.to_string(), engine))
     });
     Json(KernelPackList { models: models.collect() })
 }
 
-/// Use an installed kernel pack from the next step on
+/// Use installed kernel packs from the next step on
 ///
-/// It is verified, compiled and compared with the reference on the model's shapes first. The pack before it is kept for 300
-/// seconds, and comes back by itself if the new one fails or is slow.
-#[utoipa::path(post, path = "/v1/kernels/load", tag = "admin", request_body = KernelPackName,
-    responses((status = 200, description = "It is used", body = KernelPackList),
-              (status = 400, description = "It cannot be used", body = ErrorBody),
+/// They are verified, compiled and compared with the reference on the model's shapes first. What was used before is kept for 300
+/// seconds, and comes back by itself if one fails or is slow.
+#[utoipa::path(post, path = "/v1/kernels/load", tag = "admin", request_body = KernelPackNames,
+    responses((status = 200, description = "They are used", body = KernelPackList),
+              (status = 400, description = "One cannot be used", body = ErrorBody),
               (status = 403, description = "The key has not the scope admin", body = ErrorBody),
               (status = 404, description = "The model is not loaded", body = ErrorBody)))]
 async fn load_kernel_pack(
     State(api): State<Api>,
-    Body(KernelPackName { pack, model }): Body<KernelPackName>,
+    Body(KernelPackNames { packs, model, choice }): Body<KernelPackNames>,
 ) -> Result<Json<KernelPackList>, ApiError> {
-    api.models.set_kernel_pack(model.as_deref(), Some(pack)).await?;
+    if !(1..=KernelPacks::PACKS_MAX).contains(&packs.len()) {
+        let problem = format!("must name 1 to {} packs; /v1/kernels/unload uses none", KernelPacks::PACKS_MAX);
+        return Err(ApiError::invalid_param("packs", problem));
+    }
+    api.models.set_kernel_packs(model.as_deref(), packs, choice.map(KernelChoice::from)).await?;
     Ok(kernel_packs(State(api)).await)
 }
 
@@ -116,7 +165,7 @@ async fn unload_kernel_pack(
     State(api): State<Api>,
     Body(KernelPackUsers { model }): Body<KernelPackUsers>,
 ) -> Result<Json<KernelPackList>, ApiError> {
-    api.models.set_kernel_pack(model.as_deref(), None).await?;
+    api.models.set_kernel_packs(model.as_deref(), Vec::new(), None).await?;
     Ok(kernel_packs(State(api)).await)
 }
 
@@ -134,19 +183,67 @@ async fn rollback_kernel_pack(
     Ok(kernel_packs(State(api)).await)
 }
 
-impl ModelKernelPack {
+impl ModelKernelPacks {
     fn of(model: String, engine: &Engine) -> Self {
-        let status = engine.kernel_packs().status();
-        let pack = status.as_ref().map(|status| &status.pack);
+        let withdrawn = engine.kernel_packs().withdrawn();
+        let Some(status) = engine.kernel_packs().status() else {
+            let (packs, operations, kernels) = Default::default();
+            return Self { model, packs, choice: None, operations, kernels, withdrawn };
+        };
         Self {
             model,
-            pack: pack.map(|pack| pack.name.clone()),
-            version: pack.map(|pack| pack.version.to_string()),
-            digest: pack.map(|pack| pack.digest.clone()),
-            signer: pack.and_then(|pack| pack.signer).map(|key| key.to_string()),
-            unsigned: pack.is_some_and(|pack| pack.signer.is_none()),
-            kernels: status.iter().flat_map(|status| &status.kernels).map(KernelAtWork::of).collect(),
-            withdrawn: engine.kernel_packs().withdrawn(),
+            packs: status.packs.iter().map(|pack| PackAtWork::of(pack)).collect(),
+            choice: Some(status.choice.into()),
+            operations: status.operations.into_iter().map(OperationAtWork::of).collect(),
+            kernels: status.kernels.iter().map(KernelAtWork::of).collect(),
+            withdrawn,
+        }
+    }
+}
+
+impl PackAtWork {
+    fn of(pack: &LoadedPack) -> Self {
+        Self {
+            pack: pack.name.clone(),
+            version: pack.version.to_string(),
+            digest: pack.digest.clone(),
+            signer: pack.signer.map(|key| key.to_string()),
+            unsigned: pack.signer.is_none(),
+        }
+    }
+}
+
+impl OperationAtWork {
+    fn of(choice: OperationChoice) -> Self {
+        let candidate = |candidate: &KernelCandidate| Candidate {
+            kernel: candidate.kernel.clone(),
+            ns: candidate.timing.map(|timing| timing.ns),
+            measured: candidate.timing.map_or(0, |timing| timing.measured),
+        };
+        Self {
+            operation: choice.category.to_string(),
+            numbers: choice.numbers,
+            chosen: choice.chosen().kernel.clone(),
+            candidates: choice.candidates.iter().map(candidate).collect(),
+            why: choice.why,
+        }
+    }
+}
+
+impl From<ChoiceName> for KernelChoice {
+    fn from(name: ChoiceName) -> Self {
+        match name {
+            ChoiceName::Always => Self::Always,
+            ChoiceName::Faster => Self::Faster,
+        }
+    }
+}
+
+impl From<KernelChoice> for ChoiceName {
+    fn from(choice: KernelChoice) -> Self {
+        match choice {
+            KernelChoice::Always => Self::Always,
+            KernelChoice::Faster => Self::Faster,
         }
     }
 }
@@ -155,6 +252,7 @@ impl KernelAtWork {
     fn of(status: &KernelStatus) -> Self {
         let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Self {
+            pack: status.pack.clone(),
             id: status.kernel.clone(),
             category: status.category.to_string(),
             calls: status.calls,

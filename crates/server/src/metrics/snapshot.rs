@@ -44,6 +44,8 @@ pub struct ModelSnapshot {
 /// A kernel of a pack. Counters start when the pack is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelSnapshot {
+    /// With its version.
+    pub pack: String,
     pub kernel: String,
     pub calls: u64,
     pub failed: u64,
@@ -126,7 +128,7 @@ impl Metrics {
         }
         self.counter(names::KERNEL_PACKS_WITHDRAWN, &model).absolute(snapshot.kernel_packs_withdrawn);
         for kernel in &snapshot.kernels {
-            let labels = [model[0], ("kernel", kernel.kernel.as_str())];
+            let labels = [model[0], ("pack", kernel.pack.as_str()), ("kernel", kernel.kernel.as_str())];
             self.counter(names::KERNEL_CALLS, &labels).absolute(kernel.calls);
             self.counter(names::KERNEL_FAILED, &labels).absolute(kernel.failed);
             self.gauge(names::KERNEL_DISABLED, &labels).set(f64::from(u8::from(kernel.is_disabled)));

@@ -1,32 +1,38 @@
 //! Kernel packs of loaded models.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use ruvllm_runtime::KernelPackError;
+use ruvllm_runtime::{KernelChoice, KernelPackError};
 
-use super::{ModelError, ModelInUse, Models};
+use super::{LoadFailure, ModelError, ModelInUse, Models};
+
+/// How often what running calls took is learned: a few entries in the memory each time.
+const LEARN_EVERY: Duration = Duration::from_secs(300);
 
 impl Models {
-    /// Has loaded models use an installed pack, or none; all models if none is named.
-    pub async fn set_kernel_pack(
+    /// Has loaded models use installed packs, or none; all models if none is named.
+    pub async fn set_kernel_packs(
         self: &Arc<Self>,
         model: Option<&str>,
-        pack: Option<String>,
+        packs: Vec<String>,
+        choice: Option<KernelChoice>,
     ) -> Result<(), ModelError> {
         let users = self.users_of_kernel_packs(model)?;
         let loader = Arc::clone(&self.loader);
-        let name = pack.clone().unwrap_or_default();
+        let name = packs.join(", ");
         let failed = {
             let name = name.clone();
-            move |error: super::LoadFailure| ModelError::KernelPack { name, error }
+            move |error: LoadFailure| ModelError::KernelPack { name, error }
         };
         // Compiling and comparing takes a while.
         let set = tokio::task::spawn_blocking(move || {
-            let pack = pack.map(|pack| loader.kernel_pack(&pack)).transpose()?;
+            let packs = packs.iter().map(|pack| loader.kernel_pack(pack)).collect::<Result<Vec<_>, _>>()?;
+            let choice = choice.unwrap_or_else(|| loader.kernel_choice());
             users
                 .iter()
                 .filter_map(|user| user.runner.generator())
-                .try_for_each(|engine| engine.kernel_packs().set(pack.clone()).map_err(super::LoadFailure::from))
+                .try_for_each(|engine| engine.kernel_packs().set(packs.clone(), choice).map_err(LoadFailure::from))
         });
         set.await.map_err(|_| ModelError::Lost { name })?.map_err(failed)
     }
@@ -46,6 +52,15 @@ impl Models {
         for model in self.all_loaded() {
             if let Some(engine) = model.runner.generator() {
                 engine.kernel_packs().maintain();
+            }
+        }
+    }
+
+    /// Keeps what kernels of packs took, and chooses by it. Must be called periodically, on a thread that may block.
+    pub fn learn_of_kernel_packs(&self) {
+        for model in self.all_loaded() {
+            if let Some(engine) = model.runner.generator() {
+                engine.kernel_packs().remember(LEARN_EVERY);
             }
         }
     }

@@ -71,6 +71,7 @@ impl LoadedAdapters {
 fn kernel_snapshots(engine: &Engine) -> Vec<KernelSnapshot> {
     let kernels = engine.kernel_packs().status().map(|status| status.kernels).unwrap_or_default();
     let snapshot = |status: KernelStatus| KernelSnapshot {
+        pack: status.pack,
         kernel: status.kernel,
         calls: status.calls,
         failed: status.failed,

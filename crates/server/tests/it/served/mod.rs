@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, request};
 use axum::response::Response;
 use http_body_util::BodyExt;
-use ruvllm_runtime::{Engine, EngineBuilder, LoadedPack, ModelMemory, StepMetrics};
+use ruvllm_runtime::{Engine, EngineBuilder, KernelChoice, LoadedPack, ModelMemory, StepMetrics};
 use ruvllm_server::access::{Gate, KeyFile, NewKey, Scope, Scopes, StoredKey};
 use ruvllm_server::metrics::Metrics;
 use ruvllm_server::models::{LoadFailure, Loader, ModelDescription, ModelError, Models, ModelsOptions, Runner};
@@ -47,6 +47,10 @@ impl Loader for ShortContext {
 
     fn kernel_pack(&self, name: &str) -> Result<Arc<LoadedPack>, LoadFailure> {
         Err(format!("no pack '{name}' is installed here").into())
+    }
+
+    fn kernel_choice(&self) -> KernelChoice {
+        KernelChoice::default()
     }
 
     fn describe(&self, _: &Path) -> Result<ModelDescription, LoadFailure> {
