@@ -1,6 +1,6 @@
 //! What is in a module, before any of it is compiled.
 
-use wasmparser::{Parser, Payload, TypeRef};
+use wasmparser::{FunctionBody, Operator, Parser, Payload, TypeRef};
 
 use super::{InstanceLimits, TABLE_ELEMENTS_MAX};
 
@@ -8,6 +8,9 @@ use super::{InstanceLimits, TABLE_ELEMENTS_MAX};
 pub const MODULE_BYTES_MAX: usize = 1 << 20;
 /// What one function may have: the time to compile it grows faster than its size.
 const FUNCTION_BYTES_MAX: usize = 64 << 10;
+/// Pages that a function may copy or fill from one look at the clock to the next, a few milliseconds: that is looked at when a
+/// function begins and at the end of each turn of a loop, and not while memory is copied.
+const BULK_PAGES_MAX: u32 = 1024;
 const FUNCTIONS_MAX: u32 = 1024;
 const EXPORTS_MAX: u32 = 256;
 
@@ -83,12 +86,36 @@ pub(super) fn inspect(bytes: &[u8], limits: InstanceLimits) -> Result<(), Module
             Payload::ExportSection(exports) => within("exports", exports.count().into(), EXPORTS_MAX.into())?,
             Payload::CodeSectionEntry(body) => {
                 within("bytes in a function", body.range().len() as u64, FUNCTION_BYTES_MAX as u64)?;
+                let max = (BULK_PAGES_MAX / limits.memory_pages.max(1)).max(1);
+                within(
+                    "copies and fills of memory in a function, of so many memory_pages,",
+                    bulk_operations(&body).map_err(invalid)?,
+                    max.into(),
+                )?;
             }
             Payload::End(_) => break,
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Returns how many operations a function has whose time depends on an operand.
+fn bulk_operations(body: &FunctionBody<'_>) -> Result<u64, wasmparser::BinaryReaderError> {
+    let mut operators = body.get_operators_reader()?;
+    let mut count = 0;
+    while !operators.eof() {
+        count += u64::from(matches!(
+            operators.read()?,
+            Operator::MemoryCopy { .. }
+                | Operator::MemoryFill { .. }
+                | Operator::MemoryInit { .. }
+                | Operator::TableCopy { .. }
+                | Operator::TableFill { .. }
+                | Operator::TableInit { .. }
+        ));
+    }
+    Ok(count)
 }
 
 fn within(what: &'static str, got: u64, max: u64) -> Result<(), ModuleError> {

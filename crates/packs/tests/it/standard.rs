@@ -107,6 +107,7 @@ fn it_passes_the_check_of_hot_upgrades_with_and_without_simd() {
             pairs: 48,
             rope_style: RopeStyle::Halves,
             feed_forward: 11_008,
+            ..ModelShapes::default()
         };
         shadow_check(&kernels, large).unwrap();
         assert_eq!(kernels.status().len(), 4);
