@@ -97,7 +97,7 @@ impl<'a> Tensors<'a> {
     pub(crate) fn row_matrix(&mut self, name: &str, cols: usize) -> Result<PackedMatrix, LoadError> {
         let is_vector = self.gguf.tensor(name).is_some_and(|tensor| tensor.dims.len() == 1);
         let tensor = if is_vector { self.take(name, &[cols])? } else { self.take(name, &[cols, 1])? };
-        Ok(self.pack(name, &tensor, &[1], cols)?.remove(0))
+        Ok(pack(&mut self.arena, name, &tensor, &[1], cols)?.remove(0))
     }
 
     /// Matrices that stand below each other in one tensor, with these numbers of rows.
@@ -108,7 +108,7 @@ impl<'a> Tensors<'a> {
         cols: usize,
     ) -> Result<Vec<PackedMatrix>, LoadError> {
         let tensor = self.take(name, &[cols, rows.iter().sum()])?;
-        self.pack(name, &tensor, rows, cols)
+        pack(&mut self.arena, name, &tensor, rows, cols)
     }
 
     /// Two matrices whose rows take turns in one tensor, `run` rows at a time.
@@ -149,7 +149,7 @@ impl<'a> Tensors<'a> {
         cols: usize,
     ) -> Result<Vec<PackedMatrix>, LoadError> {
         let tensor = self.take(name, &[cols, rows, count])?;
-        self.pack_experts(name, &tensor, &vec![rows; count], cols)
+        pack(self.expert_arena(), name, &tensor, &vec![rows; count], cols)
     }
 
     /// Pairs of matrices of experts, which are one tensor: those of a pair stand below each other.
@@ -161,29 +161,13 @@ impl<'a> Tensors<'a> {
         cols: usize,
     ) -> Result<Vec<[PackedMatrix; 2]>, LoadError> {
         let tensor = self.take(name, &[cols, 2 * rows, count])?;
-        let mut all = self.pack_experts(name, &tensor, &vec![rows; 2 * count], cols)?.into_iter();
+        let mut all = pack(self.expert_arena(), name, &tensor, &vec![rows; 2 * count], cols)?.into_iter();
         Ok(std::iter::from_fn(|| Some([all.next()?, all.next()?])).collect())
     }
 
-    fn pack(
-        &mut self,
-        name: &str,
-        tensor: &Tensor<'_>,
-        rows: &[usize],
-        cols: usize,
-    ) -> Result<Vec<PackedMatrix>, LoadError> {
-        pack(&mut self.arena, name, tensor, rows, cols)
-    }
-
-    fn pack_experts(
-        &mut self,
-        name: &str,
-        tensor: &Tensor<'_>,
-        rows: &[usize],
-        cols: usize,
-    ) -> Result<Vec<PackedMatrix>, LoadError> {
-        let arena = self.expert_arena.as_mut().unwrap_or(&mut self.arena);
-        pack(arena, name, tensor, rows, cols)
+    /// Returns where the weights of experts go: with all others, unless they have a file of their own.
+    fn expert_arena(&mut self) -> &mut Arena {
+        self.expert_arena.as_mut().unwrap_or(&mut self.arena)
     }
 
     /// Fails if the file holds a tensor that nobody asked for.

@@ -3,9 +3,10 @@
 
 use ruvllm_kernels::Worker;
 use ruvllm_kernels::ops::{
-    Activation, BatchRows, Experts, Linear, Routing, add_norms, matmul, matmul_gated, normalize, residual_norm,
+    Activation, BatchRows, Experts, Linear, add_norms, matmul, matmul_gated, normalize, residual_norm,
 };
 
+use super::experts::load_experts;
 use super::linear;
 use crate::RunState;
 use crate::config::{ExpertsConfig, FeedForwardConfig};
@@ -97,31 +98,4 @@ impl DenseAndExperts {
     pub(super) fn takes_gated(&self) -> &Linear {
         &self.down
     }
-}
-
-fn load_experts(
-    tensors: &mut Tensors<'_>,
-    config: &ExpertsConfig,
-    hidden: usize,
-    layer: usize,
-) -> Result<Experts, LoadError> {
-    let name = |part: &str| format!("blk.{layer}.{part}");
-    let ExpertsConfig { experts, active, width, .. } = *config;
-    let router = tensors.matrix(&name("ffn_gate_inp.weight"), experts, hidden)?;
-    let gate_up = tensors.matrix_pairs(&name("ffn_gate_up_exps.weight"), experts, width, hidden)?;
-    let down = tensors.matrices(&name("ffn_down_exps.weight"), experts, hidden, width)?;
-    Ok(Experts {
-        router: linear(layer, vec![router], None)?,
-        gate_up: gate_up.into_iter().map(|pair| linear(layer, pair.into(), None)).collect::<Result<_, _>>()?,
-        down: down.into_iter().map(|down| linear(layer, vec![down], None)).collect::<Result<_, _>>()?,
-        activation: config.activation,
-        routing: Routing {
-            active,
-            scoring: config.scoring,
-            renormalize: config.renormalize,
-            scale: config.scale,
-            choice_bias: None,
-            expert_scales: tensors.optional_floats(&name("ffn_down_exps.scale"), experts)?,
-        },
-    })
 }

@@ -2,11 +2,11 @@
 
 use ruvllm_kernels::Worker;
 use ruvllm_kernels::ops::{
-    Activation, BatchRows, Experts, Linear, Routing, RowOperation, add_gated, gated_cols, matmul, matmul_gated,
-    matmul_gated_by,
+    Activation, BatchRows, Experts, Linear, RowOperation, add_gated, gated_cols, matmul, matmul_gated, matmul_gated_by,
 };
 
 use super::dense_and_experts::DenseAndExperts;
+use super::experts::load_experts;
 use super::{Projection, linear};
 use crate::RunState;
 use crate::adapters::{Order, RowPick, Site, Target};
@@ -278,53 +278,6 @@ fn load_dense(
             post_norm,
             scale,
             number: Site::Down.number(layer),
-        },
-    })
-}
-
-fn load_experts(
-    tensors: &mut Tensors<'_>,
-    config: &ExpertsConfig,
-    hidden: usize,
-    layer: usize,
-) -> Result<Experts, LoadError> {
-    let name = |part: &str| format!("blk.{layer}.{part}");
-    let ExpertsConfig { experts, active, width, .. } = *config;
-    let router = tensors.matrix(&name("ffn_gate_inp.weight"), experts, hidden)?;
-    let router_bias = tensors.optional_floats(&name("ffn_gate_inp.bias"), experts)?;
-    let choice_bias = tensors.optional_floats(&name("exp_probs_b.bias"), experts)?;
-    let gates = tensors.matrices(&name("ffn_gate_exps.weight"), experts, width, hidden)?;
-    let ups = tensors.matrices(&name("ffn_up_exps.weight"), experts, width, hidden)?;
-    let downs = tensors.matrices(&name("ffn_down_exps.weight"), experts, hidden, width)?;
-    let mut biases = |part: &str, len: usize| tensors.optional_float_rows(&name(part), experts, len);
-    let (gate_biases, up_biases) = (biases("ffn_gate_exps.bias", width)?, biases("ffn_up_exps.bias", width)?);
-    let down_biases = biases("ffn_down_exps.bias", hidden)?;
-    let both_biases = |expert: usize| match (&gate_biases, &up_biases) {
-        (Some(gates), Some(ups)) => Some([&gates[expert][..], &ups[expert][..]].concat()),
-        _ => None,
-    };
-    match (&gate_biases, &up_biases) {
-        (Some(_), None) => return Err(LoadError::MissingTensor(name("ffn_up_exps.bias"))),
-        (None, Some(_)) => return Err(LoadError::MissingTensor(name("ffn_gate_exps.bias"))),
-        _ => {}
-    }
-    let gate_up = gates.into_iter().zip(ups).enumerate();
-    let gate_up = gate_up.map(|(expert, (gate, up))| linear(layer, vec![gate, up], both_biases(expert)));
-    let down = downs.into_iter().enumerate();
-    let down =
-        down.map(|(expert, down)| linear(layer, vec![down], down_biases.as_ref().map(|all| all[expert].clone())));
-    Ok(Experts {
-        router: linear(layer, vec![router], router_bias)?,
-        gate_up: gate_up.collect::<Result<_, _>>()?,
-        down: down.collect::<Result<_, _>>()?,
-        activation: config.activation,
-        routing: Routing {
-            active,
-            scoring: config.scoring,
-            renormalize: config.renormalize,
-            scale: config.scale,
-            choice_bias,
-            expert_scales: None,
         },
     })
 }

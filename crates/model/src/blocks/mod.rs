@@ -6,6 +6,7 @@
 mod attention;
 mod delta_net;
 mod dense_and_experts;
+mod experts;
 mod feed_forward;
 mod layer_input;
 mod mixer;
