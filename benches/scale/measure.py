@@ -260,9 +260,10 @@ def replay(options):
 
     chance = random.Random(1)
     stems = [[chance.randrange(300, 40000) for _ in range(chance.randrange(8, 160))] for _ in range(300)]
-    token = subprocess.run([options.program, "keys", "token"], check=True, capture_output=True, text=True).stdout.strip()
     pages, lock, failures = Pages(), threading.Lock(), []
     with worker(options, 0, "--kv-memory", "128M", "--kv", "f16", "--kv-events", "127.0.0.1:0") as (url, said):
+        # The first server makes it.
+        token = subprocess.run([options.program, "keys", "token"], check=True, capture_output=True, text=True).stdout.strip()
         listen(re.search(r"^KV events on (\S+)$", said, re.MULTILINE)[1], pages)
         time.sleep(1)
 
