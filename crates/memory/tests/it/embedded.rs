@@ -373,7 +373,8 @@ fn a_list_of_sessions_reads_no_conversations_and_older_memories_get_what_it_read
     drop(memory);
     // As the first version left it.
     let older = "DROP TABLE session_heads; DROP TABLE trajectories; DROP TABLE learned_versions; \
-                 DROP TABLE learned_scopes; DELETE FROM counters WHERE name IN ('policies', 'learned'); \
+                 DROP TABLE learned_scopes; DROP TABLE workers; \
+                 DELETE FROM counters WHERE name IN ('policies', 'learned', 'workers'); \
                  DROP INDEX witness_by_about; DROP INDEX witness_by_response; DROP INDEX witness_by_user; \
                  DROP INDEX witness_by_kind; ALTER TABLE witness DROP COLUMN kind; \
                  ALTER TABLE witness DROP COLUMN about; ALTER TABLE witness DROP COLUMN response; \
