@@ -17,9 +17,13 @@ const FORMATS: [&str; 4] = ["f16", "q8", "auto", "f16:64,q8:256,q8/q4"];
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let answer_tokens = arguments.next().map_or(24, |count| count.parse().expect("usage: outputs [TOKENS]"));
+    let mut count = |default| {
+        arguments.next().map_or(default, |count| count.parse().expect("usage: outputs [TOKENS [PROMPT_TOKENS]]"))
+    };
+    let (answer_tokens, prompt_tokens) = (count(24), count(usize::MAX));
     for format in FORMATS {
-        let prompts = golden();
+        let mut prompts = golden();
+        prompts.iter_mut().for_each(|prompt| prompt.tokens.truncate(prompt_tokens));
         let mut engine = build(format);
         logits(&mut engine, format, &prompts);
         let ways = [("plain", Speculation::Off, PrefixUse::OFF), ("speculation", Speculation::On, PrefixUse::OFF)];
