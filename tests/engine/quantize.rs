@@ -26,12 +26,16 @@ fn perplexity(path: &Path) -> f64 {
     engine.perplexity(text, 256, |_, _, _| {}).expect("the text is long enough").value
 }
 
-/// The source has 4 bits already, so this is what the second loss costs.
+/// The source has 4 bits already, so this is what the second loss costs. RUVLLM_TEST_LARGE=1 has a coarser format, too.
 #[test]
 fn the_default_model_stays_a_good_model() {
     let folder = tempfile::tempdir().expect("a folder");
     let source = perplexity(&smollm2());
-    for (name, worse_max) in [("q8_0", 1.01), ("q4_k", 1.08), ("q4_0", 1.25)] {
+    let mut formats = vec![("q8_0", 1.01), ("q4_k", 1.08)];
+    if std::env::var_os("RUVLLM_TEST_LARGE").is_some() {
+        formats.push(("q4_0", 1.25));
+    }
+    for (name, worse_max) in formats {
         let path = folder.path().join(format!("{name}.gguf"));
         quantize(&smollm2(), name.parse().expect("a recipe"), &path);
         let quantized = perplexity(&path);
