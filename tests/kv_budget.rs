@@ -9,7 +9,7 @@ use ruvllm_engine::{Core, Event, PrefixUse, Request};
 use ruvllm_runtime::{Engine, Prompt};
 use support::smollm2;
 
-const SESSIONS: usize = 1000;
+const SESSIONS: usize = 400;
 /// Sessions that run together.
 const AT_ONCE: usize = 8;
 /// Beginnings that sessions share, so that opening so many takes seconds.
@@ -19,7 +19,7 @@ const BEGINNING_TOKENS: usize = 184;
 const OWN_TOKENS_MIN: usize = 8;
 /// The tokens of a session that fill pages.
 const PAGED_TOKENS: usize = 192;
-/// A twelfth of what all sessions would take in memory.
+/// A fifth of what all sessions would take in memory.
 const BUDGET: usize = 32 << 20;
 /// Buffers of a step, the tree, what the allocator keeps.
 const SLACK: usize = 24 << 20;
@@ -50,7 +50,7 @@ fn run(core: &mut Core, requests: impl Iterator<Item = Request>, resident_max: &
 }
 
 #[test]
-fn a_thousand_sessions_stay_within_the_budget_and_all_of_them_go_on() {
+fn four_hundred_sessions_stay_within_the_budget_and_all_of_them_go_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let disk = support::disk(folder.path());
     let builder = Engine::builder(smollm2()).context(Some(256)).sequences(AT_ONCE).disk(Some(disk));
@@ -89,7 +89,7 @@ fn a_thousand_sessions_stay_within_the_budget_and_all_of_them_go_on() {
         }
     }
     let stats = core.cache_stats();
-    assert!(stats.evicted_pages > 1000 && stats.disk.is_some_and(|disk| disk.read > 900), "{stats:?}");
+    assert!(stats.evicted_pages > 400 && stats.disk.is_some_and(|disk| disk.read > 300), "{stats:?}");
 
     let sample: Vec<usize> = (0..SESSIONS).step_by(SAMPLED).collect();
     for numbers in sample.chunks(AT_ONCE) {
