@@ -52,7 +52,9 @@ def until(what, condition, seconds=60):
 def worker(options, core, *more):
     """The URL of a worker on one core, and what it said."""
     with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "log"), "w+") as log:
-        command = [options.program, "serve", "smollm2", "--port", "0", "--threads", "1", "--context", "4096", "--no-memory", *more]
+        command = [options.program, "serve", "smollm2", "--port", "0", "--threads", "1", "--no-memory", *more]
+        if "--context" not in more:
+            command += ["--context", "4096"]
         pinned = lambda: os.sched_setaffinity(0, {core})
         process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=pinned)
         try:
@@ -259,9 +261,9 @@ def replay(options):
     import random
 
     chance = random.Random(1)
-    stems = [[chance.randrange(300, 40000) for _ in range(chance.randrange(8, 160))] for _ in range(300)]
+    stems = [[chance.randrange(300, 40000) for _ in range(chance.randrange(8, 64))] for _ in range(300)]
     pages, lock, failures = Pages(), threading.Lock(), []
-    with worker(options, 0, "--kv-memory", "128M", "--kv", "f16", "--kv-events", "127.0.0.1:0") as (url, said):
+    with worker(options, 0, "--context", "512", "--kv-memory", "64M", "--kv", "f16", "--kv-events", "127.0.0.1:0") as (url, said):
         # The first server makes it.
         token = subprocess.run([options.program, "keys", "token"], check=True, capture_output=True, text=True).stdout.strip()
         listen(re.search(r"^KV events on (\S+)$", said, re.MULTILINE)[1], pages)
