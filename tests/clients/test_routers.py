@@ -255,8 +255,7 @@ def test_tools_and_several_answers_go_by_grpc(routed_by_grpc):
 def test_a_worker_that_dies_takes_nobody_with_it(way, vocabulary):
     """It is killed in the middle of its answers: those of the other end, and the next request is answered."""
     with workers(WORKERS) as pair, router_of(way, pair, vocabulary) as url:
-        # By gRPC, the router answers chats only.
-        body = {"model": "smollm2", "messages": LONG, "max_tokens": 200, "temperature": 0, "stream": True}
+        body = {"model": "smollm2", "messages": LONG, "max_tokens": 120, "temperature": 0, "stream": True}
 
         def stream(_):
             data = 0
@@ -284,7 +283,7 @@ def test_a_worker_that_dies_takes_nobody_with_it(way, vocabulary):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_drained_worker_loses_no_answer(way, vocabulary):
     with workers(WORKERS) as pair, router_of(way, pair, vocabulary) as url:
-        body = {"model": "smollm2", "messages": LONG, "max_tokens": 150, "temperature": 0}
+        body = {"model": "smollm2", "messages": LONG, "max_tokens": 80, "temperature": 0}
 
         def said(at):
             return httpx.post(f"{at}/v1/chat/completions", json=body, timeout=120).json()["choices"][0]["message"]["content"]
