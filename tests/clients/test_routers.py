@@ -19,6 +19,7 @@ import pytest
 from test_openai import PERSON, QUESTION, WEATHER
 
 WORKERS = 2
+WAYS = ["sglang", "sglang by gRPC", "vllm"]
 ROUTERS = {
     "sglang": [sys.executable, "-m", "sglang_router.launch_router"],
     "vllm": [os.path.join(os.path.dirname(sys.executable), "vllm-router")],
@@ -50,6 +51,9 @@ CHATS = {
     },
 }
 
+# Answered at length.
+LONG = [{"role": "user", "content": "Tell me a long story about a fox and a crow."}]
+
 
 def free_port():
     with socket.socket() as found:
@@ -60,13 +64,13 @@ def free_port():
 class Worker:
     """A server with one thread, as one of several on this machine."""
 
-    def __init__(self, folder, number, model="smollm2", memory=None):
-        tokenizer = os.path.join(folder, f"tokenizer-{number}")
+    def __init__(self, folder, number, model="smollm2", arguments=None, tokenizer=None, **environment):
+        tokenizer = tokenizer or os.path.join(folder, f"tokenizer-{number}")
         self.log = open(os.path.join(folder, f"worker-{number}.log"), "w+")
-        memory = memory or ["--memory-folder", os.path.join(folder, f"memory-{number}")]
+        arguments = arguments or ["--memory-folder", os.path.join(folder, f"memory-{number}")]
         grpc = ["--grpc-port", "0", "--grpc-tokenizer", tokenizer]
-        arguments = ["serve", model, "--port", "0", "--threads", "1", "--context", "2048", *grpc, *memory]
-        self.process = subprocess.Popen([os.environ["RUVLLM_BIN"], *arguments], stderr=self.log, stdout=self.log)
+        command = [os.environ["RUVLLM_BIN"], "serve", model, "--port", "0", "--threads", "1", "--context", "2048", *grpc, *arguments]
+        self.process = subprocess.Popen(command, stderr=self.log, stdout=self.log, env=os.environ | environment)
 
     def wait(self):
         for _ in range(1200):
@@ -141,15 +145,29 @@ def routed(request, pair):
 
 
 @pytest.fixture(scope="module")
-def routed_by_grpc(pair, tmp_path_factory):
-    # It loads the vocabulary of OpenAI's models before it takes workers of gRPC; here from a package, which has it in another form.
+def vocabulary(tmp_path_factory):
+    # sglang-router loads the vocabulary of OpenAI's models before it takes workers of gRPC; here from a package, which has it in another form.
     said = pathlib.Path(os.environ["RUVLLM_TEST_PROGRAMS"], "js-tiktoken/dist/ranks/o200k_base.cjs").read_text()
     lines = json.loads(said[said.index("{") : said.rindex("}") + 1])["bpe_ranks"].split("\n")
     folder = tmp_path_factory.mktemp("vocabulary")
     with open(folder / "o200k_base.tiktoken", "w") as file:
         for _, first, *tokens in (line.split(" ") for line in lines if line):
             file.writelines(f"{token} {rank}\n" for rank, token in enumerate(tokens, int(first)))
-    with router("sglang", [worker.grpc for worker in pair], TIKTOKEN_ENCODINGS_BASE=str(folder)) as url:
+    return folder
+
+
+@contextlib.contextmanager
+def router_of(way, pair, vocabulary):
+    """A router that reaches its workers over HTTP, or by gRPC."""
+    kind, by_grpc = way.removesuffix(" by gRPC"), way.endswith(" by gRPC")
+    environment = {"TIKTOKEN_ENCODINGS_BASE": str(vocabulary)} if by_grpc else {}
+    with router(kind, [worker.grpc if by_grpc else worker.url for worker in pair], **environment) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def routed_by_grpc(pair, vocabulary):
+    with router_of("sglang by gRPC", pair, vocabulary) as url:
         yield url
 
 
@@ -233,16 +251,16 @@ def test_tools_and_several_answers_go_by_grpc(routed_by_grpc):
     assert len(asked(routed_by_grpc, CHATS["several"]).choices) == 2
 
 
-@pytest.mark.parametrize("kind", ROUTERS)
-def test_a_worker_that_dies_takes_nobody_with_it(kind):
+@pytest.mark.parametrize("way", WAYS)
+def test_a_worker_that_dies_takes_nobody_with_it(way, vocabulary):
     """It is killed in the middle of its answers: those of the other end, and the next request is answered."""
-    with workers(WORKERS) as pair, router(kind, [worker.url for worker in pair]) as url:
-        body = {"model": "smollm2", "prompt": "Once upon a time", "max_tokens": 200, "ignore_eos": True, "stream": True}
+    with workers(WORKERS) as pair, router_of(way, pair, vocabulary) as url:
+        body = {"model": "smollm2", "messages": LONG, "max_tokens": 120, "temperature": 0, "stream": True}
 
         def stream(_):
             data = 0
             try:
-                with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=120) as answer:
+                with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=120) as answer:
                     for line in answer.iter_lines():
                         data += line.startswith("data: {")
                         if line == "data: [DONE]":
@@ -262,17 +280,21 @@ def test_a_worker_that_dies_takes_nobody_with_it(kind):
         assert answered[-1] and sum(answered) >= 4, answered
 
 
-@pytest.mark.parametrize("kind", ROUTERS)
-def test_a_drained_worker_loses_no_answer(kind):
-    with workers(WORKERS) as pair, router(kind, [worker.url for worker in pair]) as url:
-        body = {"model": "smollm2", "prompt": "Once upon a time", "max_tokens": 150, "temperature": 0}
-        whole = httpx.post(f"{pair[1].url}/v1/completions", json=body, timeout=120).json()["choices"][0]["text"]
+@pytest.mark.parametrize("way", WAYS)
+def test_a_drained_worker_loses_no_answer(way, vocabulary):
+    with workers(WORKERS) as pair, router_of(way, pair, vocabulary) as url:
+        body = {"model": "smollm2", "messages": LONG, "max_tokens": 80, "temperature": 0}
+
+        def said(at):
+            return httpx.post(f"{at}/v1/chat/completions", json=body, timeout=120).json()["choices"][0]["message"]["content"]
+
+        whole = said(pair[1].url)
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            answers = [pool.submit(httpx.post, f"{url}/v1/completions", json=body, timeout=120) for _ in range(4)]
+            answers = [pool.submit(said, url) for _ in range(4)]
             until_busy(pair)
             assert pair[0].end() == 0
             for answer in answers:
-                assert answer.result().json()["choices"][0]["text"] == whole
+                assert answer.result() == whole
         # Routers try another worker where nobody listens.
         assert all(is_serving(url) for _ in range(6))
 

@@ -167,7 +167,8 @@ impl BodyPermit {
     }
 }
 
-fn explain(error: axum::Error) -> ApiError {
+/// Converts what ended a body too early.
+pub(crate) fn explain(error: axum::Error) -> ApiError {
     let error = error.into_inner();
     match error.downcast_ref::<BodyError>() {
         Some(BodyError::TooLarge { bytes_max }) => ApiError::too_large(*bytes_max),

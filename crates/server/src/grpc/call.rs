@@ -7,7 +7,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Version};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt, stream};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -15,6 +15,7 @@ use prost::Message;
 
 use super::{CONTENT, frame, is_grpc, status};
 use crate::body::read_within_limits;
+use crate::body_budget;
 use crate::error::ApiError;
 
 /// Messages of a stream of requests; those of [`Call`] are limited like all bodies.
@@ -36,7 +37,7 @@ impl<T: Message + Default + 'static, S: Send + Sync> FromRequest<S> for Call<T> 
 /// Extracts a stream of messages, which are read one by one.
 pub(crate) struct Requests<T> {
     body: Body,
-    read: Vec<u8>,
+    read: BytesMut,
     kind: std::marker::PhantomData<fn() -> T>,
 }
 
@@ -45,7 +46,7 @@ impl<T: Message + Default, S: Send + Sync> FromRequest<S> for Requests<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         check(&request)?;
-        Ok(Self { body: request.into_body(), read: Vec::new(), kind: std::marker::PhantomData })
+        Ok(Self { body: request.into_body(), read: BytesMut::new(), kind: std::marker::PhantomData })
     }
 }
 
@@ -56,8 +57,8 @@ impl<T: Message + Default> Requests<T> {
             match frame::split(&self.read) {
                 Err(error) => return Some(Err(error)),
                 Ok(Some((message, rest))) => {
-                    let (message, rest) = (frame::decode(message), rest.to_vec());
-                    self.read = rest;
+                    let (message, bytes) = (frame::decode(message), self.read.len() - rest.len());
+                    self.read.advance(bytes);
                     return Some(message);
                 }
                 Ok(None) if self.read.len() > STREAMED_BYTES_MAX => {
@@ -66,8 +67,8 @@ impl<T: Message + Default> Requests<T> {
                 Ok(None) => {}
             }
             match self.body.frame().await? {
-                Ok(frame) => self.read.extend(frame.into_data().into_iter().flatten()),
-                Err(_) => return Some(Err(ApiError::too_slow("the stream of requests was interrupted"))),
+                Ok(frame) => self.read.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
+                Err(error) => return Some(Err(body_budget::explain(error))),
             }
         }
     }

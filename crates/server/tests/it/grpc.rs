@@ -1,5 +1,8 @@
 //! gRPC with the default model: who may call what, and how calls end. What they say is compared with HTTP in `tests/clients`.
 
+mod connections;
+mod limits;
+
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode, Version, request};
 use axum::response::Response;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,19 +18,23 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// A server with a certificate of its own for `localhost`, and that certificate.
-fn start_encrypted(limits: ConnectionLimits) -> (Server, CertificateDer<'static>) {
+/// What a server encrypts with that has a certificate of its own for `localhost`, and that certificate.
+pub fn certified() -> (Tls, CertificateDer<'static>) {
     let issued = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
     fs::write(&certificate, issued.cert.pem()).unwrap();
     fs::write(&key, issued.signing_key.serialize_pem()).unwrap();
-    let tls = Some(Tls::from_files(&certificate, &key).unwrap());
-    (start_with(Options { tls, limits, ..Options::default() }), issued.cert.der().clone())
+    (Tls::from_files(&certificate, &key).unwrap(), issued.cert.der().clone())
 }
 
-async fn connect(
-    server: &Server,
+fn start_encrypted(limits: ConnectionLimits) -> (Server, CertificateDer<'static>) {
+    let (tls, certificate) = certified();
+    (start_with(Options { tls: Some(tls), limits, ..Options::default() }), certificate)
+}
+
+pub async fn connect(
+    address: SocketAddr,
     trusted: Option<&CertificateDer<'static>>,
     protocol: &[u8],
 ) -> Option<TlsStream<TcpStream>> {
@@ -41,7 +46,7 @@ async fn connect(
     let builder = builder.with_safe_default_protocol_versions().unwrap();
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];
-    let stream = TcpStream::connect(server.address).await.unwrap();
+    let stream = TcpStream::connect(address).await.unwrap();
     TlsConnector::from(Arc::new(config)).connect("localhost".try_into().unwrap(), stream).await.ok()
 }
 
@@ -53,9 +58,9 @@ fn health(uri: &str) -> Request<Empty<bytes::Bytes>> {
 async fn http_1_and_2_are_spoken_to_those_who_trust_the_certificate() {
     let (server, certificate) =
         tokio::task::spawn_blocking(|| start_encrypted(ConnectionLimits::default())).await.unwrap();
-    assert!(connect(&server, None, b"h2").await.is_none(), "nobody else vouches for it");
+    assert!(connect(server.address, None, b"h2").await.is_none(), "nobody else vouches for it");
 
-    let stream = connect(&server, Some(&certificate), b"http/1.1").await.expect("a handshake");
+    let stream = connect(server.address, Some(&certificate), b"http/1.1").await.expect("a handshake");
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     let driver = tokio::spawn(connection);
     for _ in 0..2 {
@@ -68,7 +73,7 @@ async fn http_1_and_2_are_spoken_to_those_who_trust_the_certificate() {
     drop(sender);
     driver.await.unwrap().unwrap();
 
-    let stream = connect(&server, Some(&certificate), b"h2").await.expect("a handshake");
+    let stream = connect(server.address, Some(&certificate), b"h2").await.expect("a handshake");
     let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
     let (sender, connection) = handshake.await.unwrap();
     let driver = tokio::spawn(connection);

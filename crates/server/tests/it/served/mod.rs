@@ -1,6 +1,7 @@
 //! The default model behind the whole application, without sockets.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,13 +11,17 @@ use axum::http::{Method, Request, StatusCode, request};
 use axum::response::Response;
 use http_body_util::BodyExt;
 use ruvllm_runtime::{Engine, EngineBuilder, KernelChoice, LoadedPack, ModelMemory, StepMetrics};
-use ruvllm_server::access::{Gate, KeyFile, NewKey, Scope, Scopes, StoredKey};
+use ruvllm_server::access::{Gate, KeyFile, Limits, NewKey, Scope, Scopes, StoredKey};
+use ruvllm_server::listen::{self, Bound, ConnectionLimits, Listener, Tls};
 use ruvllm_server::metrics::Metrics;
 use ruvllm_server::models::{LoadFailure, Loader, ModelDescription, ModelError, Models, ModelsOptions, Runner};
-use ruvllm_server::{Api, App, Fleet, Lifecycle, MemoryBudget, Phase, Preparing, Services};
+use ruvllm_server::{Api, App, BodyLimits, Fleet, Lifecycle, MemoryBudget, Phase, Preparing, Services};
 use ruvllm_store::{Store, default_home};
 use serde_json::Value;
+use tokio::task::JoinHandle;
 use tower::Service;
+
+use crate::support::PATIENCE;
 
 pub struct Served {
     router: Router,
@@ -61,13 +66,18 @@ impl Loader for ShortContext {
 impl Served {
     /// With a key for each of the tenants; without any, everybody may ask.
     pub fn new(tenants: &[&'static str]) -> Self {
+        Self::limited(tenants, Limits::default(), BodyLimits::default())
+    }
+
+    /// With these limits for each of the keys, and for all bodies.
+    pub fn limited(tenants: &[&'static str], limits: Limits, body_limits: BodyLimits) -> Self {
         let home = tempfile::tempdir().expect("a folder");
         let file = KeyFile::in_home(home.path());
         let mut keys = BTreeMap::new();
         for tenant in tenants {
             let key = NewKey::random().expect("random bits");
             let stored = StoredKey::new(tenant, &key, Scopes::new([Scope::Inference]));
-            file.add(StoredKey { tenant: (*tenant).to_owned(), ..stored }).expect("the key is stored");
+            file.add(StoredKey { tenant: (*tenant).to_owned(), limits, ..stored }).expect("the key is stored");
             keys.insert(*tenant, key.text().to_owned());
         }
         let store = Store::open(&default_home().expect("a home folder"));
@@ -101,6 +111,7 @@ impl Served {
         };
         let gate = Arc::new(Gate::open(file, None).expect("the keys can be read"));
         let mut app = App::new(gate, metrics, lifecycle.clone());
+        app.body_limits = body_limits;
         app.grpc = api.grpc(None);
         app.inference = api.router();
         lifecycle.advance(Phase::Ready);
@@ -121,13 +132,32 @@ impl Served {
 
     /// Sends a message to a method of gRPC on behalf of a tenant.
     pub async fn call(&self, tenant: &str, request: request::Builder, message: &[u8]) -> Response {
-        let mut request = request.method(Method::POST);
-        if let Some(key) = self.keys.get(tenant) {
-            request = request.header("authorization", format!("Bearer {key}"));
+        self.call_with(tenant, request, framed(message).into()).await
+    }
+
+    /// Sends a body to a method of gRPC on behalf of a tenant.
+    pub async fn call_with(&self, tenant: &str, request: request::Builder, body: Body) -> Response {
+        let request = self.signed(tenant, request).body(body).expect("a request");
+        self.grpc.clone().call(request).await.expect("it cannot fail")
+    }
+
+    /// A call on behalf of a tenant.
+    pub fn signed(&self, tenant: &str, request: request::Builder) -> request::Builder {
+        let request = request.method(Method::POST);
+        match self.keys.get(tenant) {
+            Some(key) => request.header("authorization", format!("Bearer {key}")),
+            None => request,
         }
-        let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
-        let body = [&[0], &length[..], message].concat();
-        self.grpc.clone().call(request.body(Body::from(body)).expect("a request")).await.expect("it cannot fail")
+    }
+
+    /// Serves gRPC on a port, until the lifecycle has ended.
+    pub async fn listen(&self, tls: Option<Tls>) -> (SocketAddr, JoinHandle<()>) {
+        let bound = Bound::bind("127.0.0.1", 0, "--grpc-port").await.expect("a free port");
+        let (address, router, limits) = (bound.address(), self.grpc.clone(), ConnectionLimits::default());
+        let listener = Listener { bound, router, tls, limits, until: Phase::Draining };
+        let lifecycle = self.lifecycle.clone();
+        let serving = async move { listen::serve(vec![listener], &Metrics::default(), lifecycle, PATIENCE).await };
+        (address, tokio::spawn(serving))
     }
 
     pub async fn json(&self, tenant: &str, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
@@ -154,6 +184,12 @@ impl Served {
         }
         events(&text)
     }
+}
+
+/// A message as gRPC sends it.
+pub fn framed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).expect("a short message").to_be_bytes();
+    [&[0], &length[..], message].concat()
 }
 
 /// Names and data of events.
