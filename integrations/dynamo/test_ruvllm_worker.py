@@ -32,7 +32,7 @@ class Pair:
 
     def __init__(self, folder, number, environment):
         arguments = ["--kv-events", "127.0.0.1:0", "--kv-events-replay", "127.0.0.1:0", "--memory-folder", str(folder / f"memory-{number}")]
-        # Dynamo takes workers together whose files have the same path.
+        # With paths of their own, one of them was left out.
         self.server = Worker(folder, number, arguments=arguments, tokenizer=str(folder / "tokenizer"))
         self.environment, self.folder, self.number, self.sidecar = environment, folder, number, None
 
