@@ -131,6 +131,7 @@ impl BackendModel for CheckedModel {
             rows_max,
             logit_rows_max: rows_max,
             caches_prefixes: false,
+            chooses_tokens: false,
             has_fast_rows: false,
             numerics: CANDLE.to_owned(),
         };
