@@ -130,6 +130,9 @@ impl Run {
         let builder = self.model.engine.builder(&file.path)?.sequences(1);
         let builder = session.iter().fold(builder, |builder, session| session.prepare(builder));
         let engine = build(builder, &file.path)?;
+        if engine.chooses_tokens() && !self.sampling.unset().seed {
+            output::remark(&format!("--seed has no effect: {} chooses tokens by itself", engine.backend()));
+        }
         let adapters = if self.adapters.adapter.is_empty() {
             AdapterFlags::of_model(&file.settings.adapters)
         } else {

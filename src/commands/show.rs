@@ -2,18 +2,20 @@
 
 mod fit;
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 use clap::Args;
-use ruvllm_backends::{EncoderFacts, GENERATING, Purpose, is_encoder};
+use ruvllm_backends::{EncoderFacts, Purpose, is_encoder};
 use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_model::formats::gguf::facts::{ModelFacts, PerLayer};
 use ruvllm_runtime::hardware::{self, Hardware};
-use ruvllm_runtime::{BackendChoice, ColdFormat, FastPrefill, NATIVE, SamplingDefaults};
+use ruvllm_runtime::{ColdFormat, FastPrefill, NATIVE, SamplingDefaults};
 use ruvllm_store::{ModelFile, StoredFile};
 use serde_json::{Value, json};
 
 use self::fit::ShowFit;
-use crate::flags::backend::BackendFlag;
+use crate::flags::backend::BackendFlags;
 use crate::loading::{calibration_folder, store};
 use crate::output;
 use crate::output::progress::{PullProgress, interrupt_flag};
@@ -26,9 +28,8 @@ pub struct Show {
     /// Read the whole file and compare its SHA-256
     #[arg(long)]
     verify: bool,
-    /// Show whether this backend can run the model, as `ruvllm run` takes it
-    #[arg(long, value_name = "BACKEND", default_value = "auto")]
-    backend: BackendFlag,
+    #[command(flatten)]
+    backend: BackendFlags,
     #[command(flatten)]
     fit: ShowFit,
     /// Print only the chat template
@@ -51,7 +52,7 @@ impl Show {
             return self.show_encoder(&file);
         }
         if self.fit.fit {
-            return self.fit.execute(&file.path, self.backend, self.json);
+            return self.fit.execute(&file.path, &self.backend, self.json);
         }
         let shown = || format!("cannot read {}", file.path.display());
         let gguf = ruvllm_model::open(&file.path).with_context(shown)?;
@@ -66,7 +67,7 @@ impl Show {
         }
         let manifest = file.manifest.as_ref();
         let licence = facts.license.clone().or_else(|| manifest.and_then(|manifest| manifest.licence.clone()));
-        let runs_on = runs_on(&gguf, self.backend.choice()?)?;
+        let runs_on = runs_on(&file.path, &gguf, &self.backend)?;
         if self.json {
             let sha256 = manifest.map(|manifest| manifest.main.sha256.clone());
             let mut object = to_json(&facts, licence, &runs_on);
@@ -162,15 +163,15 @@ struct RunsOn {
     reason: String,
 }
 
-fn runs_on(gguf: &Gguf, choice: BackendChoice) -> Result<RunsOn> {
+fn runs_on(path: &Path, gguf: &Gguf, backend: &BackendFlags) -> Result<RunsOn> {
     let architecture = gguf.metadata().optional::<&str>("general.architecture")?.unwrap_or("unknown");
     let supports = format!("supports the architecture '{architecture}'");
-    Ok(match choice.backend(GENERATING, architecture) {
+    Ok(match backend.backend.choice()?.backend(&backend.others(), architecture) {
         Ok(None) => {
             let kernels = hardware::chosen_kernels()?;
             RunsOn { backend: Some(NATIVE), reason: format!("{supports}; {} kernels", kernels.name()) }
         }
-        Ok(Some(other)) => match other.open(gguf) {
+        Ok(Some(other)) => match other.open(path, gguf) {
             Ok(_) => RunsOn { backend: Some(other.name()), reason: format!("{supports}; no prefix is cached") },
             Err(error) => RunsOn { backend: None, reason: format!("{} cannot run the model: {error}", other.name()) },
         },

@@ -11,7 +11,7 @@ use ruvllm_model::quantize::Recipe;
 use ruvllm_runtime::{Engine, EngineBuilder, Prefill};
 use ruvllm_store::ModelFile;
 
-use super::backend::BackendFlag;
+use super::backend::BackendFlags;
 use super::draft_model::DraftModelFlag;
 use super::experts::ExpertsFlag;
 use super::kv::KvFlags;
@@ -29,10 +29,8 @@ pub struct ModelFlags {
 /// How models are run.
 #[derive(Clone, Debug, Default, Args)]
 pub struct EngineFlags {
-    /// What runs the model: native, candle (for architectures that native does not know; slower, and no prefix is cached), or
-    /// auto: native if it knows the architecture, otherwise candle. `ruvllm show` says which
-    #[arg(long, value_name = "BACKEND", default_value = "auto")]
-    pub backend: BackendFlag,
+    #[command(flatten)]
+    pub backend: BackendFlags,
     /// Number of compute threads [default: one for each core that the process may use]
     #[arg(long, short = 't', value_name = "N")]
     pub threads: Option<usize>,

@@ -77,6 +77,7 @@ impl SamplingFlags {
             repetition_penalty: self.repetition_penalty.is_none(),
             repetition_window: self.repetition_window.is_none(),
             max_tokens: false,
+            seed: self.seed.is_none(),
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
-use ruvllm_backends::GENERATING;
+use ruvllm_backends::HAS_CANDLE;
 use ruvllm_runtime::hardware::Hardware;
 use ruvllm_runtime::{BuildError, BuildProgress, Engine, EngineBuilder, largest_file};
 use ruvllm_store::{ModelFile, Store, StoreConfig, default_home};
@@ -81,7 +81,7 @@ fn describe_failure(error: &BuildError, model: &Path) -> String {
         BuildError::DiskTooSmall { .. } => {
             "--kv-disk-size is too small for KV pages; give a size such as 1G".to_owned()
         }
-        BuildError::NoBackend(_) if GENERATING.is_empty() => {
+        BuildError::NoBackend(_) if !HAS_CANDLE => {
             format!("cannot run {}; a program that is built with --features candle knows more models", model.display())
         }
         _ => format!("cannot run {}", model.display()),

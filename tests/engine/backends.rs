@@ -1,14 +1,18 @@
 //! The contract of backends that generate: every one passes the same checks on the same model.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use ruvllm_backends::{CANDLE, GENERATING};
+use ruvllm_backends::{CANDLE, MISTRALRS, generating};
 use ruvllm_engine::Request as CoreRequest;
-use ruvllm_runtime::{BackendChoice, Engine, FinishReason, NATIVE, OutputFormat, Prompt, Request, Sampling};
+use ruvllm_runtime::{
+    BackendChoice, Engine, FinishReason, Message, NATIVE, OtherBackends, OutputFormat, Prompt, Request, Sampling,
+    ToolChoice, Tools,
+};
 use serde_json::{Value, json};
 
 use crate::phi2::phi2;
-use crate::support::{Golden, golden, run_together, smollm2};
+use crate::support::{Golden, golden, mistralrs, run_together, smollm2};
 
 const CONTEXT: usize = 160;
 /// A choice that was ahead by less may fall either way: all round activations to 8 bits, each a little differently.
@@ -16,7 +20,11 @@ const TIE_MARGIN: f32 = 0.7;
 const PERPLEXITY_TOLERANCE: f64 = 0.03;
 
 fn engine(backend: &'static str) -> Engine {
-    let builder = Engine::builder(smollm2()).backend(BackendChoice::Named(backend), GENERATING);
+    engine_of(backend, None)
+}
+
+fn engine_of(backend: &'static str, mistralrs: Option<PathBuf>) -> Engine {
+    let builder = Engine::builder(smollm2()).backend(BackendChoice::Named(backend), generating(mistralrs));
     builder.context(Some(CONTEXT)).sequences(3).build().expect("the default model loads")
 }
 
@@ -32,18 +40,21 @@ fn ask(prompt: &str, max_tokens: usize) -> Request {
     Request { sampling: Sampling::greedy(), max_tokens: Some(max_tokens), ..Request::new(prompt) }
 }
 
-fn check_contract(backend: &'static str) {
-    let mut engine = engine(backend);
+fn check_contract(mut engine: Engine, backend: &'static str) {
     assert_eq!((engine.backend(), engine.context()), (backend, CONTEXT));
     check_greedy_answers(&mut engine);
     check_batches(&mut engine);
     check_cancellation(&mut engine);
-    check_seeds(&engine);
     check_stop_strings(&engine);
-    check_grammar(&engine);
     check_context_limit(&engine);
-    check_perplexity(&engine);
     check_embeddings(&engine);
+    if engine.chooses_tokens() {
+        check_refusals(&engine);
+    } else {
+        check_seeds(&engine);
+        check_grammar(&engine);
+        check_perplexity(&engine);
+    }
 }
 
 fn core_request(prompt: &Golden, max_tokens: usize) -> CoreRequest {
@@ -156,21 +167,63 @@ fn check_embeddings(engine: &Engine) {
     }
 }
 
+/// Whatever needs logits is refused by its name, before anything is computed.
+fn check_refusals(engine: &Engine) {
+    let refusal = |request: Request| engine.generate(request).expect_err("it needs logits").to_string();
+    let schema = OutputFormat::strict_schema(json!({ "type": "object" }));
+    let sampling = Sampling::greedy();
+    let chat = Prompt::Messages(vec![Message::user("Is the sky blue?")]);
+    for (field, request) in [
+        ("response_format", Request { output_format: Some(schema), ..ask("", 1) }),
+        ("logprobs", Request { sampling: Sampling { top_logprobs: Some(1), ..sampling.clone() }, ..ask("a", 1) }),
+        ("logit_bias", Request { sampling: Sampling { logit_bias: [(5, 1.0)].into(), ..sampling }, ..ask("a", 1) }),
+        (
+            "tool_choice",
+            Request { tools: Tools { choice: ToolChoice::Required, ..Tools::default() }, prompt: chat, ..ask("", 1) },
+        ),
+    ] {
+        let message = refusal(request);
+        assert!(message.contains(field) && message.contains("chooses tokens by itself"), "{message}");
+    }
+    let forged = refusal(ask("Hello<|im_end|>", 1));
+    assert!(forged.contains("<|im_end|>") && forged.contains("control token"), "{forged}");
+    let text = include_str!("../data/essays.txt");
+    let perplexity = engine.perplexity(text, 64, |_, _, _| {}).expect_err("it needs logits").to_string();
+    assert!(perplexity.contains("no logits"), "{perplexity}");
+}
+
 #[test]
 fn the_native_backend_keeps_the_contract() {
-    check_contract(NATIVE);
+    check_contract(engine(NATIVE), NATIVE);
 }
 
 #[test]
 fn candle_keeps_the_contract() {
-    check_contract(CANDLE);
+    check_contract(engine(CANDLE), CANDLE);
+}
+
+#[test]
+fn mistralrs_keeps_the_contract() {
+    if let Some(program) = mistralrs() {
+        check_contract(engine_of(MISTRALRS, Some(program)), MISTRALRS);
+    }
+}
+
+/// White space at the beginning of an answer is part of it, as with the other backends.
+#[test]
+fn mistralrs_keeps_the_first_space_of_an_answer() {
+    let Some(program) = mistralrs() else { return };
+    let [native, other] = [engine(NATIVE), engine_of(MISTRALRS, Some(program))]
+        .map(|engine| engine.generate(ask("The capital of France is", 1)).expect("a sound request"));
+    assert!(native.text.starts_with(' '), "{:?}", native.text);
+    assert_eq!((&other.text, &other.tokens), (&native.text, &native.tokens));
 }
 
 /// Options of the native backend have no effect, and what they would take is not counted.
 #[test]
 fn candle_counts_the_memory_that_it_takes() {
     let builder = |sequences| {
-        let builder = Engine::builder(smollm2()).backend(BackendChoice::Named(CANDLE), GENERATING);
+        let builder = Engine::builder(smollm2()).backend(BackendChoice::Named(CANDLE), generating(None));
         builder.context(Some(1024)).sequences(sequences).keep_hidden_states(true).kv("q8".parse().expect("a format"))
     };
     let [one, four] = [1, 4].map(|sequences| builder(sequences).memory().expect("a sound file"));
@@ -188,7 +241,7 @@ fn candle_counts_the_memory_that_it_takes() {
 fn auto_takes_candle_where_native_does_not_know_the_architecture() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = phi2(folder.path());
-    let engine = Engine::builder(&path).backend(BackendChoice::Auto, GENERATING).context(Some(128)).build();
+    let engine = Engine::builder(&path).backend(BackendChoice::Auto, generating(None)).context(Some(128)).build();
     let engine = engine.expect("candle knows it");
     assert_eq!((engine.backend(), engine.kernels(), engine.threads()), ("candle", "candle", None));
     let [first, again] = [0, 1].map(|_| engine.generate(ask("Some text of more than a page.", 5)).expect("an answer"));
@@ -197,8 +250,8 @@ fn auto_takes_candle_where_native_does_not_know_the_architecture() {
     let refusal = |choice, others| {
         Engine::builder(&path).backend(choice, others).build().expect_err("nothing knows it").to_string()
     };
-    let message = refusal(BackendChoice::Named(NATIVE), GENERATING);
+    let message = refusal(BackendChoice::Named(NATIVE), generating(None));
     assert!(message.contains("'phi2' is not supported by native") && message.contains("to candle: phi2"), "{message}");
-    let message = refusal(BackendChoice::Auto, &[]);
+    let message = refusal(BackendChoice::Auto, OtherBackends::default());
     assert!(message.contains("'phi2' is not supported; known to native: llama"), "{message}");
 }

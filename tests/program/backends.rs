@@ -39,9 +39,12 @@ fn show_names_the_backend_of_a_model() {
     assert!(printed(&home, &["show", path]).contains("candle: supports the architecture 'phi2'"));
     let fit = json_of(&home, &["show", path, "--fit", "--json"]);
     assert_eq!((&fit["fits"], &fit["quantizations"]), (&json!(true), &json!([])));
-    let refused = run(&home, &["run", "smollm2", "hi", "--backend", "mistralrs"]);
+    let none = ["--backend", "mistralrs", "--mistralrs", "/nowhere/mistralrs"];
+    let shown = backend(&[&["show", "smollm2", "--json"][..], &none].concat());
+    assert!(shown["name"].is_null() && shown["reason"].as_str().expect("a text").contains("/nowhere"), "{shown}");
+    let refused = run(&home, &[&["run", "smollm2", "hi"][..], &none].concat());
     let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && said.contains("mistral.rs is no backend"), "{said}");
+    assert!(!refused.status.success() && said.contains("no program at /nowhere/mistralrs"), "{said}");
 }
 
 #[test]
@@ -60,7 +63,7 @@ fn run_answers_on_the_backend_that_is_asked_for() {
 }
 
 /// The entry of a request in the witness log, which is written a second after the request at the latest.
-fn witnessed(server: &Server, request: &str) -> Value {
+pub fn witnessed(server: &Server, request: &str) -> Value {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let answer = server.get(&format!("/v1/witness/{request}"), &server.operator());

@@ -25,6 +25,7 @@ mod launch;
 mod learned;
 mod learning;
 mod memory;
+mod mistralrs;
 mod ollama;
 mod reasoning;
 mod recall;

@@ -37,6 +37,15 @@ pub fn home() -> TempDir {
     home
 }
 
+/// The program of mistral.rs that `RUVLLM_MISTRALRS` names. Tests with it are skipped, and say so, where it names none.
+pub fn mistralrs() -> Option<PathBuf> {
+    let named = std::env::var_os("RUVLLM_MISTRALRS").map(PathBuf::from);
+    if named.is_none() {
+        eprintln!("skipped: RUVLLM_MISTRALRS does not name the program of mistral.rs");
+    }
+    named
+}
+
 /// A tiny model as a folder of safetensors: its tokens are bytes, and it says how they are chosen.
 pub fn safetensors_folder(generation: &Value) -> TempDir {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/architectures/llama3");

@@ -455,6 +455,9 @@ impl Core {
             if let Some(slot) = running.table.state() {
                 self.batch.set_state(slot, drafts.len());
             }
+            if self.runner.limits().chooses_tokens {
+                self.batch.set_choice(running.choice());
+            }
         }
         self.runner.submit(&self.batch)?;
         self.runner.wait()

@@ -149,6 +149,14 @@ pub enum SubmitError {
     NoSuchAdapter,
     #[error("the device is lost ({0}); load the model again")]
     DeviceLost(String),
+    #[error(
+        "{field} has no effect on this model: its backend chooses tokens by itself; leave it out, or use another backend"
+    )]
+    ChoosesTokens { field: &'static str },
+    #[error("this model's backend chooses tokens by itself and gives no logits, which this needs; use another backend")]
+    NoLogits,
+    #[error("{0}")]
+    Prompt(String),
     #[error("the thread for grammars cannot be started: {0}")]
     NoThread(String),
     #[error(transparent)]

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ruvllm_runner::{Candidate, CandidateScan, NotFinite, Runner, TokenId, keep_likeliest};
+use ruvllm_runner::{Candidate, CandidateScan, NotFinite, Runner, RunnerError, TokenChoice, TokenId, keep_likeliest};
 
 use crate::constraint;
 use crate::penalties::History;
 use crate::random::Random;
 use crate::recall::RowRecall;
-use crate::{Recall, Sampling};
+use crate::{Recall, Sampling, SequenceId, StepError};
 
 /// A token and the logarithm of its probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,6 +26,31 @@ pub struct Sampled {
     pub logprobs: Option<(f32, Vec<TokenLogprob>)>,
     /// The share of the request's memory in the mixture that it was chosen from. Only for requests with one.
     pub recall_share: Option<f32>,
+}
+
+/// Why there is no next token.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NoToken {
+    /// Its logits are not numbers.
+    NotFinite,
+    /// The runner, which chooses tokens by itself, has none for this sequence.
+    NotChosen(RunnerError),
+}
+
+impl NoToken {
+    /// Returns the error that a sequence ends with.
+    pub(crate) fn of(self, sequence: SequenceId) -> StepError {
+        match self {
+            Self::NotFinite => StepError::NotANumber { sequence },
+            Self::NotChosen(error) => StepError::Runner { sequence, error },
+        }
+    }
+}
+
+impl From<NotFinite> for NoToken {
+    fn from(NotFinite: NotFinite) -> Self {
+        Self::NotFinite
+    }
 }
 
 /// The sampling state of one sequence.
@@ -55,10 +80,14 @@ impl Sampler {
         runner: &mut dyn Runner,
         (i, row): (usize, usize),
         allowed: Option<&[u32]>,
-    ) -> Result<Sampled, NotFinite> {
+    ) -> Result<Sampled, NoToken> {
+        if runner.limits().chooses_tokens {
+            let token = runner.chosen(i).map_err(NoToken::NotChosen)?;
+            return Ok(Sampled { token, logprobs: None, recall_share: None });
+        }
         if let Some(recall) = &mut self.recall {
             recall.read_state(runner, row);
-            return self.sample(runner.logits(i), allowed);
+            return Ok(self.sample(runner.logits(i), allowed)?);
         }
         match self.candidates_needed().filter(|_| allowed.is_none()) {
             Some(count) => {
@@ -67,8 +96,13 @@ impl Sampler {
                 self.history.push(token);
                 Ok(Sampled { token, logprobs: None, recall_share: None })
             }
-            None => self.sample(runner.logits(i), allowed),
+            None => Ok(self.sample(runner.logits(i), allowed)?),
         }
+    }
+
+    /// Returns what a runner that chooses tokens by itself is told.
+    pub(crate) fn choice(&self) -> TokenChoice {
+        self.sampling.choice()
     }
 
     fn is_greedy(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ruvllm_runner::TokenId;
+use ruvllm_runner::{TokenChoice, TokenId};
 
 /// Parameters of sampling. The order of application is: a request's memory, bias, penalties, temperature, top-k,
 /// typical, top-p, min-p.
@@ -35,6 +35,29 @@ pub struct Sampling {
 }
 
 impl Sampling {
+    /// Returns what a runner that chooses tokens by itself is told of these.
+    pub(crate) fn choice(&self) -> TokenChoice {
+        TokenChoice {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+        }
+    }
+
+    /// Returns the first field that such a runner cannot be told.
+    pub(crate) fn beyond_choice(&self) -> Option<&'static str> {
+        let all = [
+            ("logprobs", self.top_logprobs.is_some()),
+            ("logit_bias", !self.logit_bias.is_empty()),
+            ("typical_p", self.typical_p != 1.0),
+        ];
+        all.into_iter().find_map(|(field, is_set)| is_set.then_some(field))
+    }
+
     /// Whether any logit is changed before a token is chosen.
     pub(crate) fn adjusts_logits(&self) -> bool {
         let penalties = self.presence_penalty != 0.0 || self.frequency_penalty != 0.0;

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ruvllm_kv::{PageHash, PageTable, TextNamespaces};
-use ruvllm_runner::{HeldAdapter, NotFinite, PAGE_TOKENS, RowsAdapter, TokenId};
+use ruvllm_runner::{HeldAdapter, PAGE_TOKENS, RowsAdapter, TokenChoice, TokenId};
 
-use crate::sampler::{Sampled, Sampler};
+use crate::sampler::{NoToken, Sampled, Sampler};
 use crate::speculation::{DraftBudget, DraftSource, Drafter, FORCED_CHANCE, ModelToken};
 use crate::{
     Constraint, Counts, Event, FinishReason, PrefixReport, PrefixUse, Request, SequenceId, Speculation, StepError,
@@ -108,6 +108,11 @@ impl Sequence {
     /// Returns its adapter as a batch has it.
     pub(crate) fn rows_adapter(&self) -> Option<RowsAdapter> {
         self.adapter.as_ref().map(|adapter| RowsAdapter { id: adapter.id, from: self.adapter_from })
+    }
+
+    /// Returns how a runner that chooses tokens by itself is to choose the next.
+    pub(crate) fn choice(&self) -> TokenChoice {
+        self.sampler.choice()
     }
 
     /// Gets ready to run, for the first time or again. Only the first time's report is of interest.
@@ -248,7 +253,7 @@ impl Sequence {
     pub(crate) fn advance(
         &mut self,
         draft: &[TokenId],
-        mut sample: impl FnMut(&mut Sampler, usize) -> Result<Sampled, NotFinite>,
+        mut sample: impl FnMut(&mut Sampler, usize) -> Result<Sampled, NoToken>,
         results: &mut Vec<Result<Event, StepError>>,
     ) -> Outcome {
         let known = self.tokens.len();
@@ -258,9 +263,12 @@ impl Sequence {
         self.counts.drafted_by_model += if is_of_model { draft.len() } else { 0 };
         let mut accepted = 0;
         loop {
-            let Ok(sampled) = sample(&mut self.sampler, accepted) else {
-                results.push(Err(StepError::NotANumber { sequence: self.id }));
-                return Outcome::Ended;
+            let sampled = match sample(&mut self.sampler, accepted) {
+                Ok(sampled) => sampled,
+                Err(none) => {
+                    results.push(Err(none.of(self.id)));
+                    return Outcome::Ended;
+                }
             };
             let token = sampled.token;
             if let Some(constraint) = self.constraint.as_mut().filter(|_| !self.end_tokens.contains(&token))

@@ -76,6 +76,7 @@ impl CpuRunner {
             rows_max: rows.all,
             logit_rows_max: rows.logits,
             caches_prefixes: true,
+            chooses_tokens: false,
             has_fast_rows: rows.has_fast,
             numerics: config.numerics(model.context()),
         };

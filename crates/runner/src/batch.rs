@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use crate::{
     AdapterId, KeyFormat, KvShape, PAGE_TOKENS, PageFormat, PageLayers, PageLocation, RowsAdapter, RowsState,
-    StateSlot, TokenId,
+    StateSlot, TokenChoice, TokenId,
 };
 
 /// Consecutive rows of a batch that are consecutive tokens of one sequence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SequenceRows {
     pub rows: Range<usize>,
     /// Position of the first row's token in its sequence.
@@ -18,6 +18,8 @@ pub struct SequenceRows {
     pub is_fast: bool,
     /// Of models with recurrent layers.
     pub state: Option<RowsState>,
+    /// For runners that choose tokens by themselves.
+    pub choice: Option<TokenChoice>,
     /// Its page table, in the locations of the batch.
     pages: Range<usize>,
 }
@@ -80,7 +82,7 @@ pub enum BatchError {
 }
 
 /// The rows of a forward pass. Built by the engine; [`Batch::check`] is for those who run it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
     tokens: Vec<TokenId>,
     logit_rows: Vec<usize>,
@@ -114,7 +116,7 @@ impl Batch {
         assert!(!rows.is_empty() && logit_rows <= rows.len(), "{logit_rows} logit rows of {}", rows.len());
         self.logit_rows.extend(rows.end - logit_rows..rows.end);
         let pages = first_page..self.locations.len();
-        self.sequences.push(SequenceRows { rows, start, adapter, is_fast: false, state: None, pages });
+        self.sequences.push(SequenceRows { rows, start, adapter, is_fast: false, state: None, choice: None, pages });
     }
 
     /// Lets the rows pushed last be computed in the device's fast way. Only such rows may follow.
@@ -128,6 +130,11 @@ impl Batch {
         let last = self.sequences.last_mut().expect("rows were pushed");
         assert!(drafts < last.rows.len(), "{drafts} draft tokens of {} rows", last.rows.len());
         last.state = Some(RowsState { slot, drafts });
+    }
+
+    /// Sets how the token behind the rows pushed last is to be chosen, by a runner that does so.
+    pub fn set_choice(&mut self, choice: TokenChoice) {
+        self.sequences.last_mut().expect("rows were pushed").choice = Some(choice);
     }
 
     /// Makes other rows give logits than those that `push` named.

@@ -109,6 +109,7 @@ impl FakeRunner {
             rows_max,
             logit_rows_max: rows_max,
             caches_prefixes: true,
+            chooses_tokens: false,
             has_fast_rows: false,
             numerics: "fake".to_owned(),
         };
@@ -136,6 +137,12 @@ impl FakeRunner {
     pub fn without_prefixes(mut self) -> Self {
         self.limits.caches_prefixes = false;
         self.with_states(0)
+    }
+
+    /// Makes it choose tokens by itself, the likeliest always, and keep everything of a sequence in its slot.
+    pub fn choosing_tokens(mut self) -> Self {
+        self.limits.chooses_tokens = true;
+        self.without_prefixes()
     }
 
     /// Panics if what is in pages and states cannot be had.
@@ -388,12 +395,21 @@ impl Runner for FakeRunner {
         Ok(())
     }
 
+    fn chosen(&mut self, i: usize) -> Result<TokenId, RunnerError> {
+        let logits = &self.logits[i * self.limits.vocabulary..][..self.limits.vocabulary];
+        let mut likeliest = Vec::new();
+        let found = self.scan.find(logits, 1, &mut likeliest);
+        found.map(|()| likeliest[0].0).map_err(|NotFinite| RunnerError::StepFailed("injected".to_owned()))
+    }
+
     fn logits(&mut self, i: usize) -> &mut [f32] {
+        assert!(!self.limits.chooses_tokens, "it gives no logits");
         let len = self.limits.vocabulary;
         &mut self.logits[i * len..][..len]
     }
 
     fn candidates(&mut self, i: usize, count: usize, out: &mut Vec<Candidate>) -> Result<(), NotFinite> {
+        assert!(!self.limits.chooses_tokens, "it gives no logits");
         self.scan.find(&self.logits[i * self.limits.vocabulary..][..self.limits.vocabulary], count, out)
     }
 

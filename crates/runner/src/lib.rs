@@ -4,6 +4,7 @@
 mod adapter;
 mod batch;
 mod candidates;
+mod choice;
 mod fake;
 mod format;
 mod layout;
@@ -16,6 +17,7 @@ mod token;
 pub use adapter::{AdapterId, HeldAdapter, RowsAdapter};
 pub use batch::{Batch, BatchError, CheckedBatch, SequenceRows};
 pub use candidates::{Candidate, CandidateScan, NotFinite, keep_likeliest};
+pub use choice::TokenChoice;
 pub use fake::{FakeRunner, Fault, FaultInjector};
 pub use format::{KeyFormat, PageFormat, PageLayers, ValueFormat};
 pub use layout::{CHUNK_TOKENS, KEY_GROUP, KvHeads, KvShape, PageLayout, VALUE_GROUP, ZERO_POINTS_BYTES};

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::{
-    AdapterId, Batch, BatchError, Candidate, KvShape, NotFinite, PageLocation, PassTimes, Rotation, StateSlot,
+    AdapterId, Batch, BatchError, Candidate, KvShape, NotFinite, PageLocation, PassTimes, Rotation, StateSlot, TokenId,
 };
 
 /// The memory that pages live in: one range of bytes, addressed by offset. What is in it is decided elsewhere. Beside it,
@@ -79,6 +79,19 @@ pub trait Runner: PageBytes + Send + fmt::Debug {
     /// is needed, a device need not copy its logits.
     fn candidates(&mut self, i: usize, count: usize, out: &mut Vec<Candidate>) -> Result<(), NotFinite>;
 
+    /// Returns the token that the runner chose behind the `i`-th logit row of the last batch, if it chooses by itself
+    /// ([`RunnerLimits::chooses_tokens`]); or why there is none, which concerns this sequence only.
+    fn chosen(&mut self, i: usize) -> Result<TokenId, RunnerError> {
+        let _ = i;
+        Err(RunnerError::StepFailed("this device gives logits, and chooses no tokens".to_owned()))
+    }
+
+    /// Refuses a prompt that the device would read otherwise than these tokens.
+    fn check_prompt(&self, tokens: &[TokenId]) -> Result<(), String> {
+        let _ = tokens;
+        Ok(())
+    }
+
     /// Writes the state of a row behind all layers, normalized as the output matrix is given it.
     fn hidden_state(&mut self, row: usize, out: &mut [f32]);
 
@@ -118,6 +131,9 @@ pub struct RunnerLimits {
     /// Whether pages and states can be shared, copied and read. Otherwise a sequence's keys and values are in its slot, pages
     /// only count what they take, and every sequence begins with its first token.
     pub caches_prefixes: bool,
+    /// Whether the runner chooses tokens by itself, as [`SequenceRows::choice`](crate::SequenceRows::choice) says, and gives no
+    /// logits.
+    pub chooses_tokens: bool,
     /// Whether there is a faster way for rows of prompts, which rounds otherwise ([`Batch::set_fast`]).
     pub has_fast_rows: bool,
     /// Tells apart runners whose keys and values must not be mixed, on disk too. Empty for the CPU, whose kernel sets

@@ -5,6 +5,8 @@
 
 use std::error::Error;
 use std::fmt::{self, Debug};
+use std::path::Path;
+use std::sync::Arc;
 
 use ruvllm_model::architecture_names;
 use ruvllm_model::formats::gguf::Gguf;
@@ -23,8 +25,13 @@ pub trait Backend: Debug + Send + Sync {
     /// Returns the architectures that it runs, as GGUF files name them.
     fn architectures(&self) -> &'static [&'static str];
 
+    /// Whether it may be taken without being asked for by name.
+    fn is_automatic(&self) -> bool {
+        true
+    }
+
     /// Checks all of a model file but the values of its weights.
-    fn open(&self, gguf: &Gguf) -> Result<Box<dyn BackendModel>, BackendError>;
+    fn open(&self, path: &Path, gguf: &Gguf) -> Result<Box<dyn BackendModel>, BackendError>;
 }
 
 /// A model that a backend has checked, but not loaded.
@@ -50,10 +57,20 @@ pub trait BackendModel: Debug {
     fn load(
         &self,
         gguf: &Gguf,
-        context: usize,
-        rows_max: usize,
+        sizes: LoadSizes,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Box<dyn Runner>, BackendError>;
+}
+
+/// How large a model that is loaded has to be.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadSizes {
+    /// Maximum length of a sequence in tokens.
+    pub context: usize,
+    /// Maximum number of sequences that run at the same time.
+    pub sequences: usize,
+    /// Maximum rows of a batch.
+    pub rows_max: usize,
 }
 
 /// Which backend is to run a model.
@@ -67,27 +84,30 @@ pub enum BackendChoice {
 }
 
 /// The backends beside the native one.
-pub type OtherBackends = &'static [&'static dyn Backend];
+pub type OtherBackends = Arc<[Arc<dyn Backend>]>;
 
 impl BackendChoice {
     /// Returns the backend for an architecture; `None` is the native one.
     pub fn backend(
         self,
-        others: OtherBackends,
+        others: &OtherBackends,
         architecture: &str,
-    ) -> Result<Option<&'static dyn Backend>, NoBackendError> {
-        let is_meant = |name: &str| match self {
-            Self::Auto => true,
+    ) -> Result<Option<Arc<dyn Backend>>, NoBackendError> {
+        let is_meant = |name: &str, is_automatic: bool| match self {
+            Self::Auto => is_automatic,
             Self::Named(asked) => asked == name,
         };
-        if is_meant(NATIVE) && architecture_names().contains(&architecture) {
+        if is_meant(NATIVE, true) && architecture_names().contains(&architecture) {
             return Ok(None);
         }
-        let knows = |other: &&&dyn Backend| other.architectures().contains(&architecture);
-        let mut meant = others.iter().filter(|other| is_meant(other.name()));
+        let knows = |other: &&Arc<dyn Backend>| other.architectures().contains(&architecture);
+        let mut meant = others.iter().filter(|other| is_meant(other.name(), other.is_automatic()));
         match meant.find(knows) {
-            Some(other) => Ok(Some(*other)),
-            None => Err(NoBackendError { asked: self, architecture: architecture.to_owned(), others }),
+            Some(other) => Ok(Some(Arc::clone(other))),
+            None => {
+                let (architecture, others) = (architecture.to_owned(), Arc::clone(others));
+                Err(NoBackendError { asked: self, architecture, others })
+            }
         }
     }
 }

@@ -82,7 +82,7 @@ impl EngineBuilder {
         Self {
             path: path.to_owned(),
             backend: BackendChoice::Auto,
-            others: &[],
+            others: Arc::default(),
             threads: None,
             cores: None,
             kernels: None,

@@ -4,7 +4,7 @@ mod reasoning;
 
 use std::sync::Arc;
 
-use ruvllm_engine::{Constraint, ConstraintError, TokenId};
+use ruvllm_engine::{Constraint, ConstraintError, SubmitError, TokenId};
 use ruvllm_text::{
     Compiled, GrammarCompiler, MatchError, Matcher, NotEnforced, OutputFormat, SchemaValidator, StopMatcher,
     ToolCallParser, ToolFormat,
@@ -12,7 +12,7 @@ use ruvllm_text::{
 
 pub(crate) use reasoning::ReasoningConstraint;
 
-use crate::{GenerateError, Prompt, Request, Tools};
+use crate::{GenerateError, Prompt, Request, ToolChoice, Tools};
 
 /// The rules for one request's answers. Each answer follows its own copies.
 #[derive(Clone, Debug)]
@@ -34,18 +34,25 @@ pub(crate) struct OutputCompiler {
     grammars: GrammarCompiler,
     /// How the model writes tool calls.
     tool_format: ToolFormat,
+    /// Whether the backend chooses tokens by itself, so that no grammar can hold.
+    chooses_tokens: bool,
 }
 
 impl OutputCompiler {
-    pub(crate) fn new(grammars: GrammarCompiler, tool_format: ToolFormat) -> Self {
-        Self { grammars, tool_format }
+    pub(crate) fn new(grammars: GrammarCompiler, tool_format: ToolFormat, chooses_tokens: bool) -> Self {
+        Self { grammars, tool_format, chooses_tokens }
+    }
+
+    pub(crate) fn chooses_tokens(&self) -> bool {
+        self.chooses_tokens
     }
 
     pub(crate) fn compile(&self, request: &Request) -> Result<OutputRules, GenerateError> {
         let stop = StopMatcher::new(request.stop.clone())?;
         let offers_tools = matches!(request.prompt, Prompt::Messages(_)) && !request.tools.offered().is_empty();
         let tool_calls = offers_tools.then(|| ToolCallParser::new(self.tool_format));
-        let Some(Compiled { matcher, not_enforced }) = self.grammar(request)? else {
+        let compiled = if self.chooses_tokens { without_grammar(request)? } else { self.grammar(request)? };
+        let Some(Compiled { matcher, not_enforced }) = compiled else {
             return Ok(OutputRules { stop, grammar: None, tool_calls, not_enforced: Arc::default(), validator: None });
         };
         let validator = match &request.output_format {
@@ -81,6 +88,19 @@ impl OutputCompiler {
         };
         let are_parallel = are_parallel.unwrap_or_else(|| self.tool_format.is_of_the_model());
         self.tool_format.output_format(request.tools.offered(), choice, are_parallel).map_err(GenerateError::Tools)
+    }
+}
+
+/// Refuses what would need a grammar. Tools may be offered: calls are found in the text, well formed or not.
+fn without_grammar(request: &Request) -> Result<Option<Compiled>, GenerateError> {
+    let must_call = matches!(request.tools.choice, ToolChoice::Required | ToolChoice::Named(_));
+    let all = [
+        ("response_format", request.output_format.is_some()),
+        ("tool_choice", must_call && matches!(request.prompt, Prompt::Messages(_))),
+    ];
+    match all.into_iter().find(|(_, is_set)| *is_set) {
+        Some((field, _)) => Err(SubmitError::ChoosesTokens { field }.into()),
+        None => Ok(None),
     }
 }
 

@@ -120,6 +120,12 @@ impl Engine {
         self.0.backend
     }
 
+    /// Whether the backend chooses tokens by itself: seeds, grammars, budgets of reasoning, log probabilities and what else needs
+    /// logits are not to be had.
+    pub fn chooses_tokens(&self) -> bool {
+        self.0.outputs.chooses_tokens()
+    }
+
     /// Returns the name of what computes: a set of kernels, or another backend.
     pub fn kernels(&self) -> &'static str {
         self.0.kernels

@@ -57,7 +57,9 @@ mod sampling_defaults;
 mod training_items;
 
 pub use adapters::{AdapterStats, Adapters, RegisteredAdapter};
-pub use backend::{Backend, BackendChoice, BackendError, BackendModel, NATIVE, NoBackendError, OtherBackends};
+pub use backend::{
+    Backend, BackendChoice, BackendError, BackendModel, LoadSizes, NATIVE, NoBackendError, OtherBackends,
+};
 pub use builder::{
     BuildError, BuildProgress, EngineBuilder, ExpertPlace, Fit, KvChoice, ModelMemory, Prefill, Quantization,
     can_draft_for, largest_file, memory_of_file, open_tokenizer, provide_tokenizer_files,

@@ -34,7 +34,8 @@ pub struct Request {
     pub output_format: Option<OutputFormat>,
     /// Tools that the model may call, in a conversation.
     pub tools: Tools,
-    /// Maximum number of tokens that a model may reason before its answer; `None` is no limit.
+    /// Maximum number of tokens that a model may reason before its answer; `None` is no limit. Holds only where the engine chooses
+    /// tokens ([`Engine::chooses_tokens`](crate::Engine::chooses_tokens)).
     pub reasoning_budget: Option<usize>,
     /// Further variables for the chat template, such as `enable_thinking`.
     pub template_variables: serde_json::Map<String, serde_json::Value>,
@@ -76,6 +77,8 @@ pub struct UnsetParams {
     pub repetition_penalty: bool,
     pub repetition_window: bool,
     pub max_tokens: bool,
+    /// Nobody decides it: it is random.
+    pub seed: bool,
 }
 
 impl UnsetParams {
@@ -88,6 +91,7 @@ impl UnsetParams {
         repetition_penalty: true,
         repetition_window: true,
         max_tokens: true,
+        seed: true,
     };
 }
 

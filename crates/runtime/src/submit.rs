@@ -91,7 +91,8 @@ fn constraint(
     request: &Request,
     prompt: &EncodedPrompt,
 ) -> Option<Box<dyn Constraint>> {
-    let (grammar, budget) = (grammar.map(GrammarConstraint), request.reasoning_budget);
+    let budget = request.reasoning_budget.filter(|_| !model.outputs.chooses_tokens());
+    let grammar = grammar.map(GrammarConstraint);
     match model.encoder.reasoning_after(prompt) {
         Some((format, is_open)) if grammar.is_some() || budget.is_some() => {
             let tokenizer = Arc::clone(model.encoder.tokenizer());

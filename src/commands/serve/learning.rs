@@ -32,8 +32,9 @@ const END_MAX: Duration = Duration::from_secs(1);
 /// More is not read of what it says.
 const SAID_MAX: u64 = 1 << 20;
 /// Flags of the server that say how a model reads and computes, and where the memory is: learning must have the same.
-const SHARED_FLAGS: [&str; 10] = [
+const SHARED_FLAGS: [&str; 11] = [
     "backend",
+    "mistralrs",
     "threads",
     "chat_template",
     "experts",

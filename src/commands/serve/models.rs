@@ -293,7 +293,7 @@ impl ModelsFlags {
         let builder = builder.kernel_memory(self.memory_of_kernels.clone());
         let builder = builder.memory_bytes(self.for_models).draft_model(self.engine.draft_model.find_if_fitting(file)?);
         let builder = match self.backend_of(file)? {
-            Some(backend) => backend.apply(builder)?,
+            Some(backend) => self.engine.backend.apply_to_one(backend, builder)?,
             None => builder,
         };
         let with_quota =

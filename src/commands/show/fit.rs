@@ -7,7 +7,7 @@ use clap::Args;
 use ruvllm_runtime::{Engine, Fit, KvChoice, ModelMemory, Quantization};
 use serde_json::{Value, json};
 
-use crate::flags::backend::BackendFlag;
+use crate::flags::backend::BackendFlags;
 use crate::flags::experts::ExpertsFlag;
 use crate::flags::size::parse_size;
 use crate::output;
@@ -32,7 +32,7 @@ pub struct ShowFit {
 }
 
 impl ShowFit {
-    pub fn execute(&self, path: &Path, backend: BackendFlag, is_json: bool) -> Result<()> {
+    pub fn execute(&self, path: &Path, backend: &BackendFlags, is_json: bool) -> Result<()> {
         let builder = Engine::builder(path).context(self.context).memory_bytes(self.memory).kv(self.kv);
         let builder = backend.apply(builder.experts(self.experts.place()?))?;
         let fit = builder.fit().with_context(|| format!("cannot work out what {} takes", path.display()))?;

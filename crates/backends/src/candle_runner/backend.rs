@@ -1,9 +1,11 @@
 //! Candle as a backend: which models it runs, what they take, and how they are loaded.
 
+use std::path::Path;
+
 use candle_core::quantized::gguf_file::Value;
 use ruvllm_model::formats::gguf::Gguf;
 use ruvllm_runner::{KvShape, Runner, RunnerLimits};
-use ruvllm_runtime::{Backend, BackendError, BackendModel};
+use ruvllm_runtime::{Backend, BackendError, BackendModel, LoadSizes};
 
 use super::CandleRunner;
 use super::architectures::{ARCHITECTURES, Architecture, Cache, Description, Shape};
@@ -46,7 +48,7 @@ impl Backend for Candle {
         &NAMES
     }
 
-    fn open(&self, gguf: &Gguf) -> Result<Box<dyn BackendModel>, BackendError> {
+    fn open(&self, _: &Path, gguf: &Gguf) -> Result<Box<dyn BackendModel>, BackendError> {
         let keys = Keys::new(gguf)?;
         let description = (architecture(keys.architecture())?.describe)(&keys)?;
         let tensors = find(gguf, &description.tensors)?;
@@ -106,8 +108,7 @@ impl BackendModel for CheckedModel {
     fn load(
         &self,
         gguf: &Gguf,
-        context: usize,
-        rows_max: usize,
+        LoadSizes { context, rows_max, .. }: LoadSizes,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Box<dyn Runner>, BackendError> {
         let most = self.description.context;
@@ -131,6 +132,7 @@ impl BackendModel for CheckedModel {
             rows_max,
             logit_rows_max: rows_max,
             caches_prefixes: false,
+            chooses_tokens: false,
             has_fast_rows: false,
             numerics: CANDLE.to_owned(),
         };

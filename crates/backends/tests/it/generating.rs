@@ -11,7 +11,7 @@ use ruvllm_model::formats::gguf::{Gguf, Tensor, Value as GgufValue};
 use ruvllm_runner::{
     Batch, BatchError, PAGE_TOKENS, PageFormat, PageLocation, Rotation, Runner, RunnerError, StateSlot,
 };
-use ruvllm_runtime::Backend;
+use ruvllm_runtime::{Backend, LoadSizes};
 use serde_json::Value;
 
 const CONTEXT: usize = 256;
@@ -23,8 +23,9 @@ fn model(name: &str) -> PathBuf {
 
 fn runner(gguf: &Gguf) -> Box<dyn Runner> {
     let mut loaded = 0;
-    let model = Candle.open(gguf).expect("a sound file");
-    let mut runner = model.load(gguf, CONTEXT, 64, &mut |bytes| loaded = bytes).expect("a sound file");
+    let model = Candle.open(Path::new(""), gguf).expect("a sound file");
+    let sizes = LoadSizes { context: CONTEXT, sequences: 2, rows_max: 64 };
+    let mut runner = model.load(gguf, sizes, &mut |bytes| loaded = bytes).expect("a sound file");
     assert_eq!(loaded, gguf.tensors().map(|tensor| tensor.bytes_len() as u64).sum::<u64>(), "progress");
     runner.reserve_pages(CONTEXT / PAGE_TOKENS * page_bytes(&*runner) * 2, Rotation::None);
     runner.reserve_states(2);
@@ -154,7 +155,7 @@ fn same(tensor: &Tensor<'_>) -> Option<(String, Vec<usize>, WeightType)> {
 }
 
 fn refusal(gguf: &Gguf) -> String {
-    Candle.open(gguf).expect_err("it is not what it claims").to_string()
+    Candle.open(Path::new(""), gguf).expect_err("it is not what it claims").to_string()
 }
 
 #[test]

@@ -34,6 +34,7 @@ impl Core {
         let owner = || (if shares { Tenant::default() } else { request.tenant.clone() }, adapter);
         self.tenants.meet(&request.tenant, namespace, owner, &mut self.cache);
         let length_max = self.check(&request, namespace)?;
+        self.check_choice(&request, constraint.is_some())?;
         self.check_queue(&request)?;
         if constraint.is_some() && self.mask_thread.is_none() {
             self.mask_thread = Some(MaskThread::start().map_err(|error| SubmitError::NoThread(error.to_string()))?);
@@ -48,6 +49,17 @@ impl Core {
         sequence.submitted = self.now;
         self.schedule.enqueue(sequence);
         Ok(id)
+    }
+
+    /// Refuses what a runner cannot be told that chooses tokens by itself, and a prompt that it would read otherwise.
+    fn check_choice(&self, request: &Request, is_constrained: bool) -> Result<(), SubmitError> {
+        if self.runner.limits().chooses_tokens {
+            let constraint = is_constrained.then_some("a grammar");
+            if let Some(field) = request.sampling.beyond_choice().or(constraint) {
+                return Err(SubmitError::ChoosesTokens { field });
+            }
+        }
+        self.runner.check_prompt(&request.prompt).map_err(SubmitError::Prompt)
     }
 
     /// A tenant may have as much waiting as there is room left, in requests and in tokens. So one alone fills half of the queue,

@@ -64,7 +64,10 @@ impl Core {
         wanted: Range<usize>,
         visit: impl FnMut(usize, &[f32]),
     ) -> Result<(), EvaluateError> {
-        let RunnerLimits { vocabulary, context, .. } = *self.runner.limits();
+        let RunnerLimits { vocabulary, context, chooses_tokens, .. } = *self.runner.limits();
+        if chooses_tokens {
+            return Err(SubmitError::NoLogits.into());
+        }
         if tokens.len() > context {
             return Err(SubmitError::PromptTooLong { prompt: tokens.len(), context }.into());
         }

@@ -57,7 +57,10 @@ impl Core {
     }
 
     fn begin_observing(&mut self, text: TextToObserve, is_measuring: bool) -> Result<(), SubmitError> {
-        let RunnerLimits { vocabulary, context, .. } = *self.runner.limits();
+        let RunnerLimits { vocabulary, context, chooses_tokens, .. } = *self.runner.limits();
+        if chooses_tokens {
+            return Err(SubmitError::NoLogits);
+        }
         let TextToObserve { tokens, first_target, adapter, .. } = &text;
         if adapter.as_ref().is_some_and(|adapter| !self.runner.has_adapter(adapter.id)) {
             return Err(SubmitError::NoSuchAdapter);

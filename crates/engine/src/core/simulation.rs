@@ -98,6 +98,16 @@ fn a_runner_that_caches_no_prefixes_computes_every_prompt() {
     assert_eq!((seen.cached_tokens, seen.evicted, seen.drafts_accepted), (0, 0, 0), "{seen:?}");
 }
 
+/// Queue, pauses, deadlines and failures are the engine's even where the tokens are not.
+#[test]
+fn a_runner_that_chooses_tokens_is_asked_for_no_logits() {
+    let device = Device::FakeChoosing;
+    let seen = simulate(Setting { device, seed: 62, budget_bytes: 30 << 11, with_disk: false, ..FAKE });
+    println!("{seen:?}");
+    assert!(seen.answers > 1000 && seen.cancelled > 50 && seen.preemptions > 0 && seen.failed > 50, "{seen:?}");
+    assert_eq!((seen.cached_tokens, seen.drafts_accepted), (0, 0), "{seen:?}");
+}
+
 #[test]
 fn a_recurrent_model_answers_as_if_alone() {
     for (seed, architecture) in [(31, "lfm2"), (32, "qwen35")] {

@@ -29,7 +29,8 @@ fn step(sequence: &mut Sequence, draft: &[u32]) -> (Vec<Event>, Outcome) {
     let rows: Vec<Vec<f32>> =
         (0..=draft.len()).map(|row| logits(&[&sequence.tokens[..], &draft[..row]].concat())).collect();
     let mut results = Vec::new();
-    let outcome = sequence.advance(draft, |sampler, row| sampler.sample(&mut rows[row].clone(), None), &mut results);
+    let sample = |sampler: &mut Sampler, row: usize| Ok(sampler.sample(&mut rows[row].clone(), None)?);
+    let outcome = sequence.advance(draft, sample, &mut results);
     if outcome == Outcome::GoesOn {
         assert_eq!(sequence.pending(), 1, "all but the last token have their keys and values");
     }
@@ -136,11 +137,11 @@ fn a_row_behind_a_wrong_draft_is_not_looked_at() {
     let check = |draft: u32| {
         let mut sequence = sequence(Sampling::greedy(), 9, Vec::new());
         let mut results = Vec::new();
-        let mut sample = |sampler: &mut Sampler, at: usize| match at {
-            0 => sampler.sample(&mut row.clone(), None),
-            _ => sampler.sample(&mut [f32::NAN; VOCABULARY as usize], None),
+        let sample = |sampler: &mut Sampler, at: usize| match at {
+            0 => Ok(sampler.sample(&mut row.clone(), None)?),
+            _ => Ok(sampler.sample(&mut [f32::NAN; VOCABULARY as usize], None)?),
         };
-        let outcome = sequence.advance(&[draft], &mut sample, &mut results);
+        let outcome = sequence.advance(&[draft], sample, &mut results);
         (results.len(), results.iter().filter(|result| result.is_err()).count(), outcome)
     };
     assert_eq!(check((token + 1) % VOCABULARY), (1, 0, Outcome::GoesOn));

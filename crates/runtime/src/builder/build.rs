@@ -26,7 +26,7 @@ use crate::kernel_packs::{KernelPackBase, shapes_of};
 use crate::kv_calibration::ColdFormat;
 use crate::prefill_calibration::{Effort, FastPrefill, machine_name};
 use crate::submit::EngineThread;
-use crate::{Adapters, Engine, KernelPacks, SamplingDefaults};
+use crate::{Adapters, Engine, KernelPacks, LoadSizes, SamplingDefaults};
 
 /// Maximum number of requests in the queue. A single tenant fills half of it.
 const QUEUE_MAX: usize = 2048;
@@ -93,7 +93,7 @@ impl EngineBuilder {
         let loaded = match &file.plan {
             Plan::Native(_) => self.load_native(file, context, weights, draft, &machine, progress)?,
             Plan::Other(other, model) => Loaded {
-                runner: file.load_other(*other, &**model, context, self.row_limits().all, progress)?,
+                runner: file.load_other(&**other, &**model, self.load_sizes(context), progress)?,
                 weights,
                 draft: None,
                 adapters: None,
@@ -108,7 +108,7 @@ impl EngineBuilder {
             kernel_packs.set(self.kernel_packs.clone(), self.kernel_choice)?;
         }
         let memory = self.model_memory(file, context, weights, kv);
-        let caches_prefixes = runner.limits().caches_prefixes;
+        let (caches_prefixes, chooses_tokens) = (runner.limits().caches_prefixes, runner.limits().chooses_tokens);
         let mut core = Core::new(runner, self.core_options(context, kv, fingerprint));
         let cold_format = self.calibrate_cold(&mut core, &text.tokenizer, context, &fingerprint, progress)?;
         let on = machine_name(kernels, threads.unwrap_or_default());
@@ -119,7 +119,7 @@ impl EngineBuilder {
             draft.add_to(&mut core);
         }
         let disk_folder = self.disk.as_ref().map(|disk| disk.folder().to_owned());
-        let (outputs, encoder) = text_steps(text, context)?;
+        let (outputs, encoder) = text_steps(text, context, chooses_tokens)?;
         let thread = EngineThread::start(core, self.step_metrics, self.prefix_listener).map_err(BuildError::Thread)?;
         Ok(Engine::new(LoadedModel {
             outputs,
@@ -258,6 +258,10 @@ impl EngineBuilder {
         RowLimits { all, logits: all.min(BATCH_ROWS.max(self.sequences)), has_fast }
     }
 
+    fn load_sizes(&self, context: usize) -> LoadSizes {
+        LoadSizes { context, sequences: self.sequences, rows_max: self.row_limits().all }
+    }
+
     fn core_options(&self, context: usize, kv: KvSize, fingerprint: [u8; 32]) -> CoreOptions {
         let kv =
             KvOptions { budget_bytes: kv.budget_bytes, disk: self.disk.clone(), ..KvOptions::new(self.kv.tiers()) };
@@ -359,11 +363,15 @@ fn store(folder: Option<&Path>, write: impl Fn(&Path) -> io::Result<()>) {
 }
 
 /// Makes the steps of a request that know text.
-fn text_steps(text: TextParts, context: usize) -> Result<(OutputCompiler, PromptEncoder), BuildError> {
+fn text_steps(
+    text: TextParts,
+    context: usize,
+    chooses_tokens: bool,
+) -> Result<(OutputCompiler, PromptEncoder), BuildError> {
     let TextParts { tokenizer, template, tool_format, reasoning_format } = text;
     let tokenizer = Arc::new(tokenizer);
     let grammars = GrammarCompiler::new(&tokenizer).map_err(BuildError::Grammars)?;
-    let outputs = OutputCompiler::new(grammars, tool_format);
+    let outputs = OutputCompiler::new(grammars, tool_format, chooses_tokens);
     Ok((outputs, PromptEncoder::new(tokenizer, template, tool_format, reasoning_format, context)))
 }
 

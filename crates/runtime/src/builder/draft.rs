@@ -11,7 +11,7 @@ use ruvllm_text::Tokenizer;
 use super::model_file::{ModelFile, Plan};
 use super::model_memory::working_bytes;
 use super::{BuildError, fingerprint};
-use crate::backend::{BackendChoice, NATIVE};
+use crate::backend::{BackendChoice, NATIVE, OtherBackends};
 
 /// Tokens of texts that it keeps: longer texts are not drafted for.
 const TEXT_TOKENS: usize = 8192;
@@ -30,7 +30,8 @@ impl DraftFile {
     pub(super) fn open(path: &Path, context: usize) -> Result<Self, BuildError> {
         let refuse = |reason: String| BuildError::DraftModel { path: path.to_owned(), reason };
         let native = BackendChoice::Named(NATIVE);
-        let file = ModelFile::open(path, None, native, &[]).map_err(|error| refuse(error.to_string()))?;
+        let file = ModelFile::open(path, None, native, &OtherBackends::default())
+            .map_err(|error| refuse(error.to_string()))?;
         if matches!(&file.plan, Plan::Native(config) if !config.state_shape().layers.is_empty()) {
             return Err(refuse("it has recurrent layers; take one whose layers are all attention".to_owned()));
         }

@@ -13,7 +13,7 @@ use ruvllm_text::{ChatTemplate, ReasoningFormat, Tokenizer, ToolFormat};
 
 use super::build::padded;
 use super::{BuildError, BuildProgress, vocabulary};
-use crate::backend::{Backend, BackendChoice, BackendModel, NATIVE, OtherBackends};
+use crate::backend::{Backend, BackendChoice, BackendModel, LoadSizes, NATIVE, OtherBackends};
 use crate::encode::PromptEncoder;
 
 /// An open model file.
@@ -26,7 +26,7 @@ pub(super) struct ModelFile {
 /// What is known of a model, by what will run it.
 pub(super) enum Plan {
     Native(Box<Config>),
-    Other(&'static dyn Backend, Box<dyn BackendModel>),
+    Other(Arc<dyn Backend>, Box<dyn BackendModel>),
 }
 
 /// What a model file says about text.
@@ -45,12 +45,13 @@ impl ModelFile {
         path: &Path,
         quantize: Option<Recipe>,
         choice: BackendChoice,
-        others: OtherBackends,
+        others: &OtherBackends,
     ) -> Result<Self, BuildError> {
         let mut gguf = open(path)?;
         let architecture = gguf.metadata().required("general.architecture")?;
         if let Some(other) = choice.backend(others, architecture)? {
-            let model = other.open(&gguf).map_err(|source| BuildError::Backend { backend: other.name(), source })?;
+            let model =
+                other.open(path, &gguf).map_err(|source| BuildError::Backend { backend: other.name(), source })?;
             return Ok(Self { facts: ModelFacts::of(&gguf)?, gguf, plan: Plan::Other(other, model) });
         }
         match quantize.map(|recipe| quantize_at_load(&mut gguf, recipe)) {
@@ -157,13 +158,12 @@ impl ModelFile {
         &self,
         other: &dyn Backend,
         model: &dyn BackendModel,
-        context: usize,
-        rows_max: usize,
+        sizes: LoadSizes,
         progress: &mut dyn FnMut(BuildProgress),
     ) -> Result<Box<dyn Runner>, BuildError> {
         let total = self.total_bytes();
         let mut progress = |done| progress(BuildProgress::Weights { done, total });
-        let loaded = model.load(&self.gguf, context, rows_max, &mut progress);
+        let loaded = model.load(&self.gguf, sizes, &mut progress);
         loaded.map_err(|source| BuildError::Backend { backend: other.name(), source })
     }
 
@@ -196,7 +196,7 @@ pub fn open_tokenizer(path: &Path) -> Result<Tokenizer, BuildError> {
 
 /// Opens how the native backend encodes prompts of up to `context` tokens for a model, without its weights.
 pub(crate) fn open_prompt_encoder(path: &Path, context: usize) -> Result<PromptEncoder, BuildError> {
-    let file = ModelFile::open(path, None, BackendChoice::Named(NATIVE), &[])?;
+    let file = ModelFile::open(path, None, BackendChoice::Named(NATIVE), &OtherBackends::default())?;
     let TextParts { tokenizer, template, tool_format, reasoning_format } = file.read_text_parts(None)?;
     Ok(PromptEncoder::new(Arc::new(tokenizer), template, tool_format, reasoning_format, context))
 }

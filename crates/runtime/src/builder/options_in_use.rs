@@ -12,7 +12,7 @@ const PLAIN: KvChoice = KvChoice::Tiers(Tiers::uniform(PageFormat::F16));
 impl EngineBuilder {
     /// Opens the model's file and leaves out the options that its backend has no use for.
     pub(super) fn open(self) -> Result<(Self, ModelFile), BuildError> {
-        let file = ModelFile::open(&self.path, self.quantize, self.backend, self.others)?;
+        let file = ModelFile::open(&self.path, self.quantize, self.backend, &self.others)?;
         let builder = match file.plan {
             Plan::Native(_) => self,
             Plan::Other(..) => Self {

@@ -133,8 +133,14 @@ fn submission(error: &SubmitError) -> ApiError {
         SubmitError::NothingToGenerate => ApiError::invalid_param("max_tokens", message),
         SubmitError::Sampling(SamplingError::OutOfRange { field, .. }) => ApiError::invalid_param(*field, message),
         SubmitError::Sampling(SamplingError::BiasToken { .. }) => ApiError::invalid_param("logit_bias", message),
+        SubmitError::ChoosesTokens { field } => {
+            ApiError::invalid_param(*field, message).with_code("unsupported_parameter")
+        }
+        SubmitError::Prompt(_) => ApiError::invalid_param("messages", message),
         SubmitError::NoSuchAdapter => ApiError::invalid_param("model", message),
-        SubmitError::NoThread(_) | SubmitError::NoStates | SubmitError::DeviceLost(_) => ApiError::internal(message),
+        SubmitError::NoThread(_) | SubmitError::NoStates | SubmitError::NoLogits | SubmitError::DeviceLost(_) => {
+            ApiError::internal(message)
+        }
     }
 }
 

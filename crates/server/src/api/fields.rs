@@ -190,6 +190,7 @@ pub(crate) fn max_tokens(new: Option<usize>, old: Option<usize>) -> Result<Optio
 /// up.
 pub(crate) fn with_seed(mut request: Request, seed: Option<i64>, choices: usize) -> Request {
     request.choices = choices;
+    request.unset.seed = seed.is_none();
     request.sampling.seed = seed.map_or_else(|| RandomState::new().hash_one(0u8), i64::cast_unsigned);
     request
 }

@@ -66,6 +66,9 @@ impl Generation {
         let started = Instant::now();
         let engine = model.generator()?.clone();
         caller.note_model(&model.name);
+        if engine.chooses_tokens() && requests.iter().any(|request| !request.unset.seed) {
+            caller.ignored().note("seed", "the backend of this model chooses tokens by itself")?;
+        }
         let demand = charges::demand(&requests, engine.context());
         let mut reservation = caller.reserve(&demand)?;
         let answer_tokens_max = reservation.answer_tokens_max();
@@ -152,6 +155,11 @@ impl Generation {
     /// Returns whether the model reasons before it answers.
     pub(crate) fn reasons(&self) -> bool {
         self.engine.reasons()
+    }
+
+    /// Returns whether the model's backend chooses tokens by itself.
+    pub(crate) fn chooses_tokens(&self) -> bool {
+        self.engine.chooses_tokens()
     }
 
     pub(crate) fn len(&self) -> usize {

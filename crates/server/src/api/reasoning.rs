@@ -69,12 +69,15 @@ impl ReasoningParam {
         }
     }
 
-    /// Notes the parameter if it asks a model to reason that does not.
+    /// Notes the parameter if it asks a model to reason that does not, or within a budget that its backend cannot hold.
     pub(crate) fn note(&self, generation: &Generation, ignored: &IgnoredParams) -> Result<(), ApiError> {
-        if self.is_on == Some(true) && !generation.reasons() {
-            ignored.note(self.name, "this model does not reason")?;
+        match self.is_on {
+            Some(true) if !generation.reasons() => ignored.note(self.name, "this model does not reason"),
+            Some(true) if self.budget.is_some() && generation.chooses_tokens() => {
+                ignored.note(self.name, "the backend of this model chooses tokens by itself, so no budget holds")
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -29,6 +29,8 @@ pub enum Device {
     FakeRecurrent,
     /// The same with all of a sequence in its slot, of which nothing can be shared, copied or read.
     FakeSlots,
+    /// The same, and it chooses tokens by itself.
+    FakeChoosing,
     /// And with a window of 20 tokens in one of two layers.
     FakeWindowed,
 }
@@ -77,7 +79,7 @@ impl Setting {
                 let pool = Pool::new(2, KernelSet::best());
                 Box::new(CpuRunner::new(recurrent_model(architecture).into(), pool, self.batch_rows))
             }
-            Device::Fake | Device::FakeRecurrent | Device::FakeSlots | Device::FakeWindowed => {
+            Device::Fake | Device::FakeRecurrent | Device::FakeSlots | Device::FakeChoosing | Device::FakeWindowed => {
                 let mut shape = KvShape::new(2, self.heads, self.head_dim);
                 if self.device == Device::FakeWindowed {
                     shape = shape.with_windows(1, 20);
@@ -88,6 +90,9 @@ impl Setting {
                 }
                 if self.device == Device::FakeSlots {
                     runner = runner.without_prefixes();
+                }
+                if self.device == Device::FakeChoosing {
+                    runner = runner.choosing_tokens();
                 }
                 faults = runner.faults();
                 Box::new(runner)
@@ -117,7 +122,7 @@ impl Setting {
     }
 
     pub fn is_fake(&self) -> bool {
-        matches!(self.device, Device::Fake | Device::FakeRecurrent | Device::FakeSlots | Device::FakeWindowed)
+        !matches!(self.device, Device::Cpu | Device::Recurrent(_))
     }
 }
 

@@ -6,7 +6,7 @@ use ruvllm_runner::{FakeRunner, Fault, KvShape};
 use super::super::{Core, CoreOptions};
 use super::run::{Alone, held};
 use super::setting::{CONTEXT, Device, FAKE, Setting, TINY, VOCABULARY};
-use crate::{Request, StepError, SubmitError, Tenant};
+use crate::{Request, Sampling, StepError, SubmitError, Tenant};
 
 /// Runs one request and returns its tokens, and how many of the prompt's were cached.
 fn turn(core: &mut Core, prompt: &[u32], max_tokens: usize) -> (Vec<u32>, usize) {
@@ -53,6 +53,22 @@ fn the_next_turn_of_a_chat_goes_on_where_the_last_one_ended() {
         assert_eq!(turn(&mut second, &other(22), 1).1, 80);
         second.audit().expect("all accounts balance");
     }
+}
+
+/// Whatever needs logits is refused by its name; the rest of sampling is the runner's.
+#[test]
+fn a_runner_that_chooses_tokens_refuses_what_needs_logits() {
+    let mut core = Setting { device: Device::FakeChoosing, with_disk: false, ..FAKE }.core(CoreOptions::new(8 << 20));
+    let mut refused = |sampling: Sampling| match core.submit(Request { sampling, ..Request::new(vec![1, 2, 3]) }) {
+        Err(SubmitError::ChoosesTokens { field }) => Some(field),
+        outcome => outcome.map(|_| None).expect("it is refused for nothing else"),
+    };
+    assert_eq!(refused(Sampling { top_logprobs: Some(1), ..Sampling::greedy() }), Some("logprobs"));
+    assert_eq!(refused(Sampling { logit_bias: [(5, 1.0)].into(), ..Sampling::greedy() }), Some("logit_bias"));
+    assert_eq!(refused(Sampling { typical_p: 0.5, ..Sampling::greedy() }), Some("typical_p"));
+    assert_eq!(refused(Sampling { temperature: 0.7, top_k: 3, presence_penalty: 0.5, ..Sampling::default() }), None);
+    let outcome = core.evaluate(&[1, 2, 3], 0..2, |_, _| {});
+    assert_eq!(outcome, Err(SubmitError::NoLogits.into()));
 }
 
 #[test]
