@@ -182,7 +182,7 @@ class RuvllmEngine(LLMEngine):
         sampling, stop = groups["sampling_options"], groups["stop_conditions"]
         ignored = [name for name in WITHOUT_EFFECT if stop.get(name)]
         if ignored:
-            log.debug("without effect: %s", ", ".join(ignored))
+            log.warning("without effect: %s", ", ".join(ignored))
         tokens = request["token_ids"]
         room = max(self.model.max_context_length - len(tokens), 1)
         fields = {name: sampling[name] for name in SAMPLING if sampling.get(name) is not None}
